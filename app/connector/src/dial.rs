@@ -584,7 +584,7 @@ mod tests {
         for lived in [soon, soon, later, soon, soon] {
             assert_eq!(edge.lost(lived), None, "not three in a row");
         }
-        assert!(edge.dial_control().await.is_err(), "nobody listens there: the edge is away");
+        assert!(edge.dial_control().await.is_err(), "nothing listens there: the edge is away");
         assert_eq!((edge.lost(soon), edge.lost(soon)), (None, None));
         let message = edge.lost(soon).unwrap();
         assert!(

@@ -256,7 +256,7 @@ impl Clients {
                 return Ok(false);
             }
             if began.elapsed() > BEGIN_TIME {
-                let (what, seen) = ("an answer to every connection".to_owned(), self.take().0.told.join("; "));
+                let (what, seen) = ("a response on every connection".to_owned(), self.take().0.told.join("; "));
                 return Err(LabError::Late { what, seconds: BEGIN_TIME.as_secs(), seen });
             }
             thread::sleep(LOOK_EVERY);
@@ -494,7 +494,7 @@ impl Lab {
         let (mut seen, last_failed) = clients.take();
         if whole_ms.is_none() {
             let after = mended.elapsed().as_secs();
-            seen.tell(&format!("not as before {after} s after it was mended: {}", whole.missing()));
+            seen.tell(&format!("not as before {after} s after the repair: {}", whole.missing()));
         }
         let count = clients.names.len() as u64 * u64::from(options.load.connections);
         let report = FaultReport {
@@ -589,7 +589,7 @@ mod tests {
         all.add(seen);
         assert_eq!((all.failed, all.failed_by["eu-client"], all.told.len()), (6, 6, 2));
         client.hear("eu-client", &Tick::default());
-        assert_eq!(client.all_good, None, "while somebody waits for a first answer");
+        assert_eq!(client.all_good, None, "while a connection waits for a first response");
     }
 
     #[test]

@@ -111,9 +111,9 @@ impl LabError {
         match self {
             Self::NotRoot => Some("run it with sudo".to_owned()),
             Self::Stands { name, is_whole } => Some(if *is_whole {
-                format!("`sallyport lab status{0}` shows it, `sallyport lab down{0}` takes it away", of(name))
+                format!("`sallyport lab status{0}` shows it, `sallyport lab down{0}` removes it", of(name))
             } else {
-                format!("`sallyport lab down{}` takes away what is there", of(name))
+                format!("`sallyport lab down{}` removes what is there", of(name))
             }),
             Self::None(name) => Some(format!("`sallyport lab up{}` builds it", of(name))),
             Self::Half(name) => Some(format!("`sallyport lab down{0}`, and then `sallyport lab up{0}`", of(name))),

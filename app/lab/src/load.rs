@@ -559,6 +559,6 @@ mod tests {
         assert!(report.requests == 3 && report.unreachable == 3, "{report:?}");
         let endless = LoadOptions { requests: None, time: Duration::from_secs(86_400), rate: Some(1), ..nobody };
         let stopped = run(endless, |_| true, tokio::time::sleep(Duration::from_millis(50))).await.unwrap();
-        assert!(stopped.requests == 1, "it ends when it is stopped, and tells what came: {stopped:?}");
+        assert!(stopped.requests == 1, "it ends when it is stopped, and reports its requests: {stopped:?}");
     }
 }

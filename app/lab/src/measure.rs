@@ -245,7 +245,7 @@ impl Lab {
             sockets.push(made["id"].as_str().unwrap_or_default().to_owned());
         }
         let before = self.used();
-        tell(&format!("{count} tunnels come, of {} sockets", sockets.len()));
+        tell(&format!("starting {count} tunnels, of {} sockets", sockets.len()));
         let (began, guests) = (Instant::now(), self.start_tunnels(count, &sockets)?);
         let wanted = base + u64::from(count);
         let known_at = know(&watchers, ALL_TIME, |tunnels| tunnels >= wanted).map_err(|edge| {

@@ -251,7 +251,7 @@ fn flag(field: &str) -> Option<&'static str> {
 const WORDS: &[(&str, &str)] = &[
     ("; with force it is done all the same", ""),
     ("Sallyport-Organisation", "--organisation"),
-    ("set identity there", "ask for a login there (--cloudauth)"),
+    ("set identity there", "require a login there (--cloudauth)"),
     ("without identity", "without --cloudauth"),
     ("set identity", "add --cloudauth"),
     ("email_addresses", "--allowed-email-addresses"),

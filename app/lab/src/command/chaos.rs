@@ -77,7 +77,7 @@ pub(super) async fn run(context: &Context, which: &Which, args: ChaosArgs) -> an
     tokio::spawn(async move {
         signals.next().await;
         stopping.ask();
-        output.hint("ending: what is broken is mended first; again: at once");
+        output.hint("ending after the repair of the present fault; press Ctrl-C again to end at once");
         signals.next().await;
         stopping.ask();
     });
@@ -125,8 +125,8 @@ fn one(report: &FaultReport) -> String {
     let by = if by.is_empty() { String::new() } else { format!(" ({})", by.join(", ")) };
     let back = |ms: Option<u64>| ms.map_or_else(|| "never".to_owned(), seconds);
     let mut text = format!(
-        "{mark} {:>7}  {fault} for {}: {} of {} requests failed{by}, {may} may, the last after {}; longest without an answer {}; \
-         {} transfers cut; all answered {}, and all as before {} after it was mended",
+        "{mark} {:>7}  {fault} for {}: {} of {} requests failed{by}, {may} may, the last after {}; longest time \
+         without a response {}; {} transfers cut; all requests served {}, and all as before {} after the repair",
         seconds(report.at_ms),
         seconds(fault.lasts_ms),
         seen.failed,
@@ -147,8 +147,8 @@ fn one(report: &FaultReport) -> String {
             continue;
         }
         text += &format!(
-            "\n             wrk at {client}: {requests} answers, {refused} of them refusals; connect {connect}, read {read}, \
-             write {write}, timeout {timeout}"
+            "\n             wrk at {client}: {requests} responses, {refused} of them refusals; connect {connect}, read \
+             {read}, write {write}, timeout {timeout}"
         );
     }
     text
@@ -164,15 +164,15 @@ fn show(report: &ChaosReport) -> String {
     };
     let longest = |of: fn(&FaultReport) -> Option<u64>| {
         let longest = report.faults.iter().filter_map(of).max();
-        longest.map_or_else(|| "-".to_owned(), |ms| format!("{} after a fault was mended at the latest", seconds(ms)))
+        longest.map_or_else(|| "-".to_owned(), |ms| format!("{} after a repair at the latest", seconds(ms)))
     };
     output::pairs(&[
         ("seed", report.seed.to_string()),
         ("faults", faults),
         ("requests", requests.to_string()),
         ("failed", format!("{failed}, {} of them while nothing was broken", report.between.failed)),
-        ("longest without an answer", seconds(*longest_gap_ms)),
-        ("all answered", longest(|fault| fault.answered_ms)),
+        ("longest without a response", seconds(*longest_gap_ms)),
+        ("all served", longest(|fault| fault.answered_ms)),
         ("all as before", longest(|fault| fault.whole_ms)),
         ("transfers", format!("{transfers}, {transfers_cut} cut off, {:.1} MiB", *transfer_bytes as f64 / 1_048_576.0)),
     ])

@@ -106,14 +106,14 @@ fn show(report: &LoadReport) -> String {
     let mut rows = vec![
         ("requests", report.requests.to_string()),
         ("failed", report.failed().to_string()),
-        ("nobody there", report.unreachable.to_string()),
+        ("unreachable", report.unreachable.to_string()),
         ("cut off", report.cut.to_string()),
         ("too late", report.late.to_string()),
         ("refused", counts(report.refused.iter().map(|(status, count)| (format!("{status}:"), *count)).collect())),
         ("answered by", counts(report.by_origin.iter().map(|(name, count)| (name.clone(), *count)).collect())),
         ("connections", report.connections.to_string()),
         ("median, p99", format!("{}, {}", ms(report.median_us), ms(report.p99_us))),
-        ("longest without an answer", format!("{} ms", report.longest_gap_ms)),
+        ("longest without a response", format!("{} ms", report.longest_gap_ms)),
         ("first to last failure", format!("{} ms", report.failing_ms)),
     ];
     if report.transfers > 0 {

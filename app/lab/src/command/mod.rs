@@ -159,7 +159,7 @@ pub(crate) async fn run(context: &Context, which: Which, command: LabCommand) ->
             let data = json!({ "lab": name, "was_there": was_there });
             context.output.data(&data, |_| {
                 if was_there {
-                    format!("the laboratory {name} is gone")
+                    format!("the laboratory {name} is removed")
                 } else {
                     format!("there is no laboratory {name}")
                 }

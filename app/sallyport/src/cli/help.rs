@@ -100,7 +100,7 @@ mod tests {
         for (name, text) in TOPICS {
             assert!(text.lines().count() <= 40, "{name}");
             assert!(text.lines().all(|line| line.chars().count() <= 80), "{name}");
-            assert!(!text.contains("docs/") && !text.contains(".md"), "{name}: nobody has these files");
+            assert!(!text.contains("docs/") && !text.contains(".md"), "{name}: an installation lacks these files");
         }
     }
 

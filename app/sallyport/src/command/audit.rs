@@ -280,7 +280,10 @@ fn verdict(found: &AuditVerification) -> String {
         ("to", found.last.to_string()),
         ("hash", found.hash.clone()),
         ("gaps on record", found.gaps.to_string()),
-        ("verdict", if found.is_good { "good: nothing was removed, changed or put in" } else { "NOT GOOD" }.to_owned()),
+        (
+            "verdict",
+            if found.is_good { "good: nothing was removed, changed or inserted" } else { "NOT GOOD" }.to_owned(),
+        ),
     ];
     rows.extend(found.problems.iter().map(|problem| ("problem", format!("{}: {}", problem.place, problem.what))));
     output::pairs(&rows)

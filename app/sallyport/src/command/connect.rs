@@ -192,5 +192,5 @@ pub(super) async fn delete(client: &ApiClient, socket: &Socket) -> Result<(), Fa
 pub(super) fn remains(socket: &Socket, why: &str) -> Failure {
     let name = socket.label().map_or_else(|| socket.id.to_string(), |label| label.to_string());
     Failure::new(Kind::Failed, format!("the socket {name} may still be there: {why}"))
-        .next(format!("unless its account is gone, remove it with `sallyport socket delete {name}`"))
+        .next(format!("unless its account was deleted, remove it with `sallyport socket delete {name}`"))
 }

@@ -267,11 +267,12 @@ pub(crate) async fn restore(context: &Context, args: RestoreArgs) -> anyhow::Res
     context.output.data(&json, |_| format!("restored {} into {}", files.join(", "), data.display()))?;
     match &found {
         Some(found) if found.is_good => context.output.hint(&format!(
-            "the audit log has {} events, and none was removed, changed or put in; what came after the backup is not in it",
+            "the audit log has {} events, and none was removed, changed or inserted; events after the backup are not \
+             in it",
             found.events
         )),
         Some(_) => context.output.hint(&format!(
-            "the audit log is not as it was written: `sallyport audit verify --data {}` says what is wrong",
+            "the audit log is not as it was written: `sallyport audit verify --data {}` shows what is wrong",
             data.display()
         )),
         None if audit => context.output.hint("look at the audit log with `sallyport audit verify` when control runs"),

@@ -135,7 +135,8 @@ pub(crate) async fn run(context: &Context, command: EdgesCommand) -> anyhow::Res
             let created = client.create_edge_token(&CreateEdgeToken { name, region, minutes }).await?;
             context.output.data(&created, show)?;
             context.output.hint(
-                "on the machine of the edge: sallyport edge --join TOKEN --region REGION --data DIR. The token is good once",
+                "on the machine of the edge: sallyport edge --join TOKEN --region REGION --data DIR. The token works \
+                 once",
             );
             Ok(())
         }
@@ -196,7 +197,7 @@ async fn find(client: &ApiClient, edge: &str) -> anyhow::Result<EdgeId> {
 }
 
 fn show(created: &CreatedEdgeToken) -> String {
-    let or_unset = |name: Option<String>| name.unwrap_or_else(|| "for the edge to say".to_owned());
+    let or_unset = |name: Option<String>| name.unwrap_or_else(|| "chosen by the edge".to_owned());
     output::pairs(&[
         ("token", created.token.expose().to_owned()),
         ("name", or_unset(created.name.as_ref().map(ToString::to_string))),

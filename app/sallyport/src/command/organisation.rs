@@ -87,7 +87,7 @@ pub(crate) async fn run(context: &Context, command: OrganisationCommand) -> anyh
         }
         OrganisationCommand::Leave(yes) => {
             let organisation = client.organisation().await?;
-            yes.confirm(&format!("Leave {}? Only an invitation lets you in again.", organisation.name))?;
+            yes.confirm(&format!("Leave {}? Only an invitation makes you a member again.", organisation.name))?;
             client.leave_organisation().await?;
             CredentialsFile::of_user()?.update(|contents| {
                 if let Some(profile) = contents.profiles.get_mut(&target.api.to_string()) {

@@ -208,11 +208,11 @@ fn rows(person: &LocalPerson, needs_codes: bool) -> Vec<(&'static str, String)> 
     rows.retain(|(_, value)| !value.is_empty());
     rows.extend(person.verified_at.map(|at| ("verified", utc(at))));
     let codes = if person.totp {
-        format!("asked for; {} recovery codes are left", person.recovery_codes)
+        format!("required; {} recovery codes are left", person.recovery_codes)
     } else if needs_codes {
         "needed, not set up yet".to_owned()
     } else {
-        "not asked for".to_owned()
+        "not required".to_owned()
     };
     rows.push(("codes", codes));
     rows.extend(person.locked_until.map(|at| ("locked until", utc(at))));

@@ -213,7 +213,8 @@ pub(crate) async fn run(context: &Context, command: ServiceTokenCommand) -> anyh
             })?;
             context.output.hint(
                 "keep the secret now: it is not shown again. A machine sends both in the fields Sallyport-Token-Id and \
-                 Sallyport-Token-Secret, or shows a certificate of the token; a policy that names the token lets it in",
+                 Sallyport-Token-Secret, or uses a certificate of the token; a policy that names the token admits the \
+                 machine",
             );
             Ok(())
         }
@@ -289,7 +290,7 @@ fn details(token: &ServiceToken) -> Vec<(&'static str, String)> {
         ("reaches", scope(token)),
         ("expires", expires(token)),
     ];
-    pairs.extend(token.email.as_ref().map(|email| ("told as", email.to_string())));
+    pairs.extend(token.email.as_ref().map(|email| ("e-mail", email.to_string())));
     pairs.extend(token.display_name.as_ref().map(|name| ("called", name.to_string())));
     pairs.extend(token.certified_until.map(|until| ("certificate until", utc(until))));
     pairs

@@ -162,7 +162,7 @@ fn refused_browsers(changes: &[BrowserChange]) -> anyhow::Result<()> {
 /// A warning about a root without name constraints (RFC 5280 section 4.2.1.10).
 fn unbound(fingerprint: &str) -> String {
     format!(
-        "careful: this root is bound to no domain, so whoever has its key can speak for every site on this machine; \
+        "careful: this root is bound to no domain, so a holder of its key can impersonate every site on this machine; \
          unless you want that, run `sallyport trust remove --fingerprint {fingerprint}`"
     )
 }

@@ -305,7 +305,7 @@ async fn delete_named(context: &Context, args: DeleteArgs) -> anyhow::Result<()>
     if args.yes.asks() {
         let found = client.tunnel(&socket, &tunnel).await.map_err(about)?;
         let host = found.host.map(|host| format!(", which {host} holds")).unwrap_or_default();
-        args.yes.confirm(&format!("Delete the tunnel {tunnel}{host}? Its credential is good for nothing then."))?;
+        args.yes.confirm(&format!("Delete the tunnel {tunnel}{host}? Its credential is not valid any more then."))?;
         known = found.id.into();
     }
     client.delete_tunnel(&socket, &known).await.map_err(about)?;
@@ -373,7 +373,7 @@ pub(super) fn whole_id(tunnel: &TunnelRef) -> Result<TunnelId, Failure> {
     match tunnel {
         TunnelRef::Id(id) => Ok(*id),
         TunnelRef::Called(name) => Err(Failure::usage(format!("{name:?} is no whole id of a tunnel"))
-            .next("with --tunnel-credential nobody is asked for names: give --tunnel-id as `tunnel create` shows it")),
+            .next("with --tunnel-credential names cannot be looked up: give --tunnel-id as `tunnel create` shows it")),
     }
 }
 
@@ -430,7 +430,7 @@ pub(super) async fn delete(client: &ApiClient, socket: &SocketRef, tunnel: Tunne
 /// The tunnel was not removed.
 pub(super) fn remains(socket: &SocketRef, tunnel: TunnelId, why: &str) -> Failure {
     Failure::new(Kind::Failed, format!("the tunnel {tunnel} may still be there: {why}")).next(format!(
-        "unless its account is gone, remove it with `sallyport tunnel delete {socket} --tunnel-id {tunnel}`"
+        "unless its account was deleted, remove it with `sallyport tunnel delete {socket} --tunnel-id {tunnel}`"
     ))
 }
 

@@ -210,7 +210,8 @@ fn no_api() -> Failure {
         Some(other) => Failure::new(
             Kind::Unreachable,
             format!(
-                "the `sallyport {}` of {} runs on this machine (process {}), and does not say where to other users",
+                "the `sallyport {}` of {} runs on this machine (process {}), and does not show its address to other \
+                 users",
                 other.role, other.user, other.pid
             ),
         )
@@ -219,7 +220,7 @@ fn no_api() -> Failure {
              --ca-fingerprint sha256:... --email you@example.com`",
         ),
         None => {
-            Failure::new(Kind::Unreachable, "there is no API to talk to: no `sallyport up` of yours runs on this machine")
+            Failure::new(Kind::Unreachable, "no API is known: no `sallyport up` of yours runs on this machine")
                 .next("start `sallyport up`, or give the address of an API with --api URL")
         }
     }

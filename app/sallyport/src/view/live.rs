@@ -454,7 +454,7 @@ fn state(event: &ConnectorEvent, is_further: bool) -> (AnsiColor, String) {
         }
         ConnectorEvent::Left { edge } => (AnsiColor::BrightBlack, format!("left {}", by(edge.as_ref()))),
         ConnectorEvent::NotAttached { refusal, .. } => (AnsiColor::Red, format!("refused: {refusal}")),
-        ConnectorEvent::Detached { message, .. } => (AnsiColor::Yellow, format!("taken away by the edge: {message}")),
+        ConnectorEvent::Detached { message, .. } => (AnsiColor::Yellow, format!("removed by the edge: {message}")),
         ConnectorEvent::GoingAway { edge, message } => {
             (AnsiColor::Yellow, format!("{} is going away: {message}", by(edge.as_ref())))
         }
@@ -588,8 +588,8 @@ fn unserved(reason: &str) -> String {
         "origin-tls" => "the TLS handshake with the service failed",
         "origin-unreachable" => "the service cannot be reached",
         "connect-timeout" => "the service did not take the connection in time",
-        "origin-slow" => "the service did not begin its answer in time",
-        "origin-broken" => "the service broke its answer off",
+        "origin-slow" => "the service did not begin its response in time",
+        "origin-broken" => "the service broke its response off",
         _ => return format!("refused: {}", safe(reason)),
     };
     of_service.to_owned()

@@ -160,7 +160,7 @@ fn codes_are_set_up_asked_for_and_reset_by_the_operator() {
     assert!(log_in(&home, PASSWORD, &["--code", codes[0]]).status.success());
     let mut by_variable = home.command(&["login", "--email", EMAIL]);
     assert!(by_variable.env("SALLYPORT_CODE", codes[1]).output().unwrap().status.success());
-    assert!(!log_in(&home, PASSWORD, &["--code", codes[1]]).status.success(), "each is good once");
+    assert!(!log_in(&home, PASSWORD, &["--code", codes[1]]).status.success(), "each works once");
     let fresh = home.json(&["account", "totp", "codes", "--code", codes[2]]);
     let fresh = fresh["recovery_codes"][0].as_str().unwrap().to_owned();
     refused(&home.run(&["account", "totp", "disable", "--code", codes[3]]), 3, "the code is wrong");

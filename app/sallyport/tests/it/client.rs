@@ -240,7 +240,7 @@ fn whom_the_socket_does_not_let_in_learns_it_in_a_sentence() {
     assert!(text(&refused.stderr).contains("ann@example.com may not come"), "{}", text(&refused.stderr));
     for (args, code, says) in [
         (&["client", "tls", "--host", "nonsense"][..], 2, "is no name of a socket"),
-        (&["client", "tls", "--host", "a.b", "--listener", "0.0.0.0:1"], 2, "would enter as you"),
+        (&["client", "tls", "--host", "a.b", "--listener", "0.0.0.0:1"], 2, "would have your access"),
         (&["client", "tls", "--host", "a.b", "--listener", "x"], 2, "it is no address"),
         (&["client", "ssh", "-x@a.b"], 2, ""),
         (&["client", "ssh-keysign", "--host", "a.b", "--key", "/nowhere/key"], 2, "there is no file"),

@@ -182,7 +182,7 @@ fn a_shell_shows_the_address_and_each_request_with_its_outcome_first() {
     let origin = Origin::start("origin");
     let ssh = account.ssh(&[&to("80", origin.address)]);
     let host = host_in(&ssh.wait_for("is open"));
-    assert!(ssh.output().contains("Sallyport: what is forwarded to you"), "{}", ssh.output());
+    assert!(ssh.output().contains("Sallyport: your forwards"), "{}", ssh.output());
     let answer = account.up.curl(&host, "/hello?a=b", &[]);
     assert!(answer.status == 200 && answer.body.starts_with("origin GET /hello?a=b\n"), "{}", answer.body);
     let line = ssh.wait_for("/hello?a=b");

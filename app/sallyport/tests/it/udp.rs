@@ -269,7 +269,7 @@ fn a_steady_echo_loses_nothing_while_up_is_replaced_after_others_have_failed_to(
         let mut asks = UnixStream::connect(data.join("takeover.sock")).unwrap();
         asks.read_exact(&mut [0]).unwrap();
     }
-    lab.up.program.wait_for("all goes on here");
+    lab.up.program.wait_for("this process goes on");
     assert!(!lab.up.program.output().contains("another process takes over"), "{}", lab.up.program.output());
     held.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
     let rests = held.read(&mut [0]).unwrap_err();

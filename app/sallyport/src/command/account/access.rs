@@ -151,7 +151,10 @@ pub(crate) async fn forgot(context: &Context, args: ForgotArgs) -> anyhow::Resul
     let client = context.client_of_nobody(&context.target()?)?;
     client.forgot_password(&ForgotPassword { email: email.clone() }).await?;
     context.output.data(&json!({ "email": email }), |_| {
-        format!("if there is an account with {email}, a message is on its way to it; what it says is good for an hour")
+        format!(
+            "if there is an account with {email}, the server sends a message to it; the code in the message is valid \
+             for an hour"
+        )
     })
 }
 
@@ -172,7 +175,7 @@ pub(crate) async fn reset(context: &Context, args: ResetArgs) -> anyhow::Result<
     }
     if let Some(code) = &made.code {
         context.output.hint(&format!(
-            "give {} the link, or this command; either is good once: sallyport account password --code {}",
+            "give {} the link, or this command; one of them works once: sallyport account password --code {}",
             made.email,
             code.expose()
         ));
@@ -264,12 +267,14 @@ pub(crate) async fn totp(context: &Context, command: TotpCommand) -> anyhow::Res
         TotpCommand::Enable(args) => enable(context, &client, args).await,
         TotpCommand::Disable(args) => {
             client.disable_totp(&proof(args)?).await?;
-            context.output.data(&json!({ "totp": false }), |_| "no codes are asked for any more".to_owned())
+            context.output.data(&json!({ "totp": false }), |_| "logins need no codes any more".to_owned())
         }
         TotpCommand::Codes(args) => {
             let codes = client.renew_recovery_codes(&proof(args)?).await?;
             context.output.data(&codes, shown_codes)?;
-            context.output.hint("each is good once in the place of a code; the former are good for nothing");
+            context.output.hint(
+                "each replaces a code of the authenticator once; the former recovery codes are not valid any more",
+            );
             Ok(())
         }
     }
@@ -303,8 +308,8 @@ async fn enable(context: &Context, client: &ApiClient, args: CurrentPassword) ->
     };
     context.output.data(&codes, shown_codes)?;
     context.output.hint(
-        "codes are asked for from now on, and your other sessions have ended; keep these recovery codes where you find them without \
-         your phone: each is good once in the place of a code, and they are shown only now",
+        "logins need a code from now on, and your other sessions have ended; keep these recovery codes where you find \
+         them without your phone: each replaces a code of the authenticator once, and they are shown only now",
     );
     Ok(())
 }

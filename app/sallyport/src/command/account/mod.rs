@@ -187,8 +187,8 @@ fn show(account: &Account) -> String {
 
 fn codes(account: &Account) -> String {
     match (account.totp, account.recovery_codes) {
-        (false, _) => "not asked for".to_owned(),
-        (true, left) => format!("asked for; {left} recovery codes are left"),
+        (false, _) => "not required".to_owned(),
+        (true, left) => format!("required; {left} recovery codes are left"),
     }
 }
 

@@ -116,7 +116,7 @@ fn port(server: Option<&Running>) -> Check {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => Check::warn(
             NAME,
             format!("port {DEFAULT_PORT} is taken by another program"),
-            format!("`ss -ltnp sport = :{DEFAULT_PORT}` says which; or take another: sallyport up --listen :PORT"),
+            format!("`ss -ltnp sport = :{DEFAULT_PORT}` shows which; or take another: sallyport up --listen :PORT"),
         ),
         Err(error) => Check::warn(NAME, error.to_string(), "take another: sallyport up --listen ADDR:PORT"),
     }

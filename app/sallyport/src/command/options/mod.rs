@@ -97,7 +97,7 @@ impl TunnelArg {
     pub(crate) fn get(&self, named: Option<&TunnelRef>) -> anyhow::Result<(SocketRef, TunnelRef)> {
         let wrong = |error: String| anyhow::Error::from(Failure::usage(error));
         let tunnel = match (self.tunnel_id.as_ref(), named) {
-            (Some(_), Some(_)) => return Err(wrong("--tunnel-id and --name both say which tunnel".to_owned())),
+            (Some(_), Some(_)) => return Err(wrong("--tunnel-id and --name both select the tunnel".to_owned())),
             (one, other) => one.or(other),
         };
         match (tunnel, &self.socket_id, &self.first) {
@@ -163,7 +163,7 @@ impl ProtectArgs {
             return Err(Failure::usage(format!(
                 "only http and https sockets can be protected by a password, and this is a {socket_type} socket"
             ))
-            .next("leave --protected out; --allow and --deny say from where clients may come")
+            .next("leave --protected out; --allow and --deny limit the networks of clients")
             .into());
         }
         if !self.protected {

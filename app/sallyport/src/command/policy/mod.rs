@@ -242,7 +242,7 @@ async fn create(context: &Context, client: &ApiClient, args: CreateArgs) -> anyh
     context.output.data(&policy, show)?;
     context
         .output
-        .hint(&format!("next: sallyport policy attach {} SOCKET; until then it says nothing to anybody", policy.name));
+        .hint(&format!("next: sallyport policy attach {} SOCKET; until then the policy has no effect", policy.name));
     Ok(())
 }
 
@@ -271,7 +271,9 @@ fn both_given() -> Failure {
 
 async fn test(context: &Context, client: &ApiClient, args: TestArgs) -> anyhow::Result<()> {
     if args.policy.is_none() && args.file.is_none() && args.socket.is_none() {
-        return Err(Failure::usage("what is to be asked?").next("name a policy, a file with -f, or --socket").into());
+        return Err(Failure::usage("which rules are to be tested?")
+            .next("name a policy, a file with -f, or --socket")
+            .into());
     }
     let at = args.at.map(|at| time::OffsetDateTime::from_unix_timestamp(at.unix())).transpose()?;
     let question = TestPolicy {

@@ -227,7 +227,7 @@ async fn edit(context: &Context, args: EditArgs) -> anyhow::Result<()> {
     })?;
     notes(context, &socket);
     if update.socket_type.is_some() && socket.tunnels_up > 0 {
-        context.output.hint("connectors that run still speak to the service as before: restart them");
+        context.output.hint("running connectors still use the former protocol of the service: restart them");
     }
     Ok(())
 }

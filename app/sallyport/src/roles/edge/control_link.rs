@@ -48,7 +48,7 @@ pub(super) enum LinkError {
     #[error("{0}")]
     Refused(Box<Problem>),
     /// The response cannot be parsed.
-    #[error("control answers what is not understood: {0}")]
+    #[error("the response of control cannot be understood: {0}")]
     Answer(String),
 }
 
@@ -140,7 +140,7 @@ impl ControlLink {
         let mut controls = self.controls.write();
         if let Some(at) = controls.iter().position(|other| other == control).filter(|at| *at > 0) {
             controls.rotate_left(at);
-            tracing::info!(control, "this control is asked from now on");
+            tracing::info!(control, "requests go to this control from now on");
         }
     }
 

@@ -191,7 +191,7 @@ impl Renewal {
         self.warn_of_skew(now);
         if world.ca != self.state.world.ca {
             // The certificate for clients is of the former root.
-            info!("the installation has another root: certificates are asked for");
+            info!("the installation has another root: certificates are requested");
             return self.renew().await;
         }
         if world != self.state.world {

@@ -48,7 +48,7 @@ pub(super) fn addresses(advertise: &[SocketAddr], listening: SocketAddr) -> Vec<
     let own: Vec<_> = FAR_AWAY.iter().filter_map(|far| own_address(far)).collect();
     let own: Vec<_> = own.into_iter().filter(|own| own.is_ipv4() || listening.is_ipv6()).collect();
     if own.is_empty() {
-        warn!("it is not known where others reach this edge: say it with --advertise ADDR:PORT");
+        warn!("the address of this edge for others is not known: give it with --advertise ADDR:PORT");
         return vec![listening];
     }
     own.into_iter().map(|own| SocketAddr::new(own, listening.port())).collect()
