@@ -202,7 +202,8 @@ fn check_drainable(app: &App, edge: &StoredEdge) -> Result<(), ApiError> {
     }
     if !edges.iter().any(|seen| seen.card.edge != *id && seen.card.state == Serving::Serving) {
         let detail = format!(
-            "{name} is the last edge that serves: without it nobody reaches anything. Have another edge serve first, or use force"
+            "{name} is the last edge that serves: without it no client is served. Let another edge serve first, or use \
+             force"
         );
         return conflict("last-edge", detail);
     }

@@ -144,7 +144,7 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller, uri: Uri) -> Re
     let after = query.after.filter(|after| !after.is_empty());
     let is_later = after.is_some();
     let cursor = after.map_or_else(|| Some(Cursor::default()), |after| Cursor::read(&after));
-    let mut cursor = cursor.ok_or_else(|| invalid("after must be the `next` of an answer before".to_owned()))?;
+    let mut cursor = cursor.ok_or_else(|| invalid("after must be the `next` of a former response".to_owned()))?;
     let socket = match &query.socket {
         Some(socket) => Some(app.find_socket(caller.organisation, socket).await?.id),
         None => None,

@@ -132,7 +132,7 @@ pub(crate) async fn kill(State(app): State<App>, caller: Caller, Path(id): Path<
         (None, None) => Err(ApiError::not_found("flow")),
         (None, Some(names)) => {
             let detail =
-                format!("no edge that answered has this flow, and not all did ({names}): try again in a moment");
+                format!("no edge that responded has this flow, and not all did ({names}): try again in a moment");
             Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "edges-silent", detail))
         }
     }

@@ -107,7 +107,7 @@ pub(crate) async fn create(
     match app.store.invite(&new, hash).await? {
         InviteOutcome::Done => {
             let location = format!("/v1/invitations/{}", new.id);
-            tracing::info!(organisation = %new.organisation, invitation = %new.id, %role, "somebody was invited");
+            tracing::info!(organisation = %new.organisation, invitation = %new.id, %role, "an address was invited");
             let sent = app.send_invitation(client, &new, &code).await?;
             let is_sent = sent == Delivery::Delivered;
             let problem = if let Delivery::Failed(problem) = sent { Some(problem) } else { None };
@@ -138,7 +138,7 @@ impl App {
         if self.limits.take_message_request(client, now).is_err()
             || !self.limits.message_to_account(email.as_str(), now)
         {
-            let problem = "too many messages were asked for: give the code to them yourself";
+            let problem = "too many messages were requested: give the code to the person yourself";
             return Ok(Delivery::Failed(problem.to_owned()));
         }
         let membership = self.store.membership(invitation.organisation, invitation.invited_by).await?;

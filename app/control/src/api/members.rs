@@ -97,7 +97,7 @@ pub(crate) async fn delete(
     let member = find(&app, organisation, &id).await?;
     audit::set_target(&member.account.email);
     done(app.store.remove_member(organisation, member.account.id, caller.role).await?, caller.role)?;
-    tracing::info!(%organisation, account = %member.account.id, "a member was sent away");
+    tracing::info!(%organisation, account = %member.account.id, "a member was removed");
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 

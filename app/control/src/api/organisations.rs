@@ -93,7 +93,7 @@ pub(crate) async fn leave(State(app): State<App>, caller: Caller) -> Result<Resp
             Ok(StatusCode::NO_CONTENT.into_response())
         }
         MemberChangeOutcome::Founder => {
-            let detail = "this organisation was made with your account and goes with it: it cannot be left";
+            let detail = "this organisation was made with your account and ends with it: it cannot be left";
             Err(ApiError::new(StatusCode::CONFLICT, "founder", detail))
         }
         MemberChangeOutcome::NotFound | MemberChangeOutcome::NotAllowed => Err(ApiError::not_found("organisation")),

@@ -159,7 +159,7 @@ pub(crate) async fn delete(
     let force = match uri.query().unwrap_or_default() {
         "" | "force=false" => false,
         "force=true" => true,
-        _ => return Err(ApiError::field("force", "it is true or false, and nothing else is asked here")),
+        _ => return Err(ApiError::field("force", "it is true or false, and there is no other parameter")),
     };
     app.delete_provider(&provider, force).await?;
     Ok(StatusCode::NO_CONTENT.into_response())

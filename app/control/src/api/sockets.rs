@@ -67,7 +67,7 @@ pub(crate) async fn create(
     match app.create_socket(caller.organisation, input.value, kind, input.keyed.as_ref(), by_own).await? {
         Creation::Made((socket, answer)) => Ok(located(json_text(StatusCode::CREATED, answer), &location(socket.id))),
         Creation::Repeated(stored) => {
-            let answer = stored.answer.ok_or_else(|| ApiError::internal("an answer was not stored"))?;
+            let answer = stored.answer.ok_or_else(|| ApiError::internal("a response was not stored"))?;
             let location = location(SocketId::from_bytes(stored.resource));
             let mut response = located(json_text(StatusCode::CREATED, answer), &location);
             response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));

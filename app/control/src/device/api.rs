@@ -343,8 +343,8 @@ pub(crate) async fn begin_device(
     request_body = ExchangeDeviceCode,
     responses(
         (status = 200, description = "The token; the API gives it once.", body = ClientToken),
-        (status = 400, description = "`authorization-pending`: ask again after the interval. `slow-down`: add 5 \
-             seconds to the interval. `access-denied`, `expired-code`: the login has ended."),
+        (status = 400, description = "`authorization-pending`: poll again after the interval. `slow-down`: add 5 \
+                                      seconds to the interval. `access-denied`, `expired-code`: the login has ended."),
     )
 )]
 pub(crate) async fn exchange_device(
@@ -356,7 +356,7 @@ pub(crate) async fn exchange_device(
     let now = app.clock.now();
     if let Some(interval) = app.device_limits.slow_down(hash, now.monotonic) {
         let seconds = interval.as_secs();
-        return refuse("slow-down", &format!("asked too often: wait {seconds} seconds between two questions"));
+        return refuse("slow-down", &format!("polled too often: wait {seconds} seconds between two polls"));
     }
     let answer = app.store.take_device_answer(hash, now.unix_seconds).await?;
     if answer != Some(DeviceAnswer::Pending) {
@@ -367,7 +367,7 @@ pub(crate) async fn exchange_device(
             Ok(json(StatusCode::OK, &app.client_token(session, socket).await?))
         }
         Some(DeviceAnswer::Pending) => {
-            refuse("authorization-pending", "the person has not agreed yet: ask again after the interval")
+            refuse("authorization-pending", "the person has not agreed yet: poll again after the interval")
         }
         Some(DeviceAnswer::Denied) => refuse("access-denied", "the person has refused the login"),
         None => refuse("expired-code", "the code has ended or was used: begin the login again"),

@@ -166,14 +166,15 @@ fn own_sections(one: &LocalSession) -> String {
     let off = format!("{}{code}", current_password());
     text.push_str(&match (one.person.has_totp, one.provider.config.require_totp) {
         (true, true) => format!(
-            "<p>Codes are asked for beside your password, as whoever runs the services wants; {} recovery codes are left.</p>",
+            "<p>Logins need a code besides your password, as the operator of the services requires; {} recovery codes \
+             are left.</p>",
             one.person.recovery_codes
         ),
         (true, false) => {
             let title = format!("Codes ({} recovery codes are left)", one.person.recovery_codes);
-            section(one, "totp-off", &title, &off, "Ask for no codes any more")
+            section(one, "totp-off", &title, &off, "Require no codes any more")
         }
-        (false, _) => section(one, "totp-on", "Codes", current_password(), "Ask for a code beside the password"),
+        (false, _) => section(one, "totp-on", "Codes", current_password(), "Require a code besides the password"),
     });
     text.push_str(&section(one, "sign-out", "Everywhere", "", "Log out everywhere"));
     text
@@ -273,7 +274,7 @@ fn setting_up(
         "{}{}{}",
         wrong_text(wrong),
         enrolment(app, one.person.email.as_str(), secret),
-        section(one, "totp-confirm", "Its first code", &fields, "Ask for codes from now on")
+        section(one, "totp-confirm", "Its first code", &fields, "Require codes from now on")
     );
     Ok(page(if wrong.is_some() { StatusCode::FORBIDDEN } else { StatusCode::OK }, "Set up your codes", text))
 }
@@ -288,7 +289,7 @@ async fn set_up(
     let Some(attempt) = verify_password(app, client, one, given).await? else { return Ok(wrong_password(all)) };
     app.attempts.record_success(attempt);
     if one.person.has_totp {
-        return Ok(written(all, StatusCode::CONFLICT, Some("Codes are asked for already.")));
+        return Ok(written(all, StatusCode::CONFLICT, Some("Codes are required already.")));
     }
     setting_up(app, one, &random::bytes()?, None)
 }
@@ -335,5 +336,5 @@ async fn end_codes(
     app.store.end_totp(one.person.id, app.clock.now().unix_seconds).await?;
     app.audit_person(one.person.organisation, one.person.email.as_str(), "person.totp-off");
     let back = ways_on(&[("/account", "Back to your account")]);
-    Ok(page(StatusCode::OK, "Codes are off", format!("<p>No codes are asked for any more.</p>{back}")))
+    Ok(page(StatusCode::OK, "Codes are off", format!("<p>No codes are required any more.</p>{back}")))
 }

@@ -102,7 +102,7 @@ async fn end(app: &App, provider: &StoredProvider, token: &str) -> Result<usize,
         }
     })?;
     if app.store.is_used(provider.organisation, logout.id, now).await? {
-        return Err(invalid("the logout token has come before"));
+        return Err(invalid("the logout token was used before"));
     }
     // A login that is just returning from the provider is not known yet, and checks this mark later.
     if let Some(sid) = &logout.sid {

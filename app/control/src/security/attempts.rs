@@ -288,7 +288,7 @@ mod tests {
         }
         assert_eq!(begin(100).unwrap().locks_for, Some(FIRST_WAIT));
         assert!(begin(101).is_err() && attempts.locked_for(organisation(), "ann@example.com", now).is_some());
-        assert!(begin(1).is_ok(), "she comes in from where she always comes from");
+        assert!(begin(1).is_ok(), "her usual client is not locked");
         assert!(attempts.begin(organisation(), "bob@example.com", client(101), now).is_ok());
         assert!(attempts.begin(AccountId::from_random([2; 16]), "ann@example.com", client(101), now).is_ok());
         attempts.unlock(organisation(), "ann@example.com");
@@ -328,7 +328,7 @@ mod tests {
         assert!(begin(&two).is_err(), "the tries of both together are too many");
         one.unlock(organisation(), "Ann@example.com");
         hear(&mut sent);
-        assert!(begin(&two).is_ok(), "who is let in there is let in here");
+        assert!(begin(&two).is_ok(), "a lock that ends there ends here");
         drop(fresh);
         one.record_success(begin(&one).unwrap());
         hear(&mut sent);
@@ -336,7 +336,7 @@ mod tests {
             two.begin(organisation(), "ann@example.com", client(n), now).unwrap();
         }
         assert!(two.begin(organisation(), "ann@example.com", client(200), now).is_err());
-        assert!(begin(&two).is_ok(), "who has been her at one is known at the other");
+        assert!(begin(&two).is_ok(), "a client that logged in at one is known at the other");
     }
 
     #[test]

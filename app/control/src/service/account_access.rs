@@ -94,7 +94,10 @@ impl App {
                 self.metrics.login(LoginOutcome::Failed);
                 let why = match attempt.locks_for.or(attempt.waits_for) {
                     Some(wait) => {
-                        format!("wrong code; too many were wrong, so none is looked at for {} seconds", wait.as_secs())
+                        format!(
+                            "wrong code; too many were wrong, so attempts are refused for {} seconds",
+                            wait.as_secs()
+                        )
                     }
                     None => "wrong code".to_owned(),
                 };
@@ -224,7 +227,7 @@ impl App {
     async fn send_forgotten_message(&self, email: &Email) -> Result<(), ApiError> {
         let Some((account, _)) = self.store.account_access(email).await? else { return Ok(()) };
         if !self.limits.message_to_account(account.email.as_str(), self.clock.now().monotonic) {
-            tracing::info!(account = %account.id, "too many messages were asked for: one was not sent");
+            tracing::info!(account = %account.id, "too many messages were requested: one was not sent");
             return Ok(());
         }
         self.metrics.account_change(AccountChange::Forgotten);

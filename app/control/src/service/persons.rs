@@ -244,7 +244,8 @@ impl App {
     /// Whether people can log in with this provider of kind `local`, and a sentence about it.
     pub(super) async fn test_local(&self, provider: &StoredProvider) -> (bool, String) {
         if provider.config.hook.is_none() {
-            let detail = "people log in at this installation itself; without a hook, links are shown to who adds them";
+            let detail = "people log in at this installation itself; without a hook, links are shown to the one who \
+                          adds them";
             return (true, detail.to_owned());
         }
         let body = json!({

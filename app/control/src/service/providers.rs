@@ -231,7 +231,7 @@ impl App {
         if !sockets.is_empty() {
             sockets.sort();
             let (name, sockets) = (&provider.name, some_of(&sockets));
-            why.push(format!("people log in by {name} at {sockets}: let these believe another provider first"));
+            why.push(format!("people log in through {name} at {sockets}: give these another provider first"));
         }
         if !force && !why.is_empty() {
             let code = if persons > 0 { "provider-has-persons" } else { "provider-in-use" };
@@ -257,10 +257,10 @@ impl App {
             Ok(found) => ProviderFound {
                 works: true,
                 detail: if found.issuer.is_empty() {
-                    format!("{} has no discovery to ask: the first login shows whether it works", config.kind)
+                    format!("{} has no discovery document: the first login shows whether it works", config.kind)
                 } else {
                     format!(
-                        "{} answers and has {} keys to sign with{}",
+                        "{} responds and has {} keys to sign with{}",
                         found.issuer,
                         found.keys,
                         can_end(&found, config)
@@ -295,7 +295,7 @@ impl App {
 
 /// How logins end here after their end at the provider, in words.
 fn can_end(found: &Found, config: &ProviderConfig) -> String {
-    let tells = if found.tells_of_logouts { "tells of logouts" } else { "does not say that it tells of logouts" };
+    let tells = if found.tells_of_logouts { "reports logouts" } else { "does not declare that it reports logouts" };
     let asked = match config.check_seconds() {
         None => "logins are not checked there".to_owned(),
         Some(seconds) => {

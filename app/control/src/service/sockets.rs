@@ -244,8 +244,8 @@ impl App {
             return Ok(());
         }
         let detail = format!(
-            "nothing else says who may come in, so this would open {} to everybody: attach a policy or set a password first; \
-             with force it is done all the same",
+            "nothing else limits access, so this would open {} to every client: attach a policy or set a password \
+             first; with force it is done all the same",
             self.dns_name(name)
         );
         Err(ApiError::new(StatusCode::CONFLICT, "opens-sockets", detail))

@@ -241,7 +241,9 @@ impl App {
         );
         let address: String = address.chars().filter(|c| !c.is_control()).take(64).collect();
         let message = if is_guest {
-            format!("{address}:{port} cannot be forwarded: as a guest, ask for port {anywhere}, without an address")
+            format!(
+                "{address}:{port} cannot be forwarded: without an account, ask for port {anywhere}, without an address"
+            )
         } else {
             format!(
                 "{address}:{port} cannot be forwarded: ask for the forward port of one of your tunnels, for the name of \

@@ -122,8 +122,8 @@ impl TemporaryForwards {
             return Ok(());
         }
         let message = format!(
-            "no more than {MAX_GUEST_SOCKETS_PER_ADDRESS} sockets for the guests of one address at a time: end a forward, or \
-             log in with an account"
+            "no more than {MAX_GUEST_SOCKETS_PER_ADDRESS} sockets without an account for one address at a time: end a \
+             forward, or log in with an account"
         );
         Err(ForwardRefusal { message })
     }

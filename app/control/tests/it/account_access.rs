@@ -219,7 +219,7 @@ async fn codes_are_asked_for_beside_the_password_and_are_good_once() {
 
     // The original clients cannot send a code, and get an error.
     let original = api.post("/login", None, json!({"email": EMAIL, "password": PASSWORD})).await;
-    assert!(original.status == StatusCode::UNAUTHORIZED && original.text.contains("asks for a code"), "{original:?}");
+    assert!(original.status == StatusCode::UNAUTHORIZED && original.text.contains("requires a code"), "{original:?}");
 
     // New recovery codes, and then none.
     api.clock.pass(60);

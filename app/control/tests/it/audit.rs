@@ -293,7 +293,7 @@ async fn what_only_edges_know_is_asked_for_with_care() {
         ("limit=0", "limit must be a whole number from 1 to 100"),
         ("limit=101", "limit must be a whole number from 1 to 100"),
         ("limit=x", "the query is not valid"),
-        ("after=x", "after must be the `next` of an answer before"),
+        ("after=x", "after must be the `next` of a former response"),
         ("colour=green", "the query is not valid"),
     ] {
         let answer = api.get(&format!("/v1/flows/log?{query}"), Some(&ann)).await;

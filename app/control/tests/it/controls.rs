@@ -79,7 +79,7 @@ async fn a_login_that_begins_at_one_ends_at_the_other() {
     assert_eq!(known.session, grant.session);
     // The same state again, at the first control.
     let again = other_browser.get(&shop.api, &back).await;
-    assert!(again.status == StatusCode::BAD_REQUEST && again.text.contains("come back already"), "{}", again.text);
+    assert!(again.status == StatusCode::BAD_REQUEST && again.text.contains("completed already"), "{}", again.text);
     // The login ends at the first control, and is invalid at the second.
     let path = format!("/v1/login-sessions/{}", grant.session);
     let ended = shop.api.send("DELETE", &path, Some(&shop.token), None).await;

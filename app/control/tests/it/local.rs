@@ -290,8 +290,8 @@ async fn who_guesses_waits_longer_each_time_and_the_owner_sees_it() {
     assert_eq!(shop.person(EMAIL).await.locked_until.unwrap().unix_timestamp(), shop.now() + 3);
     let logins = shop.api.audit(&shop.token, "&order=oldest&kind=login").await;
     let locked = logins.iter().filter_map(|event| event.login.as_ref()?.reason.clone());
-    assert!(locked.clone().any(|reason| reason.ends_with("this client is not looked at for 2 seconds")));
-    assert_eq!(locked.filter(|reason| reason.contains("nobody new is looked at for 2 seconds")).count(), 1);
+    assert!(locked.clone().any(|reason| reason.ends_with("attempts of this client are refused for 2 seconds")));
+    assert_eq!(locked.filter(|reason| reason.contains("attempts of new clients are refused for 2 seconds")).count(), 1);
     shop.grant(&walk.password_from(home, EMAIL, PASSWORD).await);
     // Nor a client that has proved the address.
     let reset = shop.api.post("/v1/persons/ann@example.com/reset", Some(&shop.token), json!({})).await;

@@ -611,7 +611,7 @@ async fn logins_end_at_once_everywhere() {
     };
     for query in ["", "?force=false"] {
         let says = delete(query).await.assert_problem(StatusCode::CONFLICT, "provider-in-use");
-        assert!(says.contains("people log in by dex at ") && says.contains(".localhost"), "{says}");
+        assert!(says.contains("people log in through dex at ") && says.contains(".localhost"), "{says}");
     }
     assert_eq!(delete("?force=perhaps").await.field(), "force");
     assert!(shop.api.identities.session(session).is_some());

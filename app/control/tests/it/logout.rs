@@ -118,7 +118,7 @@ async fn a_provider_tells_that_a_login_has_ended_there() {
     assert!(shop.reasons().await.iter().any(|reason| reason == "logged out at the provider"));
     // The same token counts once.
     let replayed = shop.back_channel(&provider, &one).await;
-    assert!(replayed.is_refusal("has come before"), "{}", replayed.text);
+    assert!(replayed.is_refusal("was used before"), "{}", replayed.text);
 
     // All logins of the person, and no others.
     let ended = shop.back_channel(&provider, &token(json!({"jti": "j-2"}))).await;

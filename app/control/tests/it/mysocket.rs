@@ -218,7 +218,7 @@ async fn errors_have_the_form_that_these_clients_print() {
     cloud["cloud_authentication_enabled"] = json!(true);
     let says =
         assert_error(&call(&api, "POST", "/connect", &token, Some(cloud)).await, StatusCode::UNPROCESSABLE_ENTITY);
-    assert!(says.contains("nobody could enter"), "{says}");
+    assert!(says.contains("every client would be denied"), "{says}");
     let mut no_password = connect_body("s", "http");
     no_password["protected_socket"] = json!(true);
     for body in [json!({}), connect_body("", "http"), connect_body("s", "gopher"), no_password] {

@@ -179,7 +179,7 @@ async fn letting_a_program_in_does_not_look_like_refusing_it() {
         shop.socket.dns_name
     );
     let page = browser.get(&shop.api, &path).await;
-    assert_page(&page, 200, "<button name=\"decision\" value=\"allow\">Let it in</button>");
+    assert_page(&page, 200, "<button name=\"decision\" value=\"allow\">Allow</button>");
     assert_page(&page, 200, "<button class=\"other\" name=\"decision\" value=\"deny\">No</button>");
     let code = browser.get(&shop.api, "/device?code=BCDF-GHJK").await;
     assert_page(&code, 404, "role=\"alert\"");
@@ -193,7 +193,7 @@ async fn pages_for_visitors_name_no_commands() {
     let request = LoginRequest { at: shop.at, ..shop.request() };
     let page = browser.get(&shop.api, &shop.start_path(&request)).await;
     assert_page(&page, 503, "Nobody can log in here yet");
-    assert!(!page.text.contains("sallyport ") && page.text.contains("whoever runs the service"), "{}", page.text);
+    assert!(!page.text.contains("sallyport ") && page.text.contains("the operator of the service"), "{}", page.text);
 }
 
 #[tokio::test]

@@ -285,7 +285,7 @@ async fn who_forgot_the_password_gets_a_link_and_everybody_else_the_same_answer(
 async fn without_a_hook_there_is_nothing_to_be_forgotten_here() {
     let shop = Shop::open().await.with_local(json!({})).await;
     let mut walk = Walk::begin(&shop).await;
-    assert_page(&walk.show().await, 200, "Ask whoever runs the service for a new link");
+    assert_page(&walk.show().await, 200, "Ask the operator of the service for a new link");
     assert_page(&walk.browser.get(&shop.api, &format!("/local/forgot?login={}", walk.state)).await, 404, "No messages");
     assert_page(&walk.post("/local/forgot", &[("email", "a@example.com")]).await, 404, "No messages");
     let stranger = Request::get("/local/forgot?login=AAAA").body(Body::empty()).unwrap();

@@ -143,9 +143,9 @@ async fn edges_know_what_is_attached_when_the_api_has_answered() {
     // A new socket like it is refused too.
     let answer = api.post("/v1/sockets", Some(&token), json!({"name": "new"})).await;
     let says = answer.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
-    assert!(says.contains("(staff) let nobody in who has not logged in"), "{says}");
+    assert!(says.contains("(staff) allow no client without a login"), "{says}");
 
-    // Without the policy the socket would be open to everybody again.
+    // Without the policy the socket would be open to every client again.
     let says = act("detach", json!({"everywhere": true})).await.assert_problem(StatusCode::CONFLICT, "opens-sockets");
     assert!(says.contains(&open.dns_name) && !says.contains(&app.dns_name), "{says}");
     act("detach", json!({"everywhere": true, "force": true})).await.read::<Policy>(StatusCode::OK);
@@ -162,7 +162,7 @@ async fn a_socket_that_nobody_could_enter_is_refused() {
     create(&api, &token, "staff", staff()).await;
     create(&api, &token, "blocked", json!({"deny": [{"who": {"emails": ["eve@example.com"]}}]})).await;
     for (body, field, says) in [
-        (json!({"identity": {}}), "identity", "nobody could enter: give email_addresses"),
+        (json!({"identity": {}}), "identity", "every client would be denied: give email_addresses"),
         (json!({"identity": {}, "policies": ["blocked"]}), "identity", "(blocked) only deny"),
         (json!({"policies": ["staff"]}), "identity", "set identity"),
         (json!({"policies": ["nobody"]}), "policies[0]", "no policy of this name"),
@@ -187,7 +187,7 @@ async fn a_socket_that_nobody_could_enter_is_refused() {
     send(&api, &token, "PATCH", &path, json!({"name": "t"})).await.read::<Socket>(StatusCode::OK);
     let says = send(&api, &token, "POST", "/v1/policies/staff/detach", json!({"socket": made.id})).await;
     let says = says.assert_problem(StatusCode::CONFLICT, "closes-sockets");
-    assert!(says.contains("nobody could use"), "{says}");
+    assert!(says.contains("would deny every client"), "{says}");
     // Rules that only deny admit no client either.
     let update = json!({"document": {"deny": [{"where": ["::1"]}]}});
     let says = send(&api, &token, "PATCH", "/v1/policies/staff", update).await;
@@ -345,7 +345,7 @@ async fn tokens_need_the_scope_of_identity() {
     let opens = |force: bool| Some(json!({"identity": null, "force": force}));
     let refused = api.send("PATCH", &path, Some(&owner), opens(false)).await;
     let says = refused.assert_problem(StatusCode::CONFLICT, "opens-sockets");
-    assert!(says.contains("would open") && says.contains(".localhost to everybody"), "{says}");
+    assert!(says.contains("would open") && says.contains(".localhost to every client"), "{says}");
     assert_eq!(api.send("PATCH", &path, Some(&owner), opens(true)).await.status, StatusCode::OK);
 }
 
@@ -371,7 +371,7 @@ async fn the_last_gate_is_not_taken_off_unasked() {
     assert_eq!(patch(&owner, asks).await.status, StatusCode::OK);
     assert_eq!(patch(&owner, json!({"identity": null, "protected": password})).await.status, StatusCode::OK);
     let says = patch(&owner, json!({"protected": null})).await;
-    assert!(says.assert_problem(StatusCode::CONFLICT, "opens-sockets").contains("to everybody"));
+    assert!(says.assert_problem(StatusCode::CONFLICT, "opens-sockets").contains("to every client"));
     // A policy is a gate, too.
     let document = json!({"allow": [{"who": {"anyone": true}}]});
     create(&api, &owner, "office", document).await;

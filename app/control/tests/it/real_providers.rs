@@ -339,7 +339,7 @@ provider.listen({port}, '127.0.0.1');
     let _node = Running(Command::new("node").arg(&file).stdout(Stdio::null()).stderr(log).spawn().unwrap());
     wait_for(port, "/.well-known/openid-configuration").await;
     let found = shop.api.post("/v1/providers/real/test", Some(&shop.token), json!({})).await.json();
-    assert!(found["detail"].as_str().unwrap().contains("it tells of logouts"), "{found}");
+    assert!(found["detail"].as_str().unwrap().contains("it reports logouts"), "{found}");
 
     let form = |user: &'static str| {
         move |page: &str| match page.contains("value=\"consent\"") {

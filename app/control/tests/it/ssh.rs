@@ -304,7 +304,7 @@ async fn guests_have_temporary_sockets_and_no_account() {
     assert_eq!(api.control.guest_account().await.unwrap(), guests);
     let target = api.control.ssh_forward_target(&client(guests), "localhost", 80).await.unwrap();
     assert!(target.temporary && api.routes.get(target.socket).is_some());
-    assert!(refused(&api, guests, "localhost", 22).await.contains("as a guest"));
+    assert!(refused(&api, guests, "localhost", 22).await.contains("without an account"));
     let guest_at = |address: IpAddr| SshClient { address, ..client(guests) };
     for n in 1..100 {
         let guest = guest_at([127, 0, n, 1].into());
@@ -334,7 +334,7 @@ async fn guests_of_one_address_have_few_sockets_and_few_ports() {
     }
     for client in [&here, &neighbour] {
         let says = ask(client, 80).await.unwrap_err().message;
-        assert!(says.contains("no more than 5 sockets for the guests of one address"), "{says}");
+        assert!(says.contains("no more than 5 sockets without an account for one address"), "{says}");
     }
     ask(&elsewhere, 0).await.unwrap();
     ask(&elsewhere, 0).await.unwrap();

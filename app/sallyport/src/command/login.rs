@@ -110,7 +110,7 @@ async fn enter(client: &ApiClient, mut login: Login) -> anyhow::Result<Session> 
         return match code {
             "code-needed" => Err(Failure::new(
                 Kind::NotLoggedIn,
-                "this account asks for a code of its authenticator too",
+                "this account requires a code of its authenticator too",
             )
             .next("give it, or a recovery code, with --code or in SALLYPORT_CODE; for programs, make an API token")
             .into()),

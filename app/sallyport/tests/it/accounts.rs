@@ -182,7 +182,7 @@ fn codes_are_set_up_asked_for_and_reset_by_the_operator() {
     let code = made["code"].as_str().unwrap();
     assert!(set(code).status.success());
     refused(&set(code), 4, "sets no password any more");
-    assert!(log_in(&home, NEXT, &[]).status.success(), "no code is asked for");
+    assert!(log_in(&home, NEXT, &[]).status.success(), "no code is required");
 }
 
 #[test]

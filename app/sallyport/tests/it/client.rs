@@ -237,7 +237,7 @@ fn whom_the_socket_does_not_let_in_learns_it_in_a_sentence() {
     api(&world.up, "PATCH", &format!("/v1/sockets/{}", world.socket), &body);
     let refused = world.run(&["client", "tls", "--host", &world.at()]);
     assert_eq!(refused.status.code(), Some(3));
-    assert!(text(&refused.stderr).contains("ann@example.com may not come"), "{}", text(&refused.stderr));
+    assert!(text(&refused.stderr).contains("ann@example.com is not admitted"), "{}", text(&refused.stderr));
     for (args, code, says) in [
         (&["client", "tls", "--host", "nonsense"][..], 2, "is no name of a socket"),
         (&["client", "tls", "--host", "a.b", "--listener", "0.0.0.0:1"], 2, "would have your access"),

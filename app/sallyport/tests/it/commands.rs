@@ -107,7 +107,7 @@ fn sockets_are_edited_and_listed_in_every_form() {
     let refused = home.run(&["socket", "edit", &socket, "--not-protected"]);
     let says = text(&refused.stderr);
     assert!(
-        refused.status.code() == Some(5) && says.contains("to everybody") && says.contains("add --force"),
+        refused.status.code() == Some(5) && says.contains("to every client") && says.contains("add --force"),
         "{says}"
     );
     assert!(home.json(&["socket", "edit", &socket, "--not-protected", "--force"])["protected"].is_null());

@@ -57,10 +57,10 @@ fn a_policy_is_written_attached_asked_and_taken_away() {
     let plain = home.json(&["socket", "create", "--name", "plain"]);
     let plain = plain["id"].as_str().unwrap();
     let (code, says) = refused(&home, &["policy", "attach", "staff", plain]);
-    assert!(code == Some(5) && says.contains("nobody could use") && says.contains("--force"), "{says}");
+    assert!(code == Some(5) && says.contains("would deny every client") && says.contains("--force"), "{says}");
     home.json(&["policy", "attach", "staff", "--all", "--force"]);
     let (_, says) = refused(&home, &["policy", "detach", "staff", "--all"]);
-    assert!(says.contains("to everybody") && says.contains("--force"), "{says}");
+    assert!(says.contains("to every client") && says.contains("--force"), "{says}");
     home.json(&["policy", "detach", "staff", "--all", "--force"]);
     home.json(&["policy", "detach", "staff", socket]);
     home.run(&["policy", "rm", "staff"]);

@@ -215,7 +215,7 @@ fn a_service_that_is_lost_is_named_and_the_others_go_on_until_none_is_left() {
         run.wait_for(&format!("{host}  https://{host}"));
     }
     assert!(home.run(&["socket", "delete", first]).status.success());
-    run.wait_for(&format!("note: {first_host}: taken away by the edge"));
+    run.wait_for(&format!("note: {first_host}: removed by the edge"));
     assert_eq!(up.curl(second_host, "/", &[]).status, 200);
     // The file is missing: a reload reports that, and changes nothing.
     run.signal("HUP");

@@ -399,7 +399,7 @@ fn guests_get_a_name_at_once_which_goes_with_them() {
     more.wait_for("is open  (-R 0)");
     let stays = ["ExitOnForwardFailure=no"];
     let sixth = Program::start(&mut account.ssh_with("anybody", "foreign", &stays, &["80:127.0.0.1:1"]));
-    sixth.wait_for("no more than 5 sockets for the guests of one address");
+    sixth.wait_for("no more than 5 sockets without an account for one address");
     drop((guest, more, sixth));
     wait_until("the guest's name to be gone", || (account.up.curl(&name, "/", &[]).status == 404).then_some(()));
     // The account's own key still belongs to the account.

@@ -171,7 +171,7 @@ fn who_has_a_certificate_that_is_good_for_nothing_is_a_guest_at_most() {
     // At a server with guests the client is a guest, and no more.
     let output = ssh(&account, user, "fresh", &certificate, &forward).arg("-v").output().unwrap();
     assert_eq!(output.status.code(), Some(255), "{}", said(&output));
-    assert!(said(&output).contains("as a guest, ask for"), "{}", said(&output));
+    assert!(said(&output).contains("without an account, ask for"), "{}", said(&output));
 }
 
 #[test]

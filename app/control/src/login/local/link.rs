@@ -37,9 +37,10 @@ fn not_good() -> LoginError {
     LoginError::new(
         StatusCode::NOT_FOUND,
         "This link does not work any more",
-        "It was used already, it is older than a day, a newer one has taken its place, or whom it was for may not log in now.",
+        "It was used already, it is older than a day, a newer one has taken its place, or its person may not log in \
+         now.",
     )
-    .next("Ask whoever runs the service for a new one.")
+    .next("Ask the operator of the service for a new one.")
     .link("/account", "Your account")
 }
 
