@@ -81,8 +81,8 @@ fn words<'a>(words: impl IntoIterator<Item = &'a str>, description: &str) -> Obj
 /// The types of sockets.
 pub(crate) fn socket_type() -> Object {
     let all = SocketType::ALL.map(SocketType::as_str);
-    let says = "The type of the socket. `http` and `https` name the origin's protocol; clients always get HTTPS. `tcp`, `tls` and \
-                `udp` sockets have a port of their own.";
+    let says = "The type of the socket. `http` and `https` name the origin's protocol; clients always get HTTPS. \
+                `tcp`, `tls` and `udp` sockets have a port of their own.";
     words(all, says).build()
 }
 
@@ -343,8 +343,8 @@ pub(crate) fn service_token_scope() -> Object {
     let list = |of: ObjectBuilder, says: &str| list_of(of, says).max_items(Some(50));
     ObjectBuilder::new()
         .description(Some(
-            "Bounds of the token, which apply before policies: both must allow a request. All bounds must hold; an absent \
-             field bounds nothing.",
+            "Bounds of the token, which apply before policies: both must allow a request. All bounds must hold; an \
+             absent field bounds nothing.",
         ))
         .property("read_only", ObjectBuilder::new().schema_type(Type::Boolean).description(Some(reads)))
         .property("methods", list(text("A method."), "HTTP methods; `GET` stands for `HEAD`, too."))

@@ -347,9 +347,8 @@ pub struct SshAccess {
     /// The name to log in with.
     pub user: String,
     /// The command; PORT stands for the service's port.
-    #[schema(
-        example = "ssh -p 2222 -R wandering-shape-7752:80:localhost:PORT 5f2b8f0e9d7c4c2f8f9e0a1b2c3d4e5f@tunnel.localhost"
-    )]
+    #[schema(example = "ssh -p 2222 -R wandering-shape-7752:80:localhost:PORT \
+                   5f2b8f0e9d7c4c2f8f9e0a1b2c3d4e5f@tunnel.localhost")]
     pub command: String,
     /// The server's host keys, as lines of a `known_hosts` file.
     pub known_hosts: Vec<String>,

@@ -281,7 +281,8 @@ impl EdgeDialer {
         let next = *behind.chain(&candidates).find(|transport| **transport != former)?;
         *used = Used::new(next);
         Some(format!(
-            "{MAX_SHORT_SESSIONS} sessions over {former} were lost within {} seconds of their beginning, so {next} is tried",
+            "{MAX_SHORT_SESSIONS} sessions over {former} were lost within {} seconds of their beginning, so {next} is \
+             tried",
             SHORT_SESSION.as_secs()
         ))
     }

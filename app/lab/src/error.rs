@@ -68,7 +68,10 @@ pub enum LabError {
         log: PathBuf,
     },
     /// Something did not happen in time.
-    #[error("{what} is not there after {seconds} s{}", if seen.is_empty() { String::new() } else { format!(": {seen}") })]
+    #[error(
+        "{what} is not there after {seconds} s{}",
+        if seen.is_empty() { String::new() } else { format!(": {seen}") }
+    )]
     Late {
         /// What.
         what: String,

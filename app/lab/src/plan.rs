@@ -301,7 +301,8 @@ impl Plan {
     #[must_use]
     pub fn set_up(&self, node: &Node) -> String {
         format!(
-            "link set lo up\naddr add {}/24 dev {DEVICE}\nlink set {DEVICE} up txqueuelen 4000\nroute add default dev {DEVICE}\n",
+            "link set lo up\naddr add {}/24 dev {DEVICE}\nlink set {DEVICE} up txqueuelen 4000\n\
+             route add default dev {DEVICE}\n",
             node.address
         )
     }

@@ -44,7 +44,8 @@ fn of_store(error: &StoreError) -> Failure {
 /// Like [`describe`], for a command with a token: advice is about the token instead of a login.
 pub(crate) fn describe_with_token(error: &anyhow::Error) -> Option<Failure> {
     let is_of_token = error.chain().any(|cause| {
-        matches!(cause.downcast_ref(), Some(ClientError::Problem(problem)) if problem.status == 401 && problem.code == "bad-token")
+        let Some(ClientError::Problem(problem)) = cause.downcast_ref() else { return false };
+        problem.status == 401 && problem.code == "bad-token"
     });
     if !is_of_token {
         return describe(error);
@@ -91,7 +92,8 @@ pub(crate) fn of_client(error: &ClientError) -> Failure {
 }
 
 /// How to name a socket, as advice.
-const WHICH_SOCKET: &str = "see `sallyport socket ls`: a socket goes by its name, by the one in its URL such as wandering-shape-7752, or by its id";
+const WHICH_SOCKET: &str = "see `sallyport socket ls`: a socket goes by its name, by the one in its URL such as \
+                            wandering-shape-7752, or by its id";
 
 /// The commands that list things, by the API's words for these things.
 const WHICH: &[(&str, &str)] = &[
@@ -152,8 +154,8 @@ fn of_problem(problem: &Problem) -> Failure {
     let next_step = match problem.status {
         401 => Some("log in with `sallyport login --email you@example.com`, or use another API token".to_owned()),
         _ if problem.code == "no-such-organisation" => Some(
-            "`sallyport organisation ls` shows yours; where it was chosen with `organisation use`, `sallyport organisation \
-             use --own` goes back to your own"
+            "`sallyport organisation ls` shows yours; where it was chosen with `organisation use`, `sallyport \
+             organisation use --own` goes back to your own"
                 .to_owned(),
         ),
         _ if FORCED.contains(&problem.code.as_str()) => Some("if that is meant, add --force".to_owned()),

@@ -329,7 +329,8 @@ pub(crate) async fn delete_token(
 ///
 /// Only the present owner may do so, and owns the installation no longer.
 #[utoipa::path(
-    put, path = "/v1/installation/owner", tag = "edges", operation_id = "hand_installation_over", request_body = HandOver,
+    put, path = "/v1/installation/owner", tag = "edges", operation_id = "hand_installation_over",
+    request_body = HandOver,
     responses(
         (status = 204, description = "The other account owns the installation."),
         (status = 403, description = "`not-owner`"),

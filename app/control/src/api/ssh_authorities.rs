@@ -49,7 +49,11 @@ pub(crate) async fn show(State(app): State<App>, caller: Caller) -> Result<Respo
     patch, path = "/v1/ssh-authority", tag = "programs", operation_id = "update_ssh_authority",
     request_body = UpdateSshAuthority,
     responses(
-        (status = 200, description = "The settings after the change. Issued certificates stay as they are.", body = SshAuthority),
+        (
+            status = 200,
+            description = "The settings after the change. Issued certificates stay as they are.",
+            body = SshAuthority
+        ),
     )
 )]
 pub(crate) async fn update(

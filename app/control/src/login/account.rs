@@ -96,15 +96,15 @@ fn nobody() -> LoginError {
 /// A page on which a person without a login names a service. The form leads on to an identity provider.
 fn way_in() -> Response {
     let text = "<p>Nobody is logged in in this browser. With which service do you want to log in?</p><form \
-                action=\"/sign-on\"><input type=\"hidden\" name=\"to\" value=\"/account\"><label>Address of the service \
-                <input name=\"socket\" maxlength=\"300\" autocapitalize=\"none\" spellcheck=\"false\" required \
+                action=\"/sign-on\"><input type=\"hidden\" name=\"to\" value=\"/account\"><label>Address of the \
+                service <input name=\"socket\" maxlength=\"300\" autocapitalize=\"none\" spellcheck=\"false\" required \
                 autofocus></label><div class=\"acts\"><button>Log in</button></div></form>";
     page::written(StatusCode::FORBIDDEN, "Not logged in", text.to_owned()).forms_lead(None).into_response()
 }
 
 fn current_password() -> &'static str {
-    "<label>Current password <input name=\"current\" type=\"password\" autocomplete=\"current-password\" maxlength=\"1024\" \
-     required></label>"
+    "<label>Current password <input name=\"current\" type=\"password\" autocomplete=\"current-password\" \
+     maxlength=\"1024\" required></label>"
 }
 
 /// A form about one login of this browser.

@@ -146,7 +146,10 @@ impl App {
         for session in &ended {
             self.audit_ended_by_provider(session, "logged out at the provider");
         }
-        tracing::info!(account = %provider.organisation, provider = %provider.name, ended = ended.len(), "a provider ended logins");
+        tracing::info!(
+            account = %provider.organisation, provider = %provider.name, ended = ended.len(),
+            "a provider ended logins"
+        );
         Ok(ended.len())
     }
 }

@@ -178,8 +178,8 @@ async fn by_api_token(app: &App, token: &str, asked_for: Option<&str>) -> Result
         && asked_for.parse() != Ok(organisation)
         && asked_for != membership.name
     {
-        let detail = "this API token is for another organisation than the one in Sallyport-Organisation: leave that out, or \
-                      show a token for that organisation";
+        let detail = "this API token is for another organisation than the one in Sallyport-Organisation: leave that \
+                      out, or show a token for that organisation";
         return Err(ApiError::new(StatusCode::FORBIDDEN, "wrong-organisation", detail));
     }
     audit::set_actor(actor);

@@ -58,8 +58,8 @@ pub(crate) struct CreatedReset {
 
 /// The response to a reset code that is not valid, the same for every reason.
 fn not_good() -> ApiError {
-    let detail = "this code sets no password any more: it was used, is older than an hour, or a newer one has taken its place; \
-                  ask for another one";
+    let detail = "this code sets no password any more: it was used, is older than an hour, or a newer one has taken \
+                  its place; ask for another one";
     ApiError::new(StatusCode::NOT_FOUND, "bad-code", detail)
 }
 
@@ -68,8 +68,8 @@ fn wrong_password() -> ApiError {
 }
 
 fn wrong_code(status: StatusCode) -> ApiError {
-    let detail = "the code is wrong, too old, or was used before: type the one that the authenticator shows now, or a recovery \
-                  code";
+    let detail = "the code is wrong, too old, or was used before: type the one that the authenticator shows now, or a \
+                  recovery code";
     if status == StatusCode::UNAUTHORIZED {
         ApiError::unauthorized("wrong-code", detail)
     } else {

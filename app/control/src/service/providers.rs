@@ -96,7 +96,10 @@ impl App {
         let provider =
             StoredProvider { id, organisation, name: create.name, config, secret, created_at: now.unix_seconds };
         self.store.create_provider(&provider).await?;
-        tracing::info!(account = %organisation, provider = %provider.name, kind = %provider.config.kind, "provider added");
+        tracing::info!(
+            account = %organisation, provider = %provider.name, kind = %provider.config.kind,
+            "provider added"
+        );
         Ok(provider)
     }
 

@@ -256,8 +256,8 @@ impl App {
         if !self.config.requires_amplification_guard || !change.is_without_guard() {
             return Ok(());
         }
-        let detail = "this server requires the amplification guard of all udp sockets: leave the option out, or ask the \
-                      operator";
+        let detail = "this server requires the amplification guard of all udp sockets: leave the option out, or ask \
+                      the operator";
         Err(ApiError::new(StatusCode::FORBIDDEN, "amplification-guard-required", detail))
     }
 
@@ -323,8 +323,8 @@ impl App {
             let new_type = socket_type.unwrap_or(now.socket_type);
             if new_type.has_port() != now.socket_type.has_port() {
                 let detail = format!(
-                    "a socket of the type {} cannot become one of the type {new_type}, since only tcp, tls and udp sockets have a port of \
-                     their own: make a new one",
+                    "a socket of the type {} cannot become one of the type {new_type}, since only tcp, tls and udp \
+                     sockets have a port of their own: make a new one",
                     now.socket_type
                 );
                 return Err(ApiError::field("type", detail));

@@ -260,7 +260,10 @@ async fn cloud_authentication_is_what_the_socket_asks_of_those_who_come() {
     let put = async |body: Value| call(&api, "PUT", &path, &token, Some(body)).await;
     assert_eq!(put(json!({"name": "t"})).await.status, StatusCode::OK);
     assert_eq!(identity().unwrap().email_addresses.len(), 1, "it stays");
-    let lists = json!({"cloud_authentication_email_allowed_addressses": [], "cloud_authentication_email_allowed_domains": null});
+    let lists = json!({
+        "cloud_authentication_email_allowed_addressses": [],
+        "cloud_authentication_email_allowed_domains": null
+    });
     assert_eq!(put(lists).await.status, StatusCode::OK);
     assert_eq!((identity().unwrap().email_addresses.len(), identity().unwrap().email_domains.len()), (0, 2));
     assert_error(

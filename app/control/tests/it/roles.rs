@@ -245,7 +245,8 @@ impl House {
             "attach_policy" | "detach_policy" => json!({"socket": self.socket}),
             "test_policy" => json!({"policy": self.policy, "email": "a@example.com"}),
             "create_provider" => {
-                json!({"name": "x", "kind": "oidc", "issuer": "https://id.example.com", "client_id": "x", "client_secret": "y"})
+                let issuer = "https://id.example.com";
+                json!({"name": "x", "kind": "oidc", "issuer": issuer, "client_id": "x", "client_secret": "y"})
             }
             "end_login_sessions" => json!({"all": true}),
             "create_service_token" => json!({"name": "x"}),

@@ -59,9 +59,9 @@ impl Sshd {
         let port = free_port();
         let at = dir.display();
         let config = format!(
-            "Port {port}\nListenAddress 127.0.0.1\nHostKey {at}/host\nHostCertificate {at}/host-cert.pub\nPidFile none\n\
-             TrustedUserCAKeys {at}/ca.pub\nAuthorizedPrincipalsFile {at}/principals\nAuthorizedKeysFile none\n\
-             PasswordAuthentication no\nKbdInteractiveAuthentication no\nUsePAM no\nStrictModes no\nLogLevel VERBOSE\n\
+            "Port {port}\nListenAddress 127.0.0.1\nHostKey {at}/host\nHostCertificate {at}/host-cert.pub\n\
+             PidFile none\nTrustedUserCAKeys {at}/ca.pub\nAuthorizedPrincipalsFile {at}/principals\n\
+             AuthorizedKeysFile none\nPasswordAuthentication no\nKbdInteractiveAuthentication no\nUsePAM no\nStrictModes no\nLogLevel VERBOSE\n\
              PermitRootLogin prohibit-password\n"
         );
         fs::write(dir.join("sshd_config"), config).unwrap();

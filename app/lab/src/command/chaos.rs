@@ -32,10 +32,16 @@ pub(crate) struct ChaosArgs {
     #[arg(long, value_name = "WHAT", value_delimiter = ',')]
     among: Vec<Target>,
     /// The number of connections of the client of each region
-    #[arg(long, value_name = "COUNT", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_CONNECTIONS)))]
+    #[arg(
+        long, value_name = "COUNT", default_value_t = 8,
+        value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_CONNECTIONS))
+    )]
     connections: u16,
     /// Requests per second of each client, all connections together
-    #[arg(id = "request_rate", long = "rate", value_name = "COUNT", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(
+        id = "request_rate", long = "rate", value_name = "COUNT", default_value_t = 50,
+        value_parser = clap::value_parser!(u32).range(1..=1_000_000)
+    )]
     rate: u32,
     /// How long a request may take, its connection included
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration::parse_positive)]

@@ -23,7 +23,10 @@ pub(crate) struct LoadArgs {
     #[arg(long, value_name = "NODE", conflicts_with = "here")]
     from: Option<String>,
     /// The number of connections
-    #[arg(long, value_name = "COUNT", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_CONNECTIONS)))]
+    #[arg(
+        long, value_name = "COUNT", default_value_t = 8,
+        value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_CONNECTIONS))
+    )]
     connections: u16,
     /// The duration in seconds; Ctrl-C ends it earlier
     #[arg(long, value_name = "COUNT", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=86_400))]

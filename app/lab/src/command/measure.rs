@@ -14,13 +14,19 @@ pub(crate) enum MeasureCommand {
     /// Measure how soon all edges know that a tunnel was opened, and that it was closed
     Directory {
         /// The number of rounds
-        #[arg(long, value_name = "COUNT", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+        #[arg(
+            long, value_name = "COUNT", default_value_t = 100,
+            value_parser = clap::value_parser!(u32).range(1..=10_000)
+        )]
         rounds: u32,
     },
     /// Measure the cost of many tunnels, and how soon all are known again after an edge was killed
     Tunnels {
         /// The number of tunnels, spread over the regions
-        #[arg(long, value_name = "COUNT", default_value_t = 1_500, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_TUNNELS)))]
+        #[arg(
+            long, value_name = "COUNT", default_value_t = 1_500,
+            value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_TUNNELS))
+        )]
         count: u32,
     },
     /// Measure the cost of requests at a fixed rate
@@ -29,13 +35,19 @@ pub(crate) enum MeasureCommand {
         #[arg(id = "request_rate", long = "rate", value_name = "COUNT", default_value_t = 500)]
         rate: u32,
         /// The duration in seconds
-        #[arg(long, value_name = "COUNT", default_value_t = 20, value_parser = clap::value_parser!(u32).range(2..=3_600))]
+        #[arg(
+            long, value_name = "COUNT", default_value_t = 20,
+            value_parser = clap::value_parser!(u32).range(2..=3_600)
+        )]
         seconds: u32,
     },
     /// Measure the cost of connections that clients keep open
     Connections {
         /// The number of connections
-        #[arg(long, value_name = "COUNT", default_value_t = 1_000, value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_CONNECTIONS)))]
+        #[arg(
+            long, value_name = "COUNT", default_value_t = 1_000,
+            value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_CONNECTIONS))
+        )]
         count: u16,
     },
 }
@@ -99,8 +111,8 @@ fn processes(taken: &ByProcess, each: f64, of: &str) -> String {
 fn tunnels(figures: &TunnelFigures) -> String {
     let each = f64::from(figures.tunnels);
     format!(
-        "{} tunnels, known at all edges after {}\n\n{}\n\nat rest, in {}\n\n{}\n\n{} killed: the others knew of {} in the \
-         least, and of all again after {}; {} were held by edges before, and again after {}",
+        "{} tunnels, known at all edges after {}\n\n{}\n\nat rest, in {}\n\n{}\n\n{} killed: the others knew of {} in \
+         the least, and of all again after {}; {} were held by edges before, and again after {}",
         figures.tunnels,
         ms(figures.until_known_ms * 1_000),
         processes(&figures.coming, each, "tunnel"),

@@ -57,8 +57,8 @@ pub(crate) async fn run(context: &Context, command: AuthorityCommand) -> anyhow:
     let (name, next) = match args.which {
         WhichAuthority::Clients => (
             "clients",
-            "start `up` or the controls again; then give ca.pem in their data directory to whoever connects, instead of the former \
-             one",
+            "start `up` or the controls again; then give ca.pem in their data directory to whoever connects, instead \
+             of the former one",
         ),
         WhichAuthority::Machines => {
             ("machines", "start the controls again; then let each edge join anew, in an empty data directory")

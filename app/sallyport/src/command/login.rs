@@ -200,8 +200,8 @@ fn refused(error: ClientError) -> anyhow::Error {
     match &error {
         ClientError::Problem(problem) if problem.status == 401 => Failure::new(Kind::NotLoggedIn, problem.to_string())
             .next(
-                "check the address and the password; `sallyport account forgot` sends a code for another one, and `sallyport account \
-                 create` makes an account",
+                "check the address and the password; `sallyport account forgot` sends a code for another one, and \
+                 `sallyport account create` makes an account",
             )
             .into(),
         _ => error.into(),

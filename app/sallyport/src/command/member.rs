@@ -117,8 +117,8 @@ fn print_invitation(context: &Context, created: &CreatedInvitation, api: &ApiAdd
     };
     let pin = pin.map(|pin| format!(" --ca-fingerprint {pin}")).unwrap_or_default();
     context.output.hint(&format!(
-        "{begin}\n  sallyport account create --api {api}{pin} --name \"YOUR NAME\" --email {email} --invitation {code}\nor, with an \
-         account here already,\n  sallyport invitation accept {code}"
+        "{begin}\n  sallyport account create --api {api}{pin} --name \"YOUR NAME\" --email {email} --invitation \
+         {code}\nor, with an account here already,\n  sallyport invitation accept {code}"
     ));
 }
 

@@ -226,8 +226,8 @@ pub(crate) async fn run(context: &Context, command: ProviderCommand) -> anyhow::
             Ok(())
         }
         ProviderCommand::Ls => {
-            let empty = "no identity providers yet: `sallyport provider add google --client-id ID --client-secret-file F` adds \
-                         one";
+            let empty = "no identity providers yet: `sallyport provider add google --client-id ID --client-secret-file \
+                         F` adds one";
             context.output.list(&client.providers().await?, empty, |all| list(&context.output, all))
         }
         ProviderCommand::Show(args) => {

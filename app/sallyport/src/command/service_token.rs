@@ -143,7 +143,10 @@ pub(crate) struct ScopeArgs {
     #[arg(long = "path", value_name = "PATH", value_delimiter = ',')]
     paths: Vec<String>,
     /// A public port, several with commas
-    #[arg(long = "port", value_name = "PORT", value_delimiter = ',', value_parser = port::parse, allow_negative_numbers = true)]
+    #[arg(
+        long = "port", value_name = "PORT", value_delimiter = ',',
+        value_parser = port::parse, allow_negative_numbers = true
+    )]
     ports: Vec<u16>,
     /// A type of sockets: http, https or tls, several with commas
     #[arg(long = "type", value_name = "TYPE", value_delimiter = ',')]

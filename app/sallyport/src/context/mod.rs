@@ -216,13 +216,11 @@ fn no_api() -> Failure {
             ),
         )
         .next(
-            "ask for its address and the fingerprint of its root, which it logs when it is ready: `sallyport login --api URL \
-             --ca-fingerprint sha256:... --email you@example.com`",
+            "ask for its address and the fingerprint of its root, which it logs when it is ready: `sallyport login \
+             --api URL --ca-fingerprint sha256:... --email you@example.com`",
         ),
-        None => {
-            Failure::new(Kind::Unreachable, "no API is known: no `sallyport up` of yours runs on this machine")
-                .next("start `sallyport up`, or give the address of an API with --api URL")
-        }
+        None => Failure::new(Kind::Unreachable, "no API is known: no `sallyport up` of yours runs on this machine")
+            .next("start `sallyport up`, or give the address of an API with --api URL"),
     }
 }
 

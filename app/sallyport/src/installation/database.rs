@@ -90,7 +90,8 @@ pub(crate) async fn is_claimed(store: &Store, secrets: &Secrets) -> anyhow::Resu
 pub(crate) fn others(store: &Store, data: &Path) -> Failure {
     let message = format!("the database {} belongs to an installation with other keys", store.path().display());
     Failure::new(Kind::Refused, message).next(format!(
-        "take the keys of one of its data directories: `sallyport backup KEYS` there, `sallyport restore KEYS --data {}` here",
+        "take the keys of one of its data directories: `sallyport backup KEYS` there, `sallyport restore KEYS --data \
+         {}` here",
         data.display()
     ))
 }

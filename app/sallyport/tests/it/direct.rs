@@ -88,7 +88,8 @@ fn servers_learn_the_clients_address_by_the_proxy_protocol() {
     let behind = free_port();
     let config = format!(
         "defaults\n mode http\n timeout connect 9s\n timeout client 9s\n timeout server 9s\n\
-         frontend f\n bind 127.0.0.1:{behind} accept-proxy\n http-request return status 200 content-type text/plain lf-string %[src]\n"
+         frontend f\n bind 127.0.0.1:{behind} accept-proxy\n \
+         http-request return status 200 content-type text/plain lf-string %[src]\n"
     );
     let file = dir.path().join("haproxy.cfg");
     std::fs::write(&file, config).unwrap();

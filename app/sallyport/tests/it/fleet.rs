@@ -180,8 +180,8 @@ impl EdgeHere {
         curl(&home.data().join("ca.pem"), &format!("https://{host}:{port}{path}"), &args)
     }
 
-    /// Whether the edge knows the socket; an unknown one is not found. The edge refuses this request by itself at a known
-    /// socket: a request for the service would wait for the first tunnel.
+    /// Whether the edge knows the socket; an unknown one is not found. At a known socket, the edge refuses this request
+    /// itself: a request for the service would wait for the first tunnel.
     pub(crate) fn knows(&self, home: &Home, host: &str) -> bool {
         self.curl(home, host, "/", &["--request", "OPTIONS", "--header", "Max-Forwards: none"]).status != 404
     }

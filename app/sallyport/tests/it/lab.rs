@@ -226,8 +226,8 @@ impl Load {
         let count = |name: &str| report[name].as_u64().unwrap();
         let failed = count("requests") - count("ok");
         println!(
-            "{what}, asked from {}: {failed} of {} requests failed ({} unreachable, {} cut off, {} late, refused {}), within {} ms; \
-             longest without a response {} ms, median {:.1} ms, by {}",
+            "{what}, asked from {}: {failed} of {} requests failed ({} unreachable, {} cut off, {} late, refused {}), \
+             within {} ms; longest without a response {} ms, median {:.1} ms, by {}",
             self.from,
             count("requests"),
             count("unreachable"),

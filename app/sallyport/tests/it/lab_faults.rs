@@ -248,7 +248,8 @@ pub(crate) fn anything_breaks(here: &Here) {
     let failed = report["all"]["failed"].as_u64().unwrap();
     for fault in faults {
         println!(
-            "{} {} for {} ms: {} of {} requests failed, all answered {} ms and all was as before {} ms after it was mended",
+            "{} {} for {} ms: {} of {} requests failed, all answered {} ms and all was as before {} ms after it was \
+             mended",
             fault["act"],
             fault["name"],
             fault["lasts_ms"],

@@ -160,8 +160,8 @@ fn a_client_at_one_edge_reaches_every_kind_of_tunnel_at_another() {
     let (chat, chat_host) = home.socket(&[]);
     let _chat = connect_to(&home, &b, &chat, service(websocket).port(), &with);
     let request = format!(
-        "GET / HTTP/1.1\r\nHost: {chat_host}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
-         Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+        "GET / HTTP/1.1\r\nHost: {chat_host}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
     );
     wait_until("the way to the chat is known", || {
         (metric(&home, &a, "sallyport_directory_tunnels") >= 3.0 && a.knows(&home, &chat_host)).then_some(())

@@ -44,7 +44,8 @@ fn an_origin_that_gets_ill_is_passed_over_by_clients_at_another_edge() {
     let _control = ControlHere::start(&home, &bus);
     home.account();
     let (a, b) = (EdgeHere::join(&home, "eu-1", "eu"), EdgeHere::join(&home, "us-1", "us"));
-    let check = "--health-check http:/up --health-interval 2s --health-timeout 2s --unhealthy-threshold 1 --healthy-threshold 1";
+    let check = "--health-check http:/up --health-interval 2s --health-timeout 2s --unhealthy-threshold 1 \
+                 --healthy-threshold 1";
     let (socket, host) = home.socket(&check.split(' ').collect::<Vec<_>>());
     let (one, two) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicBool::new(true)));
     let token = token(&home);

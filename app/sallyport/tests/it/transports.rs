@@ -423,8 +423,9 @@ fn everything_goes_through_a_packaged_proxy_that_the_environment_names() {
     // Advice for a missing proxy is about the proxy, not the edge.
     let output = home.run(&["socket", "ls", "--proxy", "http://127.0.0.1:1"]);
     let said = text(&output.stderr);
-    let words = "the proxy cannot be reached: cannot connect to 127.0.0.1:1: connection refused (nothing listens there)\n  \
-                 check its address (--proxy, or HTTPS_PROXY in the environment), or go without it by --proxy none";
+    let words = "the proxy cannot be reached: cannot connect to 127.0.0.1:1: connection refused (nothing \
+                 listens there)\n  check its address (--proxy, or HTTPS_PROXY in the environment), or go without it \
+                 by --proxy none";
     assert!(output.status.code() == Some(6) && said.contains(words), "{said}");
 }
 

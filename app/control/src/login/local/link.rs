@@ -82,9 +82,10 @@ pub(in crate::login) fn check_new_password_of(email: &Email, password: &str, aga
 pub(in crate::login) fn password_page(action: &str, email: &str, key: &str, wrong: Option<&str>) -> Response {
     let (email, key) = (Escaped(email), Escaped(key));
     let text = format!(
-        "{}<p>Set the password with which <code>{email}</code> logs in. Any sentence of at least 10 characters is good.</p><form \
-         method=\"post\" action=\"{action}\"><input type=\"hidden\" name=\"key\" value=\"{key}\"><input type=\"hidden\" \
-         name=\"email\" autocomplete=\"username\" value=\"{email}\">{}<div class=\"acts\"><button>Set it</button></div></form>",
+        "{}<p>Set the password with which <code>{email}</code> logs in. Any sentence of at least 10 characters is \
+         good.</p><form method=\"post\" action=\"{action}\"><input type=\"hidden\" name=\"key\" value=\"{key}\">\
+         <input type=\"hidden\" name=\"email\" autocomplete=\"username\" value=\"{email}\">{}<div class=\"acts\">\
+         <button>Set it</button></div></form>",
         wrong_text(wrong),
         new_password_fields()
     );

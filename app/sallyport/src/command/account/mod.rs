@@ -166,8 +166,8 @@ fn not_made(error: ClientError, login: &str) -> anyhow::Error {
         }
         ClientError::Problem(problem) if problem.code == "setup-token-needed" => {
             let says = "the first account of this server takes its setup token";
-            let next = "run this on the server, as the user that runs it, or give the token with --setup-token: it is in the \
-                        server's log and in the file setup-token of its data directory";
+            let next = "run this on the server, as the user that runs it, or give the token with --setup-token: it is \
+                        in the server's log and in the file setup-token of its data directory";
             Failure::new(Kind::NotAllowed, says).next(next).into()
         }
         _ => error.into(),

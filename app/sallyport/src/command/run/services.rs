@@ -278,7 +278,9 @@ impl ApiClients {
                     }
                 },
                 () = signals.next() => {
-                    let left = services.iter().find_map(|service| Some(service.remains(service.socket.as_deref()?, count - done)));
+                    let left = services
+                        .iter()
+                        .find_map(|service| Some(service.remains(service.socket.as_deref()?, count - done)));
                     return first.or(left).map_or(Ok(count), Err);
                 }
             }

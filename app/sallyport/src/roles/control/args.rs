@@ -64,13 +64,19 @@ pub(crate) struct ControlArgs {
     #[arg(long, value_name = "PORT", default_value_t = 443, value_parser = port::parse, allow_negative_numbers = true)]
     pub(super) public_port: u16,
     /// The port at which ssh clients reach edges [default: that of --public-port]
-    #[arg(long, value_name = "PORT", env = "SALLYPORT_SSH_PORT", value_parser = port::parse, allow_negative_numbers = true)]
+    #[arg(
+        long, value_name = "PORT", env = "SALLYPORT_SSH_PORT",
+        value_parser = port::parse, allow_negative_numbers = true
+    )]
     pub(super) ssh_port: Option<u16>,
     /// Let edges serve no ssh clients
     #[arg(long, conflicts_with = "ssh_port")]
     pub(super) no_ssh: bool,
     /// The UDP port at which connectors reach edges over QUIC, where edges have --listen-quic
-    #[arg(long, value_name = "PORT", env = "SALLYPORT_QUIC_PORT", value_parser = port::parse, allow_negative_numbers = true)]
+    #[arg(
+        long, value_name = "PORT", env = "SALLYPORT_QUIC_PORT",
+        value_parser = port::parse, allow_negative_numbers = true
+    )]
     pub(super) quic_port: Option<u16>,
     #[command(flatten)]
     pub(super) geo: GeoArgs,
@@ -78,7 +84,10 @@ pub(crate) struct ControlArgs {
     #[arg(long, value_name = "TIME", default_value = "14d", value_parser = duration::parse_long)]
     pub(super) edge_certificates: Duration,
     /// The ports for tcp, tls and udp sockets, at every edge
-    #[arg(long, value_name = "FROM-TO", env = "SALLYPORT_PORT_RANGE", default_value = "20000-20999", value_parser = port_range)]
+    #[arg(
+        long, value_name = "FROM-TO", env = "SALLYPORT_PORT_RANGE", default_value = "20000-20999",
+        value_parser = port_range
+    )]
     pub(super) port_range: PortRange,
     /// Allow direct origins in these networks: edges dial the addresses that owners of sockets name (`sallyport socket
     /// origin add`). Loopback and link-local networks must be listed themselves [default: none]

@@ -33,7 +33,10 @@ pub(crate) struct EdgeArgs {
     #[arg(long, value_name = "DIR", env = "SALLYPORT_DATA")]
     pub(super) data: Option<PathBuf>,
     /// Where to serve clients, the API and tunnels: ADDR:PORT or :PORT
-    #[arg(long, value_name = "ADDR:PORT", env = "SALLYPORT_LISTEN", default_value = ":443", value_parser = listen_address)]
+    #[arg(
+        long, value_name = "ADDR:PORT", env = "SALLYPORT_LISTEN", default_value = ":443",
+        value_parser = listen_address
+    )]
     pub(super) listen: ListenAddress,
     /// Where to redirect plain HTTP to HTTPS: ADDR:PORT, :PORT or none
     #[arg(long, value_name = "ADDR:PORT", env = "SALLYPORT_LISTEN_HTTP", default_value = "none")]

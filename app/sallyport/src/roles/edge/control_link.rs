@@ -299,8 +299,8 @@ async fn whole(request: Request<ApiRequestBody>) -> Result<Request<Body>, Box<Re
 
 /// The response to clients while no control answers.
 fn away() -> Response<ApiBody> {
-    let detail = "control cannot be reached from this edge: sockets are served, and nothing can be changed now; try again in a \
-                  moment";
+    let detail = "control cannot be reached from this edge: sockets are served, and nothing can be changed now; try \
+                  again in a moment";
     let mut answer = refusal(StatusCode::SERVICE_UNAVAILABLE, "control-away", detail);
     answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
     answer

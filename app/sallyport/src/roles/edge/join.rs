@@ -214,8 +214,8 @@ impl Renewal {
         if self.removed.send_if_modified(|was| std::mem::replace(was, is_removed) != is_removed) {
             if is_removed {
                 warn!(
-                    "this edge was removed from the installation: its connectors and clients are sent elsewhere; stop it, or have \
-                     it join again with a new token, in an empty data directory"
+                    "this edge was removed from the installation: its connectors and clients are sent elsewhere; stop \
+                     it, or have it join again with a new token, in an empty data directory"
                 );
             } else {
                 info!("this edge is of the installation again");
@@ -235,8 +235,8 @@ impl Renewal {
         if of_bus(world) != of_bus(&self.state.world) {
             self.nats.use_credentials(state::bus_credentials(world));
             info!(
-                "control names the bus otherwise: other credentials hold from the next connection on, another place from the next \
-                 start"
+                "control names the bus otherwise: other credentials hold from the next connection on, another place \
+                 from the next start"
             );
         }
     }

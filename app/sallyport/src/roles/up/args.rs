@@ -72,11 +72,17 @@ pub(crate) struct UpArgs {
     #[arg(long, env = "SALLYPORT_MPTCP")]
     pub(super) mptcp: bool,
     /// The ports for tcp, tls and udp sockets
-    #[arg(long, value_name = "FROM-TO", env = "SALLYPORT_PORT_RANGE", default_value = "20000-20999", value_parser = port_range)]
+    #[arg(
+        long, value_name = "FROM-TO", env = "SALLYPORT_PORT_RANGE", default_value = "20000-20999",
+        value_parser = port_range
+    )]
     pub(super) port_range: PortRange,
     /// The number of these ports that one account may have, and all ssh clients without an account together [default:
     /// half of them, from 10 to 100]
-    #[arg(long, value_name = "COUNT", env = "SALLYPORT_PORTS_PER_ACCOUNT", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(
+        long, value_name = "COUNT", env = "SALLYPORT_PORTS_PER_ACCOUNT",
+        value_parser = clap::value_parser!(u16).range(1..)
+    )]
     pub(super) ports_per_account: Option<u16>,
     /// Require the amplification guard of every udp socket
     #[arg(long, env = "SALLYPORT_REQUIRE_AMPLIFICATION_GUARD")]
