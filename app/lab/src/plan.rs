@@ -167,7 +167,7 @@ pub struct Launch {
     pub env: Vec<(String, String)>,
     /// Whether it must not run as root: it runs as the user `postgres`, in an IPC namespace that ends with it.
     pub as_postgres: bool,
-    /// The text in its log that says that it is ready.
+    /// The text in its log at which the program is ready.
     pub ready: &'static str,
 }
 

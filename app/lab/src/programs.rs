@@ -22,7 +22,7 @@ const GET_NATS: &str = "install nats-server 2.10 or newer from https://nats.io/d
 /// `sallyport`.
 ///
 /// # Errors
-/// A program is missing; the error says how to install it.
+/// A program is missing; the error has the way to install it.
 pub(crate) fn find(database: Database, other: Option<&Path>) -> Result<Programs, LabError> {
     let path = env::var_os("PATH").unwrap_or_default();
     let on_path = |name: &str| search(env::split_paths(&path), name);

@@ -450,7 +450,7 @@ impl ApiClient {
     /// Polls whether the person has agreed.
     ///
     /// # Errors
-    /// Not yet, or no longer: the code of the problem tells which.
+    /// The login is not agreed yet, or has ended: the code of the problem distinguishes the two.
     pub async fn exchange_device_code(&self, code: &ExchangeDeviceCode) -> Result<ClientToken, ClientError> {
         self.open(Method::POST, "/v1/client/device/token", code).await
     }

@@ -19,7 +19,7 @@ enum Heard {
     Closed(FlowEnd),
 }
 
-/// A datagram that has not come in this time is lost.
+/// A datagram that has not arrived in this time is lost.
 const LOST_AFTER: Duration = Duration::from_secs(2);
 
 struct Client {

@@ -1,5 +1,5 @@
 //! `/v1/account/password`, `/v1/account/totp`, `/v1/account/sessions`, and `/v1/accounts/forgot`, `/reset`,
-//! `/password`: what lets the owner of an account in.
+//! `/password`: the password and the other credentials of an account's owner.
 
 use axum::{
     extract::{Path, State},

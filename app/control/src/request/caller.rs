@@ -145,7 +145,7 @@ fn bearer_token(parts: &Parts) -> Result<Option<&str>, ApiError> {
     }
 }
 
-/// The organisation that the request says it is for: an id or a name.
+/// The organisation that the request names: an id or a name.
 fn organisation_asked_for(parts: &Parts) -> Result<Option<&str>, ApiError> {
     let mut values = parts.headers.get_all(ORGANISATION).iter();
     let Some(value) = values.next() else { return Ok(None) };

@@ -36,7 +36,7 @@ pub enum SecretsError {
         action: &'static str,
         /// On which file.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
     /// Others can read it.

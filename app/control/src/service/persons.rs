@@ -22,7 +22,7 @@ pub(crate) const LINK_PREFIX: &str = "spl_";
 pub(crate) enum LinkPurpose {
     /// The person was added.
     Invitation,
-    /// Somebody claims to have forgotten this person's password, or the owner wants a new one.
+    /// The person may have forgotten the password, or the owner wants a new one.
     PasswordReset,
 }
 

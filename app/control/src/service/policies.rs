@@ -338,7 +338,7 @@ fn check_bounds(policies: &[AttachedPolicy]) -> Result<(), ApiError> {
     Err(ApiError::new(StatusCode::CONFLICT, "limit-reached", detail))
 }
 
-/// Refuses a socket that no client could enter.
+/// Refuses a socket that would deny every client.
 pub(super) fn check_that_somebody_enters(
     policies: &[AttachedPolicy],
     identity: Option<&IdentitySettings>,

@@ -189,7 +189,7 @@ impl Api {
         Self::start_with(dir, TestClock::new(), SignUp::Open, |config| config.provider_reach = Reach::Public).await
     }
 
-    /// An API whose edges dial no direct origins.
+    /// An API with edges that dial no direct origins.
     pub(crate) async fn start_without_direct_origins() -> Self {
         let dir = tempfile::tempdir().unwrap();
         Self::start_with(dir, TestClock::new(), SignUp::Open, |config| {
@@ -357,7 +357,7 @@ impl Api {
         Self::as_described(self.router.clone(), request).await
     }
 
-    /// What the API answers, which must be as its description says.
+    /// The response of the API, which must conform to the description.
     async fn as_described(router: Router, request: Request<Body>) -> Answer {
         let (parts, body) = request.into_parts();
         let (method, target) = (parts.method.clone(), parts.uri.to_string());

@@ -192,7 +192,7 @@ async fn a_login_lasts_as_long_as_its_refresh_token() {
     assert!(shop.is_in(session), "that is about us, and not about the person");
     fake.says().refresh_answer = None;
     assert_eq!((shop.pass(&fake, 1_000).await, shop.is_in(session)), (1, true));
-    // A person who is disabled at the provider is out.
+    // The login of a person who is disabled at the provider ends.
     fake.says().refresh_token = None;
     assert_eq!((shop.pass(&fake, 120).await, shop.is_in(session)), (1, false));
     assert!(shop.reasons().await.iter().any(|reason| reason.contains("invalid_grant (no such token)")));

@@ -133,7 +133,7 @@ async fn edges_know_what_is_attached_when_the_api_has_answered() {
     }
     act("attach", json!({"socket": "calm-bay-1000"})).await.assert_problem(StatusCode::NOT_FOUND, "not-found");
 
-    // A socket without an identity setting knows no persons: none could enter.
+    // A socket without an identity setting identifies no persons: it would deny all of them.
     let says = act("attach", json!({"everywhere": true})).await.assert_problem(StatusCode::CONFLICT, "closes-sockets");
     assert!(says.contains(&open.dns_name) && !says.contains(&app.dns_name), "{says}");
     assert!(names(&api, &open).is_empty(), "nothing was changed");

@@ -130,7 +130,7 @@ async fn wait_for(port: u16, path: &str) {
     panic!("nobody answers on port {port}");
 }
 
-/// Adds the provider, and tells it the redirect URI.
+/// Adds the provider, and registers the redirect URI there.
 async fn add(shop: &Shop, issuer: &str, more: serde_json::Value) -> String {
     let mut body =
         json!({"name": "real", "kind": "oidc", "issuer": issuer, "client_id": "edge", "client_secret": SECRET});

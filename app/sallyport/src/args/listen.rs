@@ -1,4 +1,4 @@
-//! Addresses and ports to listen on, as options say them.
+//! Addresses and ports to listen on, from options.
 
 use std::{
     net::{IpAddr, SocketAddr},

@@ -1,4 +1,4 @@
-//! `sallyport audit`: who connected to what, and when.
+//! `sallyport audit`: the audit log.
 
 use std::path::PathBuf;
 

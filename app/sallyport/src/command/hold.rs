@@ -26,7 +26,7 @@ use crate::{
 pub(super) const MAX_QUEUED_EVENTS: usize = 1_024;
 /// How long running requests may take to finish after the command was stopped.
 const DRAIN: Duration = Duration::from_secs(30);
-/// After how long without a connection to the edge a message says so.
+/// After how long without a connection to the edge a message is printed.
 pub(super) const NOT_CONNECTED_AFTER: Duration = Duration::from_secs(1);
 /// How long the service may take to accept the test connection.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(1);

@@ -1,4 +1,4 @@
-//! `sallyport member`: who belongs to the organisation.
+//! `sallyport member`: the members of the organisation.
 
 use clap::{Args, Subcommand};
 use clap_complete::engine::ArgValueCompleter;

@@ -1,4 +1,4 @@
-//! `sallyport organisation`: for whom commands act.
+//! `sallyport organisation`: the organisations of the account.
 
 use clap::{Args, Subcommand};
 use clap_complete::engine::ArgValueCompleter;

@@ -1,4 +1,4 @@
-//! `sallyport provider`: identity providers, who vouch for persons.
+//! `sallyport provider`: identity providers, which authenticate persons.
 
 use std::{
     fs::File,

@@ -14,7 +14,7 @@ pub(crate) const OPTION: &str = "--listen-ssh";
 const MAX_WAIT_FOR_PORT: Duration = Duration::from_secs(10);
 /// How often this is checked.
 const PORT_POLL: Duration = Duration::from_millis(50);
-/// The hint to a client whose keys were refused.
+/// The hint to a client after the refusal of its keys.
 const LOGIN_HINT: &str = "No key that was shown may log in as this user: `sallyport socket show` shows which user to \
                           log in as, and `sallyport ssh-key add` adds a key.";
 /// The greeting of every shell.

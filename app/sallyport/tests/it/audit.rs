@@ -1,4 +1,4 @@
-//! `sallyport audit`: who connected to what, and when; no change of the log goes unnoticed.
+//! `sallyport audit`: connections in the audit log, and the detection of changes of the log.
 
 use std::{
     io::{Read as _, Write as _},

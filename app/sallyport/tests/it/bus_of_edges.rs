@@ -221,8 +221,8 @@ fn edges_with_credentials_of_their_own_do_all_their_work_and_change_nothing_of_o
         "{known}"
     );
 
-    // What the bus answers may come to stand there, as permissions say nothing of answers: edges go on with what they
-    // know.
+    // Responses of the bus may be stored there, as permissions do not cover responses: edges go on with their last
+    // state.
     let key = format!("$KV.sallyport_config.route.{socket}");
     assert_eq!(thief.publish("$JS.API.STREAM.INFO.KV_sallyport_config", &key, ""), [""; 0]);
     b.program.as_ref().unwrap().wait_for("is not understood");

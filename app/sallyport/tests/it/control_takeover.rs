@@ -1,4 +1,4 @@
-//! A control is replaced by another process while it is asked things: nobody is refused.
+//! A control is replaced by another process while it serves requests: no request is refused.
 
 use std::{
     path::PathBuf,

@@ -70,7 +70,7 @@ fn an_edge_whose_certificates_have_ended_serves_on_and_says_so() {
     assert!(health.contains("certificates: ended"), "{health}");
 }
 
-/// What an edge says, whatever its certificate is worth.
+/// The response of an edge, whatever its certificate is.
 fn edge_health(home: &Home, edge: &EdgeHere, path: &str) -> (u16, String) {
     let answer = edge.curl(home, &format!("api.{DOMAIN}"), path, &["-k"]);
     (answer.status, answer.body)
@@ -94,7 +94,7 @@ fn clocks_an_hour_apart_are_told_and_hinder_nothing() {
         wait_until("it is there", || {
             edges(&home).iter().any(|edge| edge["name"] == name && edge["state"] == "up").then_some(())
         });
-        // What runs has the time that was said, by control's clock.
+        // Running requests have the given time, by control's clock.
         let program = edge.program.as_ref().unwrap();
         program.wait_for("the certificates of this edge are new");
         assert!(home.run(&["edge", "drain", name, "--within", "10m", "--force"]).status.success());
@@ -132,7 +132,7 @@ fn credentials_of_the_bus_may_change_while_all_run() {
     edge.start(&home, &[]);
     assert!(edge.knows(&home, &host));
 
-    // Control is told the new ones, and tells the edge.
+    // Control gets the new credentials, and sends them to the edge.
     assert!(first.stop().success());
     let ports = |line: &str, word: &str| line.split(word).nth(1).unwrap().split(' ').next().unwrap().to_owned();
     let ready = first.output();
@@ -270,7 +270,7 @@ fn a_database_that_cannot_be_written_or_is_away_is_told_and_comes_back() {
     assert!(answer.body.contains("\"read-only\"") && answer.body.contains("can only read"), "{}", answer.body);
     assert_eq!(call(&format!("/v1/sockets/{id}"), &[]).status, 200);
     assert!(edge.knows(&home, &host));
-    // At a start it is told.
+    // At a start it is reported.
     let other = home.dir.path().join("other");
     let url = bus.url();
     let args =
@@ -351,7 +351,7 @@ fn the_owner_of_an_installation_hands_it_over_and_join_tokens_are_looked_after()
     assert_eq!(delete().status, 204);
     assert!(home.run(&["login", "--email", "other@example.com"]).status.success());
     assert_eq!(home.json(&["edge", "ls"]), json!([]));
-    // Who runs the machine may name one, too.
+    // The operator of the machine may name an owner, too.
     assert!(running.stop().success());
     let url = bus.url();
     let (data, at) = (home.data(), "127.0.0.1:0");

@@ -222,7 +222,7 @@ impl Answer {
     }
 }
 
-/// An exchange with the API is as its description says.
+/// An exchange with the API conforms to the description.
 fn assert_as_described(path: &str, curl: &[&str], answer: &Answer) {
     let behind =
         |flags: [&str; 2]| curl.iter().position(|one| flags.contains(one)).and_then(|at| curl.get(at + 1)).copied();

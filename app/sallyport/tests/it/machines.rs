@@ -143,7 +143,7 @@ fn curl_and_openssl_come_in_with_the_certificate_of_a_service_token() {
     nobody.ended();
     assert!(!nobody.output().contains("HTTP/1.1"), "{}", nobody.output());
 
-    // The flow of the client that came in is over a moment after the client.
+    // The flow of the admitted client ends a moment after the client.
     let seen = wait_until("all flows are on record", || {
         let seen = done(&["audit", "--socket", tls_host]);
         seen.contains("by policy \"machines\"").then_some(seen)

@@ -151,7 +151,7 @@ fn a_client_at_one_edge_reaches_every_kind_of_tunnel_at_another() {
     assert!(metric(&home, &b, r#"sallyport_mesh_links{direction="in"}"#) >= 1.0);
     assert!(metric(&home, &b, r#"sallyport_mesh_relayed_total{direction="in",kind="stream"}"#) >= 1.0);
 
-    // A refusing service has the same error as one whose tunnel is here.
+    // A refusing service has the same error as one with its tunnel here.
     let (gone, gone_host) = home.socket(&[]);
     let _gone = connect_to(&home, &b, &gone, free_port(), &with);
     wait_until("the way to the tunnel is known", || (a.get(&home, &gone_host, "/").0 == 502).then_some(()));

@@ -53,7 +53,7 @@ fn connect_with_a_name_has_its_public_name_again_and_a_second_one_shares_it() {
     assert_eq!(refused.status.code(), Some(5));
     assert!(text(&refused.stderr).contains("of the type http, and not tcp"), "{}", text(&refused.stderr));
 
-    // Who chose no name is never refused.
+    // A request without a chosen name is never refused.
     let plain = || {
         let program = Program::start(&mut home.command(&["connect", "--host", "127.0.0.1", "--port", &port]));
         program.wait_for("https://");

@@ -2,7 +2,7 @@
 
 use crate::harness::{Home, Up, text};
 
-/// Somebody on another machine, with an account at this `up`.
+/// A person on another machine, with an account at this `up`.
 struct Other<'a> {
     home: Home,
     up: &'a Up,

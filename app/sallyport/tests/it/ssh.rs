@@ -388,7 +388,7 @@ fn guests_get_a_name_at_once_which_goes_with_them() {
     guest.wait_for("is open  (-R 0)");
     assert_eq!(guest.output().matches("you are a guest").count(), 1, "{}", guest.output());
     assert!(account.up.curl(&name, "/a", &[]).body.starts_with("origin GET /a"));
-    // A guest belongs to no account.
+    // A client without a known key has no account.
     let label = host.split('.').next().unwrap();
     let (status, said) = account.refused("anybody", "foreign", &[&to(&format!("{label}:80"), origin.address)]);
     assert_eq!(status, Some(255), "{said}");

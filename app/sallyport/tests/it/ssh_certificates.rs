@@ -168,7 +168,7 @@ fn who_has_a_certificate_that_is_good_for_nothing_is_a_guest_at_most() {
     let certificate = tunnel.sign(home, "fresh");
     let forward = to(&tunnel.port, origin.address);
     assert!(home.run(&["tunnel", "delete", &tunnel.socket, "--tunnel-id", &tunnel.id]).status.success());
-    // At a server with guests the client is a guest, and no more.
+    // At a server that admits clients without an account, the client has no account.
     let output = ssh(&account, user, "fresh", &certificate, &forward).arg("-v").output().unwrap();
     assert_eq!(output.status.code(), Some(255), "{}", said(&output));
     assert!(said(&output).contains("without an account, ask for"), "{}", said(&output));

@@ -1,4 +1,4 @@
-//! What a newcomer sees: `up` on a terminal, `status`, `doctor`, and an `up` of somebody else.
+//! The output for new users: `up` on a terminal, `status`, `doctor`, and an `up` of another user.
 
 use std::{
     net::TcpListener,
@@ -130,7 +130,7 @@ fn up_on_a_terminal_says_where_it_is_and_what_comes_next_and_not_its_log() {
 #[test]
 fn a_port_for_redirects_that_is_taken_is_told_in_one_line_with_what_to_do() {
     let home = Home::new();
-    // Somebody has it: this test, or whoever else.
+    // Another program has the port: this test, or an unrelated one.
     let _taken = TcpListener::bind("127.0.0.1:8080").ok();
     let data = home.data();
     let up = Program::start(&mut home.command(&["up", "--listen", "127.0.0.1:0", "--data", data.to_str().unwrap()]));
@@ -170,7 +170,7 @@ fn an_up_of_another_user_is_found_by_what_it_leaves_for_all_or_explained() {
     up.args(["--data", home.data().to_str().unwrap()]).env("SALLYPORT_RUN_DIR", &run);
     let up = Program::start(&mut up);
     up.wait_for("ready");
-    // Anybody may run the program, and nobody but root may look into the data directory.
+    // Every user may run the program, and only root may read the data directory.
     let program = other.dir.path().join("sallyport");
     std::fs::copy(env!("CARGO_BIN_EXE_sallyport"), &program).unwrap();
     let up_pid = up.pid().to_string();
@@ -228,7 +228,7 @@ fn why_a_service_gets_nothing_is_seen_where_people_look() {
     assert!(listed.contains("unwell") && listed.contains(" gets nothing: "), "{listed}");
     assert_eq!(home.json(&["status"])["sockets"]["failing"], 1);
 
-    // Requests that the edge refuses are told of too, in the live view and in what ended lately.
+    // Requests that the edge refuses are shown too, in the live view and in the log of ended flows.
     let refused = up.curl(&host, "/x?key=secret", &[]);
     assert_eq!(refused.status, 503);
     assert!(home.run(&["socket", "edit", &id, "--deny", "127.0.0.0/8"]).status.success());

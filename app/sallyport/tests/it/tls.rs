@@ -11,7 +11,7 @@ use crate::{
     tcp::{Postgres, free_port, id, nginx, socket, up_with_port},
 };
 
-/// What openssl's client says of a handshake with this port.
+/// The output of openssl's client for a handshake with this port.
 fn s_client(up: &Up, port: u16, more: &[&str]) -> Output {
     Command::new("openssl")
         .args(["s_client", "-brief", "-verify_return_error", "-connect", &format!("127.0.0.1:{port}"), "-CAfile"])

@@ -46,7 +46,7 @@ pub(crate) struct EdgeArgs {
     /// address, the machine's outgoing one]
     #[arg(long, value_name = "ADDR:PORT", env = "SALLYPORT_ADVERTISE", value_delimiter = ',')]
     pub(super) advertise: Vec<SocketAddr>,
-    /// The networks of trusted load balancers, whose connections begin with a PROXY protocol header
+    /// The networks of trusted load balancers: their connections begin with a PROXY protocol header
     #[arg(long, value_name = "NETWORK", env = "SALLYPORT_TRUST_PROXY", value_delimiter = ',')]
     pub(super) trust_proxy: Vec<Network>,
     /// Replace the `sallyport edge` that runs on the same data directory: take over its ports without refusing a

@@ -61,7 +61,7 @@ pub(super) struct ControlLink {
     lines: Arc<Connections>,
 }
 
-/// Whose requests a connection carries.
+/// The sender of the requests of a connection: the edge itself, or clients of the API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Requester {
     /// The edge's own.

@@ -204,7 +204,7 @@ impl Renewal {
         Ok(())
     }
 
-    /// Notes the removal of this edge if the response says so.
+    /// Notes the removal of this edge if the response reports it.
     fn noting_removal<T>(&self, answer: Result<T, LinkError>) -> Result<T, LinkError> {
         let is_removed = match &answer {
             Ok(_) => false,

@@ -87,7 +87,7 @@ pub(crate) struct UpArgs {
     /// Require the amplification guard of every udp socket
     #[arg(long, env = "SALLYPORT_REQUIRE_AMPLIFICATION_GUARD")]
     pub(super) require_amplification_guard: bool,
-    /// The networks of trusted load balancers, whose connections begin with a PROXY protocol header
+    /// The networks of trusted load balancers: their connections begin with a PROXY protocol header
     #[arg(long, value_name = "NETWORK", env = "SALLYPORT_TRUST_PROXY", value_delimiter = ',')]
     pub(super) trust_proxy: Vec<Network>,
     /// Allow direct origins in these networks: edges dial the addresses that owners of sockets name (`sallyport socket
