@@ -54,14 +54,16 @@ impl ApiClient {
 
     /// Attaches a policy.
     ///
-    /// # Errors There is no such policy or socket, or a socket would deny every client afterwards.
+    /// # Errors
+    /// There is no such policy or socket, or a socket would deny every client afterwards.
     pub async fn attach_policy(&self, policy: &PolicyRef, place: &PolicyPlace) -> Result<Policy, ClientError> {
         self.send(Method::POST, &format!("/v1/policies/{policy}/attach"), place).await
     }
 
     /// Detaches a policy.
     ///
-    /// # Errors There is no such policy or socket, or a socket would admit or deny every client afterwards.
+    /// # Errors
+    /// There is no such policy or socket, or a socket would admit or deny every client afterwards.
     pub async fn detach_policy(&self, policy: &PolicyRef, place: &PolicyPlace) -> Result<Policy, ClientError> {
         self.send(Method::POST, &format!("/v1/policies/{policy}/detach"), place).await
     }
