@@ -38,7 +38,7 @@ fn a_policy_is_written_attached_asked_and_taken_away() {
     home.json(&["policy", "test", "staff", "--email", "eve@evil.test", "--expect", "deny"]);
 
     let (code, says) = refused(&home, &["socket", "create", "--name", "x", "--cloudauth"]);
-    assert!(code == Some(5) && says.contains("--cloudauth: nobody could enter"), "{says}");
+    assert!(code == Some(5) && says.contains("--cloudauth: every client would be denied"), "{says}");
     let (code, says) = refused(&home, &["socket", "create", "--name", "x", "--allowed-email-domains", "x.org"]);
     assert!(code == Some(2) && says.contains("add --cloudauth"), "{says}");
     let made = home.json(&["socket", "create", "--name", "x", "--cloudauth", "--policy", "staff"]);
