@@ -600,7 +600,7 @@ mod tests {
         let message: Vec<_> = (0..3).filter_map(|_| edge.lost(soon)).collect();
         assert!(message.len() == 1 && message[0].ends_with("so tcp is tried"), "{message:?}");
         let only = self::edge(TransportChoice::Only(Transport::Tcp));
-        assert!((0..9).all(|_| only.lost(soon).is_none()), "nothing else was asked for");
+        assert!((0..9).all(|_| only.lost(soon).is_none()), "no other transport was chosen");
     }
 
     #[test]

@@ -87,6 +87,6 @@ mod tests {
         assert!(!other.wants(10, 1, at(40_000)));
         assert!(other.wants(10, 2, at(40_041)), "the second one, of whatever connection");
         assert!(connection.wants(5_001, 2_003, at(50_000)));
-        assert!(!connection.wants(5_001, 2_003, at(50_001)), "nothing came");
+        assert!(!connection.wants(5_001, 2_003, at(50_001)), "nothing arrived");
     }
 }

@@ -515,7 +515,7 @@ mod tests {
         tally.bad(began, Failure::Cut("reset".into()));
         let first = tally.tick();
         assert_eq!((first.good, first.failed.len(), first.more_failed), (2, 4, 0));
-        assert_eq!(first.all_good_ms, None, "the other connection has had no good answer");
+        assert_eq!(first.all_good_ms, None, "the other connection has had no good response");
         tally.good(1, began, 0, None);
         let second = tally.tick();
         assert_eq!((second.good, second.failed.len()), (1, 0), "what was reported is not reported again");

@@ -214,7 +214,7 @@ async fn a_service_at_another_of_its_hosts_addresses_is_found() {
     let socket = UdpSocket::bind("[::1]:0").await.unwrap();
     let (_edge, _connector, tunnel) = with(socket.local_addr().unwrap().port()).await;
     let mut refused = Client::new(&tunnel, 1).await;
-    assert_eq!(refused.ask_in_vain(b"?").await, FlowEnd::Unreachable, "nobody is at 127.0.0.1");
+    assert_eq!(refused.ask_in_vain(b"?").await, FlowEnd::Unreachable, "nothing listens at 127.0.0.1");
     let again = Client::new(&tunnel, 1).await;
     soon(async {
         let mut datagram = [0; 10];

@@ -202,7 +202,7 @@ async fn an_answer_given_before_the_request_was_read_still_arrives() {
         let mut answer = [0; 5_000];
         soon(reader.read_exact(&mut answer)).await.unwrap();
         assert_eq!(answer, [b'4'; 5_000]);
-        assert!(soon(writing).await.unwrap() < 1 << 30, "the client is told that nobody reads any more");
+        assert!(soon(writing).await.unwrap() < 1 << 30, "the client gets the reset, since nothing reads any more");
     }
 }
 

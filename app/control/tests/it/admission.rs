@@ -53,7 +53,7 @@ async fn the_first_account_takes_the_setup_token_and_not_whoever_comes_first() {
 
         let made = api.comes("ann@example.com", json!({ "setup_token": token })).await;
         assert_eq!(made.status, StatusCode::CREATED, "{}", made.text);
-        assert!(!api.setup_file().exists(), "it is good once, and gone");
+        assert!(!api.setup_file().exists(), "the file is used once and then removed");
         let ann = api.login("ann@example.com").await.access_token.expose().to_owned();
         assert_eq!(api.actions(&ann).await, ["installation.setup"]);
         let next = api.comes("bob@example.com", json!({ "setup_token": token })).await;
@@ -141,7 +141,10 @@ async fn an_invitation_makes_the_account_where_sign_up_is_closed() {
     let again = json!({ "invitation": code });
     api.comes("bob@example.com", again.clone()).await.assert_problem(StatusCode::FORBIDDEN, "no-invitation");
     api.comes("carl@example.com", again).await.assert_problem(StatusCode::FORBIDDEN, "no-invitation");
-    assert!(api.actions(&ann).await.contains(&"account.create-by-invitation".to_owned()), "the organisation is told");
+    assert!(
+        api.actions(&ann).await.contains(&"account.create-by-invitation".to_owned()),
+        "the organisation's log has the event"
+    );
 
     // An existing account accepts; a code ends after a week, and when it is withdrawn.
     let second = api.invited(&ann, "carl@example.com").await;

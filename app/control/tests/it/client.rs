@@ -194,7 +194,7 @@ async fn a_program_logs_in_through_the_browser_and_gets_certificates() {
     std::fs::write(&leaf, &made.certificate).unwrap();
     std::fs::write(&ca, &made.authority).unwrap();
     let route = world.api.routes.get(world.socket.id).unwrap();
-    assert!(route.client_authority.is_some(), "edges know whom to believe");
+    assert!(route.client_authority.is_some(), "edges have the authority's certificate");
     assert_eq!(world.socket.client_authority.as_deref(), Some(made.authority.as_str()));
     let verify = Command::new("openssl")
         .args(["verify", "-purpose", "sslclient", "-attime", &START.to_string(), "-x509_strict", "-CAfile"])
@@ -248,7 +248,7 @@ async fn a_program_logs_out_and_the_login_is_worth_nothing_anywhere() {
     end(None).await.assert_problem(StatusCode::UNAUTHORIZED, "not-logged-in");
     end(Some(world.token.clone())).await.assert_problem(StatusCode::UNAUTHORIZED, "login-required");
     assert_eq!(end(Some(token.clone())).await.status, StatusCode::NO_CONTENT);
-    assert!(world.api.identities.session(world.session).is_none(), "edges know at once");
+    assert!(world.api.identities.session(world.session).is_none(), "edges get the change at once");
     assert!(world.api.identities.session(bob).is_some(), "others stay");
     for token in [&token, &other] {
         end(Some(token.clone())).await.assert_problem(StatusCode::UNAUTHORIZED, "login-required");
@@ -282,7 +282,7 @@ async fn what_a_person_decides_and_is_refused_is_on_record() {
     assert_eq!(admin[2].reason.as_deref(), Some("no rule allows it"));
     let certificates = seen("&kind=certificate").await;
     assert_eq!(certificates.len(), 1);
-    assert!(certificates[0].certificate.as_ref().unwrap().client.is_some(), "from where it was asked for");
+    assert!(certificates[0].certificate.as_ref().unwrap().client.is_some(), "the address of the request");
     let logins = seen("&kind=login").await;
     assert_eq!(logins[0].login.as_ref().unwrap().outcome, "ended");
     // By each of the socket's names.
@@ -493,7 +493,7 @@ async fn codes_are_not_guessed() {
         }
         assert_eq!(page.status, StatusCode::NOT_FOUND);
         tries += 1;
-        assert!(tries < 50, "nobody may guess on and on");
+        assert!(tries < 50, "the number of guesses is limited");
     }
     assert_eq!(tries, 10);
 }

@@ -99,7 +99,10 @@ fn check_request(place: &str, operation: &Value, query: &str, body: Option<&[u8]
     let Some(body) = body else { return };
     let described = &operation["requestBody"];
     if body.is_empty() {
-        assert!(described["required"] != true, "{place} accepts a request without the body that it is said to need");
+        assert!(
+            described["required"] != true,
+            "{place} accepts a request without the body that the description requires"
+        );
         return;
     }
     if described.is_null() {

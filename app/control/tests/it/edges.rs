@@ -51,7 +51,7 @@ async fn a_client_that_goes_away_leaves_edges_with_what_the_store_has() {
             break;
         }
         tries += 1;
-        assert!(tries < 50, "edges know {} of {} sockets", published.len(), stored.len());
+        assert!(tries < 50, "edges have {} of {} sockets", published.len(), stored.len());
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
@@ -122,7 +122,7 @@ async fn an_edge_that_has_not_heard_of_a_tunnel_learns_whether_there_is_one() {
     assert_eq!(
         ask(&tunnel.to_string(), credential).await,
         (StatusCode::OK, "unknown".into()),
-        "it went with its socket"
+        "it was deleted with its socket"
     );
 }
 

@@ -77,7 +77,7 @@ impl FakeHook {
             }
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;
         }
-        panic!("only {} messages came", self.told().len());
+        panic!("only {} messages arrived", self.told().len());
     }
 }
 

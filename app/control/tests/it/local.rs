@@ -253,7 +253,7 @@ async fn nobody_learns_who_has_an_account_here() {
                     return (n, content(&answer, &walk));
                 }
             }
-            panic!("nobody waits");
+            panic!("no client waits");
         }
     };
     shop.active("bob@example.com", PASSWORD).await;

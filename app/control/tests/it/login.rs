@@ -191,7 +191,7 @@ pub(crate) fn assert_page(answer: &Answer, status: u16, says: &str) {
         let cookie = cookie.to_str().unwrap();
         cookie.contains("-sso-") && !cookie.contains("Max-Age=0")
     });
-    assert!(!is_signed_on, "nobody is logged in by a refusal");
+    assert!(!is_signed_on, "a refusal logs no person in");
 }
 
 #[tokio::test]
@@ -730,10 +730,7 @@ async fn providers_are_checked_sealed_and_never_shown_whole() {
     assert_eq!(patch(json!({"scopes": ["groups"]})).await.status, StatusCode::OK);
     assert!(shop.api.identities.session(session).is_some(), "the same provider still");
     assert_eq!(patch(json!({"groups_claim": "groups"})).await.status, StatusCode::OK);
-    assert!(
-        shop.api.identities.session(session).is_none(),
-        "of whom another claim was read is in groups that are not known"
-    );
+    assert!(shop.api.identities.session(session).is_none(), "a person with another claim has unknown groups");
     let session = shop.grant(&shop.log_in(&mut Browser::default(), &provider).await).session;
     assert_eq!(patch(json!({"client_id": "another"})).await.status, StatusCode::OK);
     assert!(shop.api.identities.session(session).is_none(), "another client is another provider");

@@ -196,7 +196,7 @@ async fn a_login_lasts_as_long_as_its_refresh_token() {
     fake.says().refresh_token = None;
     assert_eq!((shop.pass(&fake, 120).await, shop.is_in(session)), (1, false));
     assert!(shop.reasons().await.iter().any(|reason| reason.contains("invalid_grant (no such token)")));
-    assert_eq!(shop.pass(&fake, 1_000).await, 0, "nobody is left to be asked about");
+    assert_eq!(shop.pass(&fake, 1_000).await, 0, "no login is left to check");
 }
 
 #[tokio::test]
@@ -267,7 +267,7 @@ async fn who_logs_out_is_asked_at_the_next_visit_and_may_log_out_at_the_provider
     assert!(back.text.contains(&format!("https://{}:8443/", shop.socket.dns_name)), "{}", back.text);
     let bare = browser.get(&shop.api, "/logged-out?state=nonsense").await;
     assert_eq!((bare.status, ways(&bare)), (StatusCode::OK, vec!["/logout".to_owned()]), "{}", bare.text);
-    assert!(!bare.text.contains("You are logged out"), "nothing is claimed that is not known: {}", bare.text);
+    assert!(!bare.text.contains("You are logged out"), "the page claims nothing that is not certain: {}", bare.text);
 
     // The next visit asks the person, and so does the provider.
     let page = browser.get(&shop.api, &shop.start_path(&shop.request())).await;

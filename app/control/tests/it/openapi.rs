@@ -27,7 +27,7 @@ fn every_operation_is_described_once() {
         for (method, operation) in operations.as_object().unwrap() {
             let id = operation["operationId"].as_str().unwrap();
             assert!(ids.insert(id.to_owned()), "{id} twice");
-            assert!(operation["responses"]["default"].is_object(), "{method} {path} does not say how it fails");
+            assert!(operation["responses"]["default"].is_object(), "{method} {path} describes no errors");
         }
     }
     assert!(ids.len() >= 34, "{}", ids.len());

@@ -127,7 +127,7 @@ async fn somebody_is_invited_accepts_works_and_is_sent_away() {
     api.get("/v1/sockets", Some(ci)).await.assert_problem(StatusCode::UNAUTHORIZED, "bad-token");
     api.get_for("/v1/sockets", &bob, &house).await.assert_problem(StatusCode::NOT_FOUND, "no-such-organisation");
     assert_eq!(api.get(&format!("/v1/sockets/{}", made.id), Some(&ann)).await.status, StatusCode::OK, "it stays");
-    assert_eq!(api.get("/v1/sockets", Some(&bob)).await.status, StatusCode::OK, "his own goes on");
+    assert_eq!(api.get("/v1/sockets", Some(&bob)).await.status, StatusCode::OK, "his own organisation stays");
 }
 
 #[tokio::test]

@@ -151,7 +151,7 @@ async fn logging_out_leads_on_wherever_the_browser_came_from() {
     shop.grant(&shop.log_in(&mut browser, &provider).await);
     let page = browser.get(&shop.api, from).await;
     assert_page(&page, 200, "<button>Log out everywhere</button>");
-    assert_eq!(ways(&page), [url(&shop)], "a way back for who stays");
+    assert_eq!(ways(&page), [url(&shop)], "a link back for a person who stays");
     assert!(page.text.contains(&format!("action=\"{from}\"")), "{}", page.text);
     let out = browser.send(&shop.api, form(from, &[])).await;
     assert_page(&out, 200, "The login has ended");

@@ -262,7 +262,7 @@ async fn who_forgot_the_password_gets_a_link_and_everybody_else_the_same_answer(
     );
     assert!(shop.api.identities.session(session).is_some(), "asking alone changes nothing");
     assert_page(&set_password(&shop.api, &message.link(), "another green bicycle").await, 200, "Your password is set");
-    assert!(shop.api.identities.session(session).is_none(), "who knew the former password is out");
+    assert!(shop.api.identities.session(session).is_none(), "the former password's login has ended");
     assert_page(&walk.password("ann@example.com", PASSWORD).await, 403, "is wrong");
     shop.grant(&walk.password("ann@example.com", "another green bicycle").await);
 
@@ -323,7 +323,7 @@ async fn who_is_disabled_removed_or_reset_is_out_at_once() {
         assert_eq!(changed.status, StatusCode::OK, "{}", changed.text);
     };
     codes(true).await;
-    assert!(shop.api.identities.session(third).is_none(), "nobody is in without a code");
+    assert!(shop.api.identities.session(third).is_none(), "no login succeeds without a code");
     codes(false).await;
     let third = log_in().await;
     codes(false).await;

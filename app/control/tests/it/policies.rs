@@ -78,7 +78,7 @@ async fn rules_that_nobody_could_meet_are_refused_with_the_reason() {
         (
             json!({"allow": [{"who": {"groups": ["a"]}}], "deny": [{"who": {"anyone": true}}]}),
             "document",
-            "denies everybody that it allows",
+            "denies every client that it allows",
         ),
         (
             json!({"deny": [{"where": ["::1"]}], "allow": [{"where": ["::1"]}]}),

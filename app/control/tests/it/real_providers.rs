@@ -116,7 +116,7 @@ impl Visitor {
             assert!([302, 303].contains(&answer.status), "{url}: {} {}", answer.status, answer.body);
             url = answer.location.unwrap();
         }
-        panic!("the provider does not come to an end: {url}");
+        panic!("the provider does not finish: {url}");
     }
 }
 
@@ -127,7 +127,7 @@ async fn wait_for(port: u16, path: &str) {
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    panic!("nobody answers on port {port}");
+    panic!("nothing responds on port {port}");
 }
 
 /// Adds the provider, and registers the redirect URI there.
@@ -229,7 +229,7 @@ provider.listen({port}, '127.0.0.1');
     let (to, asked) = shop.begin(&mut browser, &shop.request()).await;
     assert_eq!(asked["scope"], "openid email profile groups");
     let back = Visitor::new(port).log_in(&to, form("bob")).await;
-    assert!(back.contains("&iss=http"), "it says who it is in the address: {back}");
+    assert!(back.contains("&iss=http"), "the address names the provider: {back}");
     let without_issuer = back.split("&iss=").next().unwrap().to_owned();
     let stripped = browser.clone().get(&shop.api, &without_issuer).await;
     assert_eq!(stripped.status, StatusCode::BAD_REQUEST, "{}", stripped.text);

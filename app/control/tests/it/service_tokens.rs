@@ -123,7 +123,7 @@ async fn a_certificate_of_a_token_ends_with_it_and_makes_edges_ask() {
     assert!(!api.identities.has_certificates(organisation, START + 3_600));
     let route = api.routes.get(socket.id).unwrap();
     let der = route.client_authority.as_deref().map(sallyport_pki::certificate_pem);
-    assert_eq!(der.as_deref(), Some(given.authority.as_str()), "edges know whom to believe");
+    assert_eq!(der.as_deref(), Some(given.authority.as_str()), "edges have the authority's certificate");
     let shown: ServiceToken = api.get(&format!("{PATH}/{id}"), Some(&owner)).await.read(StatusCode::OK);
     assert_eq!(shown.certified_until, Some(given.valid_until));
 

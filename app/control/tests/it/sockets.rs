@@ -20,7 +20,7 @@ async fn a_socket_gets_a_name_a_url_and_a_route() {
     assert_eq!(made.url, format!("https://{label}.localhost:8443"));
     assert_eq!((made.socket_type, made.origin_protocol), (SocketType::Http, OriginProtocol::Auto));
     assert_eq!((made.tunnels_total, made.tunnels_up, &made.protected), (0, 0, &None));
-    let route = api.routes.by_name(label).expect("edges know it");
+    let route = api.routes.by_name(label).expect("edges have it");
     assert_eq!((route.id, &route.basic_auth), (made.id, &None));
 
     for id in [made.id.to_string(), label.to_owned(), made.dns_name.clone()] {
@@ -257,6 +257,6 @@ async fn what_another_process_changed_in_the_store_is_told_to_edges_by_a_reload(
     assert_eq!(api.control.reload().await.unwrap(), 3);
     assert_eq!(api.routes.get(changed.id), Some(stored));
     assert!(api.routes.get(made.id).is_some() && api.routes.get(gone.id).is_none());
-    assert!(std::sync::Arc::ptr_eq(&untouched, &api.routes.get(same.id).unwrap()), "only differences are told");
+    assert!(std::sync::Arc::ptr_eq(&untouched, &api.routes.get(same.id).unwrap()), "only differences are published");
     assert_eq!(api.control.reload().await.unwrap(), 0);
 }

@@ -57,7 +57,7 @@ async fn a_key_is_added_listed_and_removed_at_the_edges_too() {
     let reader = api.api_token(&token, &["account:read"]).await;
     api.send("DELETE", &path, Some(&reader), None).await.assert_problem(StatusCode::FORBIDDEN, "missing-scope");
     let api = api.restart().await;
-    assert_eq!(keys(&api, account), 1, "known again after a restart");
+    assert_eq!(keys(&api, account), 1, "present again after a restart");
     let listed: Page<SshKey> = api.get("/v1/ssh-keys", Some(&token)).await.read(StatusCode::OK);
     assert_eq!(listed.items, [key]);
     assert_eq!(api.send("DELETE", &path, Some(&token), None).await.status, StatusCode::NO_CONTENT);

@@ -61,7 +61,8 @@ impl Sshd {
         let config = format!(
             "Port {port}\nListenAddress 127.0.0.1\nHostKey {at}/host\nHostCertificate {at}/host-cert.pub\n\
              PidFile none\nTrustedUserCAKeys {at}/ca.pub\nAuthorizedPrincipalsFile {at}/principals\n\
-             AuthorizedKeysFile none\nPasswordAuthentication no\nKbdInteractiveAuthentication no\nUsePAM no\nStrictModes no\nLogLevel VERBOSE\n\
+             AuthorizedKeysFile none\n\
+             PasswordAuthentication no\nKbdInteractiveAuthentication no\nUsePAM no\nStrictModes no\nLogLevel VERBOSE\n\
              PermitRootLogin prohibit-password\n"
         );
         fs::write(dir.join("sshd_config"), config).unwrap();
@@ -155,7 +156,10 @@ async fn a_stock_ssh_enters_a_stock_host_for_minutes() {
     let by_signed = Sshd::start(dir, &authority, "sallyport_ssh_signed", &host.certificate);
     let output = by_signed.ssh(&good, world.host(), "echo entered");
     assert!(output.status.success() && output_text(&output).contains("entered"), "{}", output_text(&output));
-    assert!(fs::read_to_string(dir.join("log")).unwrap().contains("ID \"ann@example.com\" (serial "), "who it was");
+    assert!(
+        fs::read_to_string(dir.join("log")).unwrap().contains("ID \"ann@example.com\" (serial "),
+        "the log names the person"
+    );
     let other_name = by_signed.ssh(&good, "other.localhost", "echo entered");
     assert!(output_text(&other_name).contains("Host key verification failed"), "{}", output_text(&other_name));
 

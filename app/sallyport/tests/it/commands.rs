@@ -29,7 +29,7 @@ fn completion_gives_each_shell_a_script_that_it_takes() {
         let output = home.run(&["completion", shell]);
         let script = text(&output.stdout);
         assert!(output.status.success() && script.contains(sign), "{shell}: {script:.200}");
-        assert!(script.contains("SALLYPORT_COMPLETE"), "{shell}: it asks the program");
+        assert!(script.contains("SALLYPORT_COMPLETE"), "{shell}: the script calls the program");
         let file = home.dir.path().join(shell);
         std::fs::write(&file, &script).unwrap();
         // If the shell is installed, it checks the script.
@@ -58,7 +58,7 @@ fn logins_come_by_standard_input_are_pinned_by_fingerprint_and_end() {
     let api = format!("https://api.localhost:{}", up.port);
     let away = Home::new();
     let login = ["login", "--api", &api, "--email", "a@example.com", "--password-stdin"];
-    assert_eq!(fed(&away, &login, PASSWORD).status.code(), Some(6), "a root that nobody knows");
+    assert_eq!(fed(&away, &login, PASSWORD).status.code(), Some(6), "an unknown root");
     let wrong = format!("sha256:{}", "0".repeat(64));
     let mut pinned = login.to_vec();
     pinned.extend(["--ca-fingerprint", &wrong]);

@@ -80,7 +80,7 @@ fn a_control_is_replaced_under_load_and_nobody_is_refused() {
     ];
     let goes_on = || {
         let before: Vec<_> = load.iter().map(Asking::count).collect();
-        wait_until("more answers", || {
+        wait_until("more responses", || {
             load.iter().zip(&before).all(|(asking, before)| asking.count() > before + 3).then_some(())
         });
     };

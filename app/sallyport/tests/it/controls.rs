@@ -212,7 +212,7 @@ fn a_control_may_be_killed_in_the_middle_of_calls_and_of_a_login() {
         assert!(poll.status == 400 && poll.body.contains("authorization-pending"), "{}", poll.body);
         one.resume(&home);
         // The edge knows it again before the other one ends.
-        wait_until("both are told of", || {
+        wait_until("both are reported", || {
             let shown = fs::read_to_string(edge.data.join("edge.json")).unwrap();
             let shown: Value = serde_json::from_str(&shown).unwrap();
             (shown["world"]["controls"].as_array().unwrap().len() == 2).then_some(())
@@ -284,9 +284,9 @@ fn stock_ssh_clients_come_to_an_edge_and_outlive_the_control() {
     };
     let origin = Origin::start("origin");
     let forward = to("80", origin.address);
-    let first = wait_until("a login by the key, which the edge has been told of", || {
+    let first = wait_until("a login by the key, which the edge has received", || {
         let program = Program::start(&mut ssh(edge.port, &forward));
-        let shown = wait_until("ssh says something", || {
+        let shown = wait_until("ssh prints something", || {
             let said = program.output();
             (said.contains("is open") || said.contains("Permission denied")).then_some(said)
         });
@@ -310,7 +310,7 @@ fn stock_ssh_clients_come_to_an_edge_and_outlive_the_control() {
     assert_eq!(get(&host).status, 200);
     // It ends while its control is away, and its socket is removed all the same.
     drop(first);
-    wait_until("the temporary socket to be gone", || (get(&host).status == 404).then_some(()));
+    wait_until("the temporary socket to be removed", || (get(&host).status == 404).then_some(()));
     let left = at(&home, &two.api(), &ca, &["socket", "ls"]);
     assert_eq!(left.as_array().unwrap().len(), 1, "{left}");
     drop(second);

@@ -51,7 +51,7 @@ fn edges_join_serve_and_go_on_without_bus_and_control() {
 
     // The bus dies: both edges serve, and report it; a socket that is made meanwhile works after the bus is back.
     bus.kill();
-    wait_until("the loss is told", || {
+    wait_until("the loss is reported", || {
         let (status, health) = a.get(&home, &format!("api.{DOMAIN}"), "/healthz");
         (status == 200 && health.contains("bus: away")).then_some(())
     });
@@ -72,8 +72,8 @@ fn edges_join_serve_and_go_on_without_bus_and_control() {
     bus.kill();
     a.kill();
     a.start(&home, &[]);
-    assert!(a.knows(&home, &host), "what was known is on disk");
-    wait_until("the connector is let in again", || (a.get(&home, &host, "/").0 == 200).then_some(()));
+    assert!(a.knows(&home, &host), "the configuration is on disk");
+    wait_until("the connector is admitted again", || (a.get(&home, &host, "/").0 == 200).then_some(()));
     bus.resume();
     control.resume(&home);
     wait_until("all is as before", || {
@@ -83,7 +83,7 @@ fn edges_join_serve_and_go_on_without_bus_and_control() {
     // An edge is killed: its tunnels are gone when its lease ends.
     a.kill();
     let killed = Instant::now();
-    wait_until("the dead edge is known to be dead", || {
+    wait_until("the end of the edge is detected", || {
         edges(&home).iter().any(|edge| edge["name"] == "eu-1" && edge["state"] == "down").then_some(())
     });
     println!("a killed edge is down after {:?}", killed.elapsed());

@@ -30,7 +30,7 @@ impl Bus {
         let found = Command::new(tools).arg("nats-server").stderr(Stdio::inherit()).output().unwrap();
         if !found.status.success() {
             assert!(std::env::var_os("CI").is_none(), "nats-server must be there in CI: scripts/tools nats-server");
-            println!("skipped: nats-server cannot be built here (scripts/tools nats-server says why)");
+            println!("skipped: nats-server cannot be built here (scripts/tools nats-server prints the reason)");
             return None;
         }
         let dir = home.dir.path().join("nats");

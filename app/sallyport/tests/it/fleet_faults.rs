@@ -121,11 +121,11 @@ fn credentials_of_the_bus_may_change_while_all_run() {
     let config = std::fs::read_to_string(bus.dir.join("nats.conf")).unwrap();
     std::fs::write(bus.dir.join("nats.conf"), config.replace(&with("one"), &with("two"))).unwrap();
     bus.resume();
-    wait_until("the refusal is told", || {
+    wait_until("the refusal is reported", || {
         let (status, health) = edge_health(&home, &edge, "/healthz");
         (status == 200 && health.contains("bus: refuses the credentials")).then_some(())
     });
-    assert!(edge.knows(&home, &host), "what is known is served on");
+    assert!(edge.knows(&home, &host), "the known configuration is served on");
     edge.program.as_ref().unwrap().wait_for("the bus refuses the credentials");
     // Also an edge that starts now.
     edge.kill();
@@ -149,7 +149,7 @@ fn credentials_of_the_bus_may_change_while_all_run() {
         (!health.contains("bus:")).then_some(())
     });
     let (_, meanwhile) = home.socket(&[]);
-    wait_until("what is made now is known", || edge.knows(&home, &meanwhile).then_some(()));
+    wait_until("the new socket is known", || edge.knows(&home, &meanwhile).then_some(()));
 }
 
 #[test]

@@ -145,17 +145,17 @@ fn flows_and_counts_of_all_edges_are_seen_and_cut_at_control() {
     });
 
     // Ended flows: all of them, in order; viewers see no addresses. A busy edge may not answer in its second.
-    let bytes = wait_until("what ended lately is told by both", || {
+    let bytes = wait_until("both list the flows that ended recently", || {
         let log = home.json(&["flow", "log", "--socket", &host]);
         let bytes = log.as_array()?.iter().filter(|one| one["path"] == "/bytes/1000").cloned();
         Some(bytes.collect::<Vec<_>>()).filter(|bytes| bytes.len() >= 5)
     });
     assert!(bytes.len() == 5 && bytes.iter().all(|one| one["client"].is_string() && one["status"] == 200), "{bytes:?}");
-    wait_until("what was killed is told", || {
+    wait_until("the killed flow is listed", || {
         home.json(&["flow", "log"]).as_array()?.iter().any(|one| one["verdict"] == "killed").then_some(())
     });
     let viewer = as_viewer(&home, &control);
-    wait_until("who may only look is told", || {
+    wait_until("a viewer gets the reason", || {
         let (code, seen) = viewer(&["flow", "log", "--socket", &host, "-o", "json"]);
         assert!(code == Some(0) && !seen.contains("127.0.0.1"), "{seen}");
         seen.contains("/bytes/1000").then_some(())
@@ -178,17 +178,17 @@ fn flows_and_counts_of_all_edges_are_seen_and_cut_at_control() {
 
     // A hanging edge is named within the time limit, and the others' flows are listed.
     b.program.as_ref().unwrap().signal("STOP");
-    wait_until("what the other edge has is told, and who hangs", || {
+    wait_until("the flows of the other edge are listed, and the edge that hangs is named", || {
         let asked = Instant::now();
         let (found, said) = flows(&home);
-        println!("with an edge that hangs, all others are told after {:?}", asked.elapsed());
+        println!("with an edge that hangs, all others are listed after {:?}", asked.elapsed());
         assert!(said.contains("us-1 did not respond (no answer within 1 s)"), "{said}");
         assert!(found == both[..1] || said.contains("eu-1 did not respond"), "{found:?} {said}");
         (found == both[..1]).then_some(())
     });
     b.program.as_ref().unwrap().signal("CONT");
     end(at_a);
-    wait_until("the edge answers again", || {
+    wait_until("the edge responds again", || {
         let (found, said) = flows(&home);
         (found.is_empty() && !said.contains("did not respond")).then_some(())
     });
@@ -229,7 +229,7 @@ fn what_edges_record_is_at_control_once_and_after_outages_too() {
     bus.kill();
     (0..3).for_each(|_| refused(&b));
     refused(&a);
-    wait_until("it is said that events wait", || {
+    wait_until("the waiting events are reported", || {
         let (_, health) = b.get(&home, &format!("api.{DOMAIN}"), "/healthz");
         health.lines().any(|line| line.starts_with("audit: ") && line.contains("not published")).then_some(())
     });

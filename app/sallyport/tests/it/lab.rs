@@ -239,7 +239,7 @@ impl Load {
             count("median_us") as f64 / 1e3,
             report["by_origin"],
         );
-        assert!(count("ok") >= CONNECTIONS, "{what}: it asked hardly at all: {report}");
+        assert!(count("ok") >= CONNECTIONS, "{what}: it sent hardly any requests: {report}");
         Report { failed, report, what: what.to_owned() }
     }
 }
@@ -324,7 +324,7 @@ fn a_network_of_three_regions_comes_up_breaks_mends_and_goes_without_a_trace() {
     type Part = (&'static str, fn(&Here));
     let parts: [Part; 8] = [
         ("clients land in their region", clients_land_in_their_region),
-        ("wires do what they are told", wires_do_what_they_are_told),
+        ("links have the configured faults", wires_do_what_they_are_told),
         ("a region is cut off", faults::a_region_is_cut_off),
         ("an edge breaks", faults::an_edge_breaks),
         ("an edge is emptied", faults::an_edge_is_emptied),
@@ -370,7 +370,7 @@ fn wires_do_what_they_are_told(here: &Here) {
     assert!(median(here) < slow);
     here.done(&["fault", "partition", "eu-client"]);
     let output = here.run(&["exec", "eu-client", "--", "curl", "-sS", "--max-time", "2", &url]);
-    assert_eq!(output.status.code(), Some(28), "it hangs as with a cable that is gone: {}", text(&output.stderr));
+    assert_eq!(output.status.code(), Some(28), "it hangs as with a cable that is unplugged: {}", text(&output.stderr));
     here.done(&["fault", "heal"]);
     until("the client is back", || (here.status("eu-client", &url) == 200).then_some(()));
 }

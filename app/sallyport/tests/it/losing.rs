@@ -31,7 +31,7 @@ fn state_of(home: &Home, name: &str) -> String {
 /// Waits until the edge is known to drain. An edge without a processor for seconds counts as gone until its next
 /// report.
 fn wait_until_draining(home: &Home, name: &str) {
-    wait_until("it is known to be draining", || {
+    wait_until("the drain is known", || {
         let state = state_of(home, name);
         assert_ne!(state, "up");
         (state == "draining").then_some(())
@@ -72,13 +72,13 @@ fn an_edge_that_is_killed_falls_silent_or_is_emptied_costs_others_nothing() {
         let held = held_by(&home);
         (held.len() == 2).then_some(held)
     });
-    assert!(first.contains(&"eu-1".to_owned()), "the edge by which it came is one of them: {first:?}");
+    assert!(first.contains(&"eu-1".to_owned()), "the edge of the connection is one of them: {first:?}");
     let (other, third) = if first.contains(&"us-1".to_owned()) { (&us, "asia-1") } else { (&asia, "us-1") };
 
     // An edge hangs: clients of the other edge notice nothing, and it is back when it continues.
     let load = Load::start(&home, &host, other.port);
     eu.program.as_ref().unwrap().signal("STOP");
-    wait_until("the silent edge is known to be gone", || (state_of(&home, "eu-1") == "down").then_some(()));
+    wait_until("the loss of the silent edge is detected", || (state_of(&home, "eu-1") == "down").then_some(()));
     eu.program.as_ref().unwrap().signal("CONT");
     wait_until("it is there again", || (state_of(&home, "eu-1") == "up").then_some(()));
 
@@ -202,7 +202,7 @@ fn what_cannot_be_emptied_is_said() {
     wait_until("it is emptied all the same", || (state_of(&home, "eu-1") == "draining").then_some(()));
     assert!(home.run(&["edge", "resume", "eu-1"]).status.success());
     first.kill();
-    wait_until("the edge is known to be gone", || (state_of(&home, "eu-1") == "down").then_some(()));
+    wait_until("the loss of the edge is detected", || (state_of(&home, "eu-1") == "down").then_some(()));
     refused(&["drain", "eu-1"], 5, "is not there now");
 }
 

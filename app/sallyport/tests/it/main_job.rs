@@ -38,7 +38,7 @@ fn connect_gives_a_private_service_a_public_name_until_it_is_stopped() {
     connect.wait_for("the socket 'my test service' stays");
     let listed = home.json(&["socket", "ls"]);
     assert_eq!((&listed[0]["name"], &listed[0]["tunnels_total"]), (&"my test service".into(), &0.into()), "{listed}");
-    assert_eq!(up.curl(&host, "/", &[]).status, 503, "nobody serves it");
+    assert_eq!(up.curl(&host, "/", &[]).status, 503, "nothing serves it");
 
     let connect = Program::start(&mut home.command(&["connect", "--host", "127.0.0.1", "--port", &port]));
     let url = connect.wait_for("https://");
@@ -46,7 +46,7 @@ fn connect_gives_a_private_service_a_public_name_until_it_is_stopped() {
     connect.signal("INT");
     assert!(connect.ended().success(), "{}", connect.output());
     connect.wait_for("socket removed");
-    assert_eq!(home.json(&["socket", "ls"]).as_array().map(Vec::len), Some(1), "one without a name goes");
+    assert_eq!(home.json(&["socket", "ls"]).as_array().map(Vec::len), Some(1), "a socket without a name is removed");
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn a_protected_socket_asks_for_its_password() {
     assert_eq!(refused.status, 401);
     assert!(refused.header("www-authenticate").unwrap().starts_with("Basic realm="), "{}", refused.head);
     assert_eq!(up.curl(host, "/", &["-u", "ann:wrong"]).status, 401);
-    assert_eq!(origin.count(), 0, "nobody came in without the password");
+    assert_eq!(origin.count(), 0, "no request without the password reached the service");
     let answer = up.curl(host, "/", &["-u", "ann:open sesame now"]);
     assert_eq!(answer.status, 200);
     assert!(
@@ -196,7 +196,10 @@ fn a_token_for_connectors_alone_holds_a_tunnel_and_makes_no_socket() {
     let connector = home.connector(&socket, origin.address, &["--token", token]);
     assert_eq!(up.curl(&host, "/", &[]).status, 200);
     assert_eq!(connector.stop().code(), Some(0), "{}", connector.output());
-    assert!(home.json(&["tunnel", "ls", "--socket-id", &socket]).as_array().unwrap().is_empty(), "its tunnel is gone");
+    assert!(
+        home.json(&["tunnel", "ls", "--socket-id", &socket]).as_array().unwrap().is_empty(),
+        "its tunnel is removed"
+    );
     let output = home.run(&["socket", "create", "--name", "x", "--type", "http", "--token", token]);
     assert!(text(&output.stderr).contains("sockets:write"), "{}", text(&output.stderr));
 }

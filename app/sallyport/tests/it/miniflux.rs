@@ -78,7 +78,7 @@ fn miniflux_knows_who_has_logged_in_and_believes_nobody_else() {
     assert!(landed.body.contains("<title>Unread") && landed.body.contains("Miniflux</title>"), "{}", landed.body);
     let settings = visit(&up, &jar, &address, &[]);
     assert!(settings.status == 200 && settings.body.contains("<title>Settings"), "{}", settings.body);
-    assert_eq!(users(&psql, postgres.address), ["alice@example.test"], "whom Miniflux made an account for");
+    assert_eq!(users(&psql, postgres.address), ["alice@example.test"], "the person with an account of Miniflux");
 
     // A forged header field is refused, in every spelling.
     let spellings = ["X-Auth-Email", "x-auth-email", "X_Auth_Email", "X.Auth.Email", "X-AUTH_EMAIL"];
@@ -98,7 +98,7 @@ fn miniflux_knows_who_has_logged_in_and_believes_nobody_else() {
     fields.iter().for_each(|field| args.extend(["-H", field]));
     let spoofed = visit(&up, &fresh, &address, &args);
     assert!(spoofed.status == 200 && spoofed.body.contains("<title>Unread"), "{}", spoofed.body);
-    assert_eq!(users(&psql, postgres.address), ["alice@example.test"], "and nobody else");
+    assert_eq!(users(&psql, postgres.address), ["alice@example.test"], "and no other person");
     // A direct connection to the application could forge the header, which is why it listens on the loopback only.
     let around = home.dir.path().join("around");
     let field = ["-H", "X-Auth-Email: mallory@example.test"];

@@ -46,7 +46,11 @@ fn connect_with_a_name_has_its_public_name_again_and_a_second_one_shares_it() {
     let (third, again) = connect(&home, &one, "blog", &[]);
     assert_eq!(again, host);
     wait_until("it to serve", || up.curl(&host, "/", &[]).body.starts_with("one").then_some(()));
-    assert_eq!(home.json(&["socket", "show", "blog"])["limits"]["max_connections"], 100, "what is not said stays");
+    assert_eq!(
+        home.json(&["socket", "show", "blog"])["limits"]["max_connections"],
+        100,
+        "settings without an option stay"
+    );
     third.stop();
     let port = one.address.port().to_string();
     let refused = home.run(&["connect", &port, "--name", "blog", "--type", "tcp"]);
@@ -228,5 +232,5 @@ fn completion_knows_the_names_of_what_there_is_and_is_silent_where_it_cannot_ask
     assert_eq!(text(&shown.stdout).trim(), "blog", "{}", text(&shown.stderr));
 
     up.program.stop();
-    assert_eq!(offered(&home, &["sallyport", "socket", "show", "b"]), [""; 0], "nobody answers");
+    assert_eq!(offered(&home, &["sallyport", "socket", "show", "b"]), [""; 0], "nothing responds");
 }

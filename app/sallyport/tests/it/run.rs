@@ -125,7 +125,7 @@ fn a_reload_changes_what_differs_and_disturbs_nothing_else() {
     // The name stays, and idle connections to the former service are not used any more.
     host(&run, "moved", 2);
     assert!(up.curl(&moved_host, "/", &[]).body.starts_with("after"));
-    assert_eq!(up.curl(&gone_host, "/", &[]).status, 503, "its name stays, and nobody serves it");
+    assert_eq!(up.curl(&gone_host, "/", &[]).status, 503, "its name stays, and nothing serves it");
     let answer = download.join().unwrap();
     assert_eq!((answer.status, answer.body.len()), (200, 100), "{}", answer.head);
     assert_eq!(events(&run, "attached", Some("still")).len(), 1);

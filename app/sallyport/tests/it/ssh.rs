@@ -196,7 +196,7 @@ fn a_shell_shows_the_address_and_each_request_with_its_outcome_first() {
     assert_eq!(account.metric("sallyport_edge_ssh_logins_total"), 1);
     assert!(account.metric("sallyport_edge_ssh_streams_total") >= 1);
     drop(ssh);
-    wait_until("the temporary socket to be gone", || (account.up.curl(&host, "/", &[]).status == 404).then_some(()));
+    wait_until("the temporary socket to be removed", || (account.up.curl(&host, "/", &[]).status == 404).then_some(()));
     wait_until("the forward to be over", || (account.metric("sallyport_edge_ssh_forwards_open") == 0).then_some(()));
 }
 
@@ -300,7 +300,7 @@ fn logins_with_a_foreign_key_or_an_unknown_user_are_refused_with_a_hint() {
     assert_eq!(account.metric("sallyport_edge_ssh_logins_total"), 0);
     let origin = Origin::start("origin");
     let ssh = account.ssh(&[&to("80", origin.address)]);
-    assert!(!ssh.output().contains("ssh-key add"), "who logs in needs no hint: {}", ssh.output());
+    assert!(!ssh.output().contains("ssh-key add"), "a client that logs in needs no hint: {}", ssh.output());
 }
 
 #[test]
@@ -401,7 +401,9 @@ fn guests_get_a_name_at_once_which_goes_with_them() {
     let sixth = Program::start(&mut account.ssh_with("anybody", "foreign", &stays, &["80:127.0.0.1:1"]));
     sixth.wait_for("no more than 5 sockets without an account for one address");
     drop((guest, more, sixth));
-    wait_until("the guest's name to be gone", || (account.up.curl(&name, "/", &[]).status == 404).then_some(()));
+    wait_until("the name of the client without an account to be removed", || {
+        (account.up.curl(&name, "/", &[]).status == 404).then_some(())
+    });
     // The account's own key still belongs to the account.
     let own = account.ssh(&[&to(&format!("{label}:80"), origin.address)]);
     assert!(account.up.curl(&host, "/b", &[]).body.starts_with("origin GET /b"));

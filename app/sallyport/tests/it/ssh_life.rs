@@ -178,7 +178,7 @@ fn whoever_comes_back_with_the_same_key_gets_the_same_name_and_port() {
     };
     let gone = |addresses: &[String]| {
         let host = host_in(addresses.iter().find(|line| line.contains("(-R 80)")).unwrap());
-        wait_until("the address to be gone", || (account.up.curl(&host, "/", &[]).status == 404).then_some(()));
+        wait_until("the address to be removed", || (account.up.curl(&host, "/", &[]).status == 404).then_some(()));
     };
     for (user, key) in [(account.user.as_str(), "key"), ("anybody", "guest")] {
         let (first, addresses) = came(user, key);
@@ -226,7 +226,7 @@ fn a_client_that_froze_leaves_the_pool_and_the_others_go_on() {
         (one.count() > 0 && two.count() > 0).then_some(())
     });
     frozen.signal("STOP");
-    wait_until("the frozen client to be gone", || (up() == 1).then_some(()));
+    wait_until("the frozen client to be disconnected", || (up() == 1).then_some(()));
     for _ in 0..10 {
         assert!(account.up.curl(&host, "/", &[]).body.starts_with("two "));
     }

@@ -20,7 +20,7 @@ fn check<'a>(checks: &'a Value, name: &str) -> &'a Value {
 fn status_says_what_runs_what_answers_and_what_comes_next() {
     let home = Home::new();
     let nothing = home.run(&["status", "-o", "json"]);
-    assert_eq!(nothing.status.code(), Some(6), "nothing answers");
+    assert_eq!(nothing.status.code(), Some(6), "nothing responds");
     let up = home.up(&[]);
     let new = home.json(&["status"]);
     assert!(new["next"][0].as_str().unwrap().contains("sallyport login"), "{new}");
