@@ -231,7 +231,7 @@ impl Clients {
                     let Ok(tick) = serde_json::from_str::<Tick>(&line) else { continue };
                     let mut states = states.lock();
                     if let Some(client) = states.get_mut(number) {
-                        client.hear(&name, &tick);
+                        client.record(&name, &tick);
                     }
                 }
                 let mut states = states.lock();
@@ -300,7 +300,7 @@ impl Drop for Clients {
 }
 
 impl Client {
-    fn hear(&mut self, name: &str, tick: &Tick) {
+    fn record(&mut self, name: &str, tick: &Tick) {
         let now = Instant::now();
         let ago = |ms: u64| now.checked_sub(Duration::from_millis(ms));
         let failed = tick.failed.len() as u64 + tick.more_failed;
@@ -578,8 +578,8 @@ mod tests {
             cut: vec!["reset".into()],
             transfer_bytes: 9,
         };
-        client.hear("eu-client", &tick);
-        client.hear("eu-client", &Tick { good: 2, gap_ms: 30, all_good_ms: Some(0), ..Tick::default() });
+        client.record("eu-client", &tick);
+        client.record("eu-client", &Tick { good: 2, gap_ms: 30, all_good_ms: Some(0), ..Tick::default() });
         assert!(client.all_good.unwrap() > client.last_failed.unwrap());
         let seen = &client.seen;
         assert_eq!((seen.requests, seen.failed, seen.longest_gap_ms), (10, 3, 70));
@@ -588,7 +588,7 @@ mod tests {
         let mut all = seen.clone();
         all.add(seen);
         assert_eq!((all.failed, all.failed_by["eu-client"], all.told.len()), (6, 6, 2));
-        client.hear("eu-client", &Tick::default());
+        client.record("eu-client", &Tick::default());
         assert_eq!(client.all_good, None, "while a connection waits for a first response");
     }
 

@@ -554,10 +554,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let root = sallyport_net::LocalCa::open_or_create(dir.path(), "lab.test").unwrap();
         drop(root);
-        let nobody = options(format!("https://127.0.0.1:{port}/"), dir.path().join("ca.pem"));
-        let report = run(nobody.clone(), |_| true, pending()).await.unwrap();
+        let unreachable = options(format!("https://127.0.0.1:{port}/"), dir.path().join("ca.pem"));
+        let report = run(unreachable.clone(), |_| true, pending()).await.unwrap();
         assert!(report.requests == 3 && report.unreachable == 3, "{report:?}");
-        let endless = LoadOptions { requests: None, time: Duration::from_secs(86_400), rate: Some(1), ..nobody };
+        let endless = LoadOptions { requests: None, time: Duration::from_secs(86_400), rate: Some(1), ..unreachable };
         let stopped = run(endless, |_| true, tokio::time::sleep(Duration::from_millis(50))).await.unwrap();
         assert!(stopped.requests == 1, "it ends when it is stopped, and reports its requests: {stopped:?}");
     }

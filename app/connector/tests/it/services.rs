@@ -35,15 +35,15 @@ async fn bytes_pass_unchanged_and_each_direction_ends_for_itself() {
 
 #[tokio::test]
 async fn a_service_may_say_its_last_word_first() {
-    let (heard_in, mut heard) = mpsc::channel(1);
+    let (sender, mut received) = mpsc::channel(1);
     let port = service(move |mut stream: TcpStream| {
-        let heard_in = heard_in.clone();
+        let sender = sender.clone();
         async move {
             stream.write_all(b"said first").await.unwrap();
             stream.shutdown().await.unwrap();
             let mut text = String::new();
             stream.read_to_string(&mut text).await.unwrap();
-            heard_in.send(text).await.unwrap();
+            sender.send(text).await.unwrap();
         }
     });
     let (edge, _connector) = before(port.await, None).await;
@@ -53,7 +53,7 @@ async fn a_service_may_say_its_last_word_first() {
     assert_eq!(text, "said first");
     stream.write_all(b"said last").await.unwrap();
     stream.shutdown().await.unwrap();
-    assert_eq!(soon(heard.recv()).await.unwrap(), "said last");
+    assert_eq!(soon(received.recv()).await.unwrap(), "said last");
 }
 
 /// This service has Nagle's algorithm on, and writes each answer in three pieces. The second piece waits for the

@@ -63,7 +63,13 @@ impl Cursor {
 }
 
 /// Merges the entries of all edges in the order of their ends, and moves `from` to the next position.
-fn merge(answered: Vec<Answered>, from: &mut Cursor, is_later: bool, limit: usize, shows_who: bool) -> Vec<EndedFlow> {
+fn merge(
+    answered: Vec<Answered>,
+    from: &mut Cursor,
+    is_later: bool,
+    limit: usize,
+    shows_clients: bool,
+) -> Vec<EndedFlow> {
     let mut all = Vec::new();
     for Answered { edge, answer, .. } in answered {
         let Answer::Ended(list) = answer else { continue };
@@ -95,9 +101,9 @@ fn merge(answered: Vec<Answered>, from: &mut Cursor, is_later: bool, limit: usiz
                 method: entry.http.as_ref().map(|http| http.method.clone()),
                 status: entry.http.as_ref().map(|http| http.status),
                 path: entry.http.map(|http| http.path),
-                client: Some(entry.client).filter(|_| shows_who),
-                identity: entry.identity.filter(|_| shows_who),
-                rule: entry.rule.filter(|_| shows_who),
+                client: Some(entry.client).filter(|_| shows_clients),
+                identity: entry.identity.filter(|_| shows_clients),
+                rule: entry.rule.filter(|_| shows_clients),
                 omitted_before: entry.omitted_before,
             };
             all.push((at, id, entry.number, shown));
@@ -152,8 +158,8 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller, uri: Uri) -> Re
     let (organisation, limit) = (caller.organisation, limit as usize);
     let ask = |edge| Ask::Ended { organisation, socket, after: cursor.0.get(&key(edge)).copied(), limit };
     let gathered = app.config.asker.ask_each(ask).await;
-    let shows_who = caller.scopes.allows(Scope::AuditRead);
-    let mut items = merge(gathered.answered, &mut cursor, is_later, limit, shows_who);
+    let shows_clients = caller.scopes.allows(Scope::AuditRead);
+    let mut items = merge(gathered.answered, &mut cursor, is_later, limit, shows_clients);
     for item in &mut items {
         item.direct_origin_address = address_of(&app.routes, item.socket, item.direct_origin);
     }

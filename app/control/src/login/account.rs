@@ -84,7 +84,7 @@ async fn local_sessions(app: &App, sessions: &[Arc<LoginSession>]) -> Result<Vec
 }
 
 /// The response to a form of a person who has logged out meanwhile.
-fn nobody() -> LoginError {
+fn not_logged_in() -> LoginError {
     LoginError::new(
         StatusCode::FORBIDDEN,
         "Not logged in",
@@ -190,11 +190,11 @@ pub(super) async fn change(
     let given = form::read(&app, &headers, body).await?;
     let all = local_sessions(&app, &signed_on_sessions(&app, &headers).await?).await?;
     if all.is_empty() {
-        return Err(nobody());
+        return Err(not_logged_in());
     }
     // The form must be about a current login of this browser.
     let wanted = given.get("session").ok_or_else(form::not_valid)?;
-    let one = all.iter().find(|one| one.session.id.to_string() == *wanted).ok_or_else(nobody)?;
+    let one = all.iter().find(|one| one.session.id.to_string() == *wanted).ok_or_else(not_logged_in)?;
     match given.get("action").map(String::as_str) {
         Some("password") => set_password(&app, client, &all, one, &given).await,
         Some("totp-on") => set_up(&app, client, &all, one, &given).await,
@@ -251,7 +251,7 @@ async fn set_password(
     let former = one.secrets.password_hash.as_deref().unwrap_or_default();
     let now = app.clock.now().unix_seconds;
     if !app.store.change_person_password(one.person.id, former, &hash, now).await? {
-        return Err(nobody());
+        return Err(not_logged_in());
     }
     app.end_logins_of(&one.person).await?;
     app.audit_person(one.person.organisation, one.person.email.as_str(), "person.password");

@@ -313,7 +313,7 @@ mod tests {
         let attempt_gossip = AttemptGossip::default();
         let mut sent = attempt_gossip.begin().unwrap();
         let (one, two, now) = (Attempts::new(attempt_gossip), Attempts::new(AttemptGossip::default()), Instant::now());
-        let hear = |sent: &mut tokio::sync::mpsc::Receiver<Vec<u8>>| {
+        let receive = |sent: &mut tokio::sync::mpsc::Receiver<Vec<u8>>| {
             while let Ok(word) = sent.try_recv() {
                 two.record_remote(&serde_json::from_slice(&word).unwrap(), now);
             }
@@ -324,14 +324,14 @@ mod tests {
         }
         begin(&two).unwrap();
         let fresh = begin(&two).unwrap();
-        hear(&mut sent);
+        receive(&mut sent);
         assert!(begin(&two).is_err(), "the tries of both together are too many");
         one.unlock(organisation(), "Ann@example.com");
-        hear(&mut sent);
+        receive(&mut sent);
         assert!(begin(&two).is_ok(), "a lock that ends there ends here");
         drop(fresh);
         one.record_success(begin(&one).unwrap());
-        hear(&mut sent);
+        receive(&mut sent);
         for n in 2..2 + FREE_OF_PERSON as u8 {
             two.begin(organisation(), "ann@example.com", client(n), now).unwrap();
         }

@@ -61,8 +61,8 @@ fn check_groups(mut groups: Vec<String>) -> Result<Vec<String>, ApiError> {
     let is_group = |group: &String| {
         (1..=MAX_GROUP_BYTES).contains(&group.len()) && !group.chars().any(misleads) && group.trim() == group
     };
-    let is_told = header_groups(&groups).is_some();
-    if groups.len() > MAX_GROUPS || !groups.iter().all(is_group) || !is_told {
+    let fits_header = header_groups(&groups).is_some();
+    if groups.len() > MAX_GROUPS || !groups.iter().all(is_group) || !fits_header {
         let reason = format!(
             "at most {MAX_GROUPS} groups of 1 to {MAX_GROUP_BYTES} bytes, without blanks around them, or what hides or \
              turns text; origins get all of them, so they may have at most {MAX_HEADER_GROUPS_BYTES} bytes together"

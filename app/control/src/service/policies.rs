@@ -339,7 +339,7 @@ fn check_bounds(policies: &[AttachedPolicy]) -> Result<(), ApiError> {
 }
 
 /// Refuses a socket that would deny every client.
-pub(super) fn check_that_somebody_enters(
+pub(super) fn check_some_client_is_admitted(
     policies: &[AttachedPolicy],
     identity: Option<&IdentitySettings>,
 ) -> Result<(), ApiError> {

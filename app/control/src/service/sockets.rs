@@ -11,7 +11,7 @@ use sallyport_policy::PolicySet;
 use sallyport_store::{Creation, HolderId, IdempotencyKey, Maker, NameConflict, NewSocket, PortRequest, SocketChange};
 
 use super::{
-    policies::{check_that_somebody_enters, note_on_logins},
+    policies::{check_some_client_is_admitted, note_on_logins},
     regions::check_dials,
     settings::{SettingsChange, settled},
 };
@@ -195,7 +195,7 @@ impl App {
         }
         let policies = self.policies_of_new(account, create.policies.as_deref().unwrap_or_default()).await?;
         let concerning = self.store.policies_of_new_socket(account, &policies).await?;
-        check_that_somebody_enters(&concerning, settings.identity.as_ref())?;
+        check_some_client_is_admitted(&concerning, settings.identity.as_ref())?;
         self.need_authorities(account, socket_type, &settings).await?;
         let basic_auth = match create.protected {
             Some(protected) => Some(self.protect(protected).await?),
@@ -305,7 +305,7 @@ impl App {
         let change = SettingsChange::of_change(&update);
         self.check_guard(&change)?;
         let served = self.origin_regions(Some(found.id), &change).await?;
-        let asks_who = update.identity.is_some();
+        let changes_identity = update.identity.is_some();
         let (mut given, force) = (given(&update), update.force);
         if let Some(Some(identity)) = &update.identity {
             let known = found.settings.identity.as_ref().map_or(&[][..], |identity| &identity.providers);
@@ -331,15 +331,15 @@ impl App {
             }
             only_http(new_type, protects, origin_protocol.unwrap_or_default())?;
             let identity = identity(now)?;
-            let asks_who = asks_who || identity.is_some();
+            let changes_identity = changes_identity || identity.is_some();
             let change = match identity {
                 Some(identity) => change.with_identity(identity),
                 None => change,
             };
             let settings = settled(&change, (&now.settings, now.socket_type), new_type, databases)?;
             check_dials(served.as_ref(), &settings)?;
-            if asks_who {
-                check_that_somebody_enters(&policies, settings.identity.as_ref())?;
+            if changes_identity {
+                check_some_client_is_admitted(&policies, settings.identity.as_ref())?;
             }
             let keeps_password = basic_auth.as_ref().map_or(now.basic_auth.is_some(), Option::is_some);
             // Removing the last gate of a socket needs force.
@@ -354,7 +354,7 @@ impl App {
         self.need_authorities(account, socket.socket_type, &socket.settings).await?;
         self.publish(socket.id).await?;
         audit::set_target(&socket.name);
-        if !asks_who && found.settings.identity != socket.settings.identity {
+        if !changes_identity && found.settings.identity != socket.settings.identity {
             given.push(if socket.settings.identity.is_some() { "identity" } else { "identity=null" }.to_owned());
             given.sort_unstable();
         }

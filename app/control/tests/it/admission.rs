@@ -110,9 +110,9 @@ async fn several_controls_agree_on_one_setup_token() {
     assert_eq!(two.setup_token(), token);
     let body = || json!({ "setup_token": token });
     let (ann, bob) = tokio::join!(one.comes("ann@example.com", body()), two.comes("bob@example.com", body()));
-    let mut told = [ann.status, bob.status];
-    told.sort_unstable();
-    assert_eq!(told, [StatusCode::CREATED, StatusCode::FORBIDDEN], "{} {}", ann.text, bob.text);
+    let mut statuses = [ann.status, bob.status];
+    statuses.sort_unstable();
+    assert_eq!(statuses, [StatusCode::CREATED, StatusCode::FORBIDDEN], "{} {}", ann.text, bob.text);
     assert_eq!(one.store.count_accounts().await.unwrap(), 1);
 }
 
@@ -120,7 +120,7 @@ async fn several_controls_agree_on_one_setup_token() {
 async fn an_invitation_makes_the_account_where_sign_up_is_closed() {
     let api = Api::start_closed().await;
     let ann = api.account("ann@example.com").await;
-    let house = api.id_of(&ann).await;
+    let organisation = api.id_of(&ann).await;
     let invited = api.invited(&ann, "Bob@example.com").await;
     assert!(!invited.sent && invited.problem.is_none(), "there is no hook");
     let code = invited.code.expose();
@@ -134,7 +134,7 @@ async fn an_invitation_makes_the_account_where_sign_up_is_closed() {
     let bob = api.login("bob@example.com").await.access_token.expose().to_owned();
     let theirs: Page<Organisation> = api.get("/v1/organisations", Some(&bob)).await.read(StatusCode::OK);
     let roles: Vec<_> = theirs.items.iter().map(|one| (one.id.to_string(), one.role.as_str(), one.own)).collect();
-    assert!(roles.contains(&(house.clone(), "member", false)), "{roles:?}");
+    assert!(roles.contains(&(organisation.clone(), "member", false)), "{roles:?}");
     let members: Page<Member> = api.get("/v1/members", Some(&ann)).await.read(StatusCode::OK);
     assert!(members.items.iter().any(|member| member.id == made.id));
     // It is used up for everyone.
@@ -166,11 +166,14 @@ async fn an_invitation_goes_by_the_hook_and_nobody_gets_many() {
     let ann = api.account("ann@example.com").await;
     let invited = api.invited(&ann, "bob@example.com").await;
     assert!(invited.sent && invited.problem.is_none());
-    let told = hook.waits_for(1).await.json();
-    assert_eq!((told["kind"].as_str(), told["email"].as_str()), (Some("account-invitation"), Some("bob@example.com")));
-    assert_eq!((told["code"].as_str(), told["link"].is_null()), (Some(invited.code.expose()), true));
-    assert_eq!(told["organisation_name"], "Ann");
-    let command = told["command"].as_str().unwrap();
+    let message = hook.waits_for(1).await.json();
+    assert_eq!(
+        (message["kind"].as_str(), message["email"].as_str()),
+        (Some("account-invitation"), Some("bob@example.com"))
+    );
+    assert_eq!((message["code"].as_str(), message["link"].is_null()), (Some(invited.code.expose()), true));
+    assert_eq!(message["organisation_name"], "Ann");
+    let command = message["command"].as_str().unwrap();
     assert!(command.starts_with("sallyport account create --api https://api.localhost:8443 --name "), "{command}");
     assert!(command.ends_with(&format!("--email bob@example.com --invitation {}", invited.code.expose())));
     for _ in 0..2 {
@@ -178,5 +181,5 @@ async fn an_invitation_goes_by_the_hook_and_nobody_gets_many() {
     }
     let fourth = api.invited(&ann, "bob@example.com").await;
     assert!(!fourth.sent && fourth.problem.unwrap().contains("too many messages"));
-    assert_eq!(hook.told().len(), 3);
+    assert_eq!(hook.messages().len(), 3);
 }

@@ -275,9 +275,9 @@ async fn what_a_person_decides_and_is_refused_is_on_record() {
         world.api.get(&path, Some(&world.token)).await.read::<Page<AuditEvent>>(StatusCode::OK).items
     };
     let admin: Vec<_> = seen("&kind=admin").await.into_iter().filter_map(|event| event.admin).collect();
-    let told: Vec<_> = admin.iter().map(|one| (one.action.as_str(), one.outcome.as_str())).collect();
+    let actions: Vec<_> = admin.iter().map(|one| (one.action.as_str(), one.outcome.as_str())).collect();
     let expected = [("program.let-in", "done"), ("program.let-in", "refused"), ("certificate.create", "refused")];
-    assert_eq!(told, expected);
+    assert_eq!(actions, expected);
     assert!(admin.iter().all(|one| one.client.is_some() && one.target.as_deref() == Some(world.host())), "{admin:?}");
     assert_eq!(admin[2].reason.as_deref(), Some("no rule allows it"));
     let certificates = seen("&kind=certificate").await;
@@ -393,8 +393,8 @@ async fn certificates_are_for_whom_the_socket_lets_in_now() {
         tls_socket(&world.api, &world.token, json!({"email_addresses": ["nobody@example.com"]})).await.dns_name;
     world.tls(&token, &closed, &csr).await.assert_problem(StatusCode::FORBIDDEN, "not-allowed");
     world.ssh(&token, &closed, KEY).await.assert_problem(StatusCode::FORBIDDEN, "not-allowed");
-    let asks_nobody = world.api.socket(&world.token, "web").await.dns_name;
-    world.tls(&token, &asks_nobody, &csr).await.assert_problem(StatusCode::CONFLICT, "no-identity");
+    let without_identity = world.api.socket(&world.token, "web").await.dns_name;
+    world.tls(&token, &without_identity, &csr).await.assert_problem(StatusCode::CONFLICT, "no-identity");
     let other = world.api.account("other@example.com").await;
     let foreign = tls_socket(&world.api, &other, json!({"email_domains": ["example.com"]})).await.dns_name;
     world.tls(&token, &foreign, &csr).await.assert_problem(StatusCode::UNAUTHORIZED, "login-required");

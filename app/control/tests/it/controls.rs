@@ -115,17 +115,17 @@ async fn codes_of_programs_are_good_once_at_both() {
         world.api.post("/v1/client/device/token", None, body()),
         world_at_two.api.post("/v1/client/device/token", None, body())
     );
-    let mut told = [first.status, second.status];
-    told.sort_unstable();
-    assert_eq!(told, [StatusCode::OK, StatusCode::BAD_REQUEST], "{} {}", first.text, second.text);
+    let mut statuses = [first.status, second.status];
+    statuses.sort_unstable();
+    assert_eq!(statuses, [StatusCode::OK, StatusCode::BAD_REQUEST], "{} {}", first.text, second.text);
 }
 
 #[tokio::test]
 async fn only_one_account_is_the_first() {
     let Some((one, two)) = two("first", SignUp::Closed).await else { return };
     let (ann, bob) = tokio::join!(one.create_account("ann@example.com"), two.create_account("bob@example.com"));
-    let mut told = [ann.status, bob.status];
-    told.sort_unstable();
-    assert_eq!(told, [StatusCode::CREATED, StatusCode::FORBIDDEN], "{} {}", ann.text, bob.text);
+    let mut statuses = [ann.status, bob.status];
+    statuses.sort_unstable();
+    assert_eq!(statuses, [StatusCode::CREATED, StatusCode::FORBIDDEN], "{} {}", ann.text, bob.text);
     assert_eq!(one.store.count_accounts().await.unwrap(), 1);
 }

@@ -168,11 +168,11 @@ async fn links_go_to_the_hook_signed_and_the_person_logs_in_with_them() {
     let shop = Shop::open().await.with_hook(&hook).await;
     let found = shop.api.post("/v1/providers/local/test", Some(&shop.token), json!({})).await;
     assert!(found.read::<ProviderFound>(StatusCode::OK).works);
-    assert_signed(&hook.told()[0]);
-    assert_eq!(hook.told()[0].json()["kind"], "test");
+    assert_signed(&hook.messages()[0]);
+    assert_eq!(hook.messages()[0].json()["kind"], "test");
     let invited = shop.invite("ann@example.com").await;
     assert!(invited.sent && invited.link.is_none() && invited.problem.is_none());
-    let message = hook.told()[1].clone();
+    let message = hook.messages()[1].clone();
     assert_signed(&message);
     let says = message.json();
     assert_eq!(
@@ -194,15 +194,15 @@ async fn a_hook_that_does_not_take_a_link_leaves_it_to_the_owner() {
     let invited = shop.invite("a@example.com").await;
     assert!(!invited.sent && invited.link.is_some());
     assert!(invited.problem.unwrap().contains("is a redirect"));
-    assert!(elsewhere.told().is_empty(), "redirects are not followed");
+    assert!(elsewhere.messages().is_empty(), "redirects are not followed");
     hook.answers("400 Bad Request");
-    let before = hook.told().len();
+    let before = hook.messages().len();
     let invited = shop.invite("b@example.com").await;
-    assert!(invited.problem.unwrap().contains("status 400") && hook.told().len() == before + 1, "a no is a no");
+    assert!(invited.problem.unwrap().contains("status 400") && hook.messages().len() == before + 1, "a no is a no");
     hook.answers("503 Service Unavailable");
-    let before = hook.told().len();
+    let before = hook.messages().len();
     assert!(shop.invite("c@example.com").await.problem.unwrap().contains("status 503"));
-    assert_eq!(hook.told().len(), before + 3, "another try may help");
+    assert_eq!(hook.messages().len(), before + 3, "another try may help");
     drop(hook);
     let body = json!({"hook": "http://127.0.0.1:9/", "client_secret": SECRET});
     shop.api.send("PATCH", "/v1/providers/local", Some(&shop.token), Some(body)).await;
@@ -223,7 +223,7 @@ async fn a_hook_inside_is_not_asked_where_anybody_may_configure_one() {
         StatusCode::OK
     );
     assert!(shop.invite("b@example.com").await.problem.unwrap().contains("private address"));
-    assert!(hook.told().is_empty());
+    assert!(hook.messages().is_empty());
 }
 
 #[tokio::test]
@@ -232,7 +232,7 @@ async fn who_forgot_the_password_gets_a_link_and_everybody_else_the_same_answer(
     let shop = Shop::open().await.with_hook(&hook).await;
     for (n, email) in ["ann@example.com", "gone@example.com"].into_iter().enumerate() {
         shop.invite(email).await;
-        set_password(&shop.api, &hook.told()[n].link(), PASSWORD).await;
+        set_password(&shop.api, &hook.messages()[n].link(), PASSWORD).await;
     }
     shop.change("gone@example.com", json!({"disabled": true})).await;
     let mut walk = Walk::begin(&shop).await;
@@ -278,7 +278,7 @@ async fn who_forgot_the_password_gets_a_link_and_everybody_else_the_same_answer(
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }
-    assert!(hook.told().len() <= 5, "{}", hook.told().len());
+    assert!(hook.messages().len() <= 5, "{}", hook.messages().len());
 }
 
 #[tokio::test]

@@ -79,11 +79,11 @@ async fn a_tunnel_is_up_while_an_edge_holds_it() {
     let failure = HealthFailure::new(HealthFailureCode::Status, "status 503 for GET /up", START + 9);
     api.directory.finds(tunnel.id, || (OriginHealth::Unwell, Some(failure)));
     let checked: Tunnel = api.get(&path_of_tunnel, Some(&token)).await.read(StatusCode::OK);
-    let told = checked.failure.unwrap();
-    assert_eq!((told.code.as_str(), told.message.as_str()), ("status", "status 503 for GET /up"));
-    assert_eq!(told.since.unix_timestamp(), START + 9);
+    let failing = checked.failure.unwrap();
+    assert_eq!((failing.code.as_str(), failing.message.as_str()), ("status", "status 503 for GET /up"));
+    assert_eq!(failing.since.unix_timestamp(), START + 9);
     let seen: Socket = api.get(&path, Some(&token)).await.read(StatusCode::OK);
-    assert_eq!((seen.origins_failing, seen.failure), (1, Some(told)));
+    assert_eq!((seen.origins_failing, seen.failure), (1, Some(failing)));
     api.directory.finds(tunnel.id, || (OriginHealth::Well, None));
     let seen: Socket = api.get(&path, Some(&token)).await.read(StatusCode::OK);
     assert_eq!((seen.origins_failing, seen.failure), (0, None));

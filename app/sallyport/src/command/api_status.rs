@@ -50,7 +50,7 @@ pub(super) enum Login {
     /// An API token that may not read the account.
     Token,
     /// No login.
-    Nobody,
+    None,
     /// The stored login or token is not valid.
     Invalid {
         /// Why.
@@ -84,7 +84,7 @@ pub(super) struct ApiStatus {
 /// No API is configured or found.
 pub(super) async fn probe(context: &Context) -> anyhow::Result<ApiStatus> {
     let target = context.target()?;
-    let client = context.client_of_nobody(&target);
+    let client = context.anonymous_client(&target);
     let (probe, info) = match &client {
         Ok(client) => (client.probe().await.map_err(|error| failure::of_client(&error)), client.info().await.ok()),
         Err(error) => (Err(described(error)), None),
@@ -121,7 +121,7 @@ fn described(error: &anyhow::Error) -> Failure {
 fn login_of(account: Result<String, ClientError>) -> Login {
     match account {
         Ok(email) => Login::LoggedIn { email },
-        Err(ClientError::NotLoggedIn { .. }) => Login::Nobody,
+        Err(ClientError::NotLoggedIn { .. }) => Login::None,
         Err(ClientError::Problem(problem)) if problem.status == 403 => Login::Token,
         Err(error) => Login::Invalid { reason: error.to_string() },
     }

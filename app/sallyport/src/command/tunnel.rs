@@ -319,7 +319,7 @@ async fn connect(context: &Context, args: ConnectArgs) -> anyhow::Result<()> {
     if let (Some(tunnel), Some(credential)) = (&args.tunnel, args.credential) {
         let tunnel = whole_id(tunnel)?;
         // With a credential no login is needed, but the socket's type is not known either.
-        let connect = edge_of(&context.client_of_nobody(&target)?).await?;
+        let connect = edge_of(&context.anonymous_client(&target)?).await?;
         let origin = args.origin.prepare(args.socket_type.unwrap_or(SocketType::Http))?;
         let credential = Credential { tunnel, credential, connect };
         let mut live = Live::new(context.output, context.offset);

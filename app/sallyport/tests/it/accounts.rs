@@ -18,10 +18,10 @@ use crate::{
 const NEXT: &str = "an even odder passphrase";
 const EMAIL: &str = "test@example.com";
 
-fn refused(output: &Output, code: i32, said: &str) {
+fn refused(output: &Output, code: i32, expected: &str) {
     let stderr = text(&output.stderr);
     assert_eq!(output.status.code(), Some(code), "{stderr}");
-    assert!(stderr.contains(said), "{said:?} is not in: {stderr}");
+    assert!(stderr.contains(expected), "{expected:?} is not in: {stderr}");
 }
 
 /// Runs a command with this standard input.
@@ -114,11 +114,11 @@ fn a_password_is_changed_and_the_other_sessions_end() {
 fn enrolling(home: &Home) -> (Child, BufReader<std::process::ChildStderr>, Vec<u8>) {
     let mut command = home.command(&["account", "totp", "enable", "-o", "json"]);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut said = BufReader::new(child.stderr.take().unwrap());
+    let mut printed = BufReader::new(child.stderr.take().unwrap());
     let mut line = String::new();
     let secret = loop {
         line.clear();
-        assert!(said.read_line(&mut line).unwrap() > 0, "there was no secret");
+        assert!(printed.read_line(&mut line).unwrap() > 0, "there was no secret");
         if let Some((_, secret)) = line.trim().split_once("type the secret: ") {
             break secret.to_owned();
         }
@@ -134,7 +134,7 @@ fn enrolling(home: &Home) -> (Child, BufReader<std::process::ChildStderr>, Vec<u
             bits &= (1 << count) - 1;
         }
     }
-    (child, said, bytes)
+    (child, printed, bytes)
 }
 
 #[test]
@@ -142,12 +142,12 @@ fn codes_are_set_up_asked_for_and_reset_by_the_operator() {
     let home = Home::new();
     let _up = home.up(&[]);
     home.account();
-    let (mut child, mut said, secret) = enrolling(&home);
+    let (mut child, mut printed, secret) = enrolling(&home);
     let now = i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()).unwrap();
     let code = format!("000000\n{:06}\n", totp(&secret, now / 30));
     child.stdin.take().unwrap().write_all(code.as_bytes()).unwrap();
     let mut rest = String::new();
-    said.read_to_string(&mut rest).unwrap();
+    printed.read_to_string(&mut rest).unwrap();
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success() && rest.contains("not the current code"), "{rest}");
     let codes: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -192,9 +192,10 @@ fn whoever_is_invited_types_what_the_invitation_says() {
     home.account();
     let invited = home.run(&["member", "add", "bob@example.com", "--role", "member"]);
     assert!(invited.status.success(), "{}", text(&invited.stderr));
-    let told = text(&invited.stderr);
-    let command = told.lines().find(|line| line.trim_start().starts_with("sallyport account create")).unwrap().trim();
-    assert!(told.contains("sallyport invitation accept spi_"), "{told}");
+    let printed = text(&invited.stderr);
+    let command =
+        printed.lines().find(|line| line.trim_start().starts_with("sallyport account create")).unwrap().trim();
+    assert!(printed.contains("sallyport invitation accept spi_"), "{printed}");
     let words = command.replace("\"YOUR NAME\"", "Bob");
     let words: Vec<_> = words.split_whitespace().skip(1).collect();
     assert!(words.contains(&"--ca-fingerprint") && words.contains(&"--invitation"), "{command}");

@@ -14,10 +14,10 @@ use crate::{
 
 /// Asserts this exit code, and this text in one line on the standard error.
 #[track_caller]
-fn refused(output: &Output, code: i32, said: &str) {
+fn refused(output: &Output, code: i32, expected: &str) {
     let stderr = text(&output.stderr);
     assert_eq!(output.status.code(), Some(code), "{stderr}");
-    assert!(stderr.contains(said), "{said:?} is not in: {stderr}");
+    assert!(stderr.contains(expected), "{expected:?} is not in: {stderr}");
     assert!(!stderr.contains("panicked") && !stderr.contains("Backtrace"), "{stderr}");
 }
 

@@ -132,8 +132,8 @@ fn edges_with_credentials_of_their_own_do_all_their_work_and_change_nothing_of_o
     let syslog = UdpSocket::bind("127.0.0.1:0").unwrap();
     syslog.set_read_timeout(Some(PATIENCE)).unwrap();
     let (otlp, collected) = collector();
-    let told = [&USERS[..], &["--audit-otlp", &otlp]].concat();
-    let control = ControlHere::start_by(&home, &bus, &told, &PASSWORDS);
+    let options = [&USERS[..], &["--audit-otlp", &otlp]].concat();
+    let control = ControlHere::start_by(&home, &bus, &options, &PASSWORDS);
     home.account();
     let joins = |name: &'static str, region: &str, more: &[&str]| {
         let token = home.json(&["edge", "token", "create", "--name", name]);
@@ -253,12 +253,12 @@ fn credentials_for_edges_that_the_bus_does_not_take_are_told_at_once() {
     let listen = ["--listen", "127.0.0.1:0", "--listen-edges", "127.0.0.1:0", "--bus", &url];
     let args = [&["control", "--domain", DOMAIN, "--data", data.to_str().unwrap()], &listen[..], &USERS[..]].concat();
     let output = home.command(&args).env("SALLYPORT_BUS_PASSWORD", "of-control").output().unwrap();
-    let told = text(&output.stderr);
-    assert!(output.status.code() == Some(2) && told.contains("SALLYPORT_BUS_EDGE_PASSWORD"), "{told}");
+    let printed = text(&output.stderr);
+    assert!(output.status.code() == Some(2) && printed.contains("SALLYPORT_BUS_EDGE_PASSWORD"), "{printed}");
     let mut wrong = home.command(&args);
     wrong.env("SALLYPORT_BUS_PASSWORD", "of-control").env("SALLYPORT_BUS_EDGE_PASSWORD", "of-nobody");
     let output = wrong.output().unwrap();
-    let told = text(&output.stderr);
-    assert!(output.status.code() == Some(1) && told.contains("edges could not use the bus"), "{told}");
-    assert!(told.contains("--bus-edge-user") && !told.contains("of-nobody"), "{told}");
+    let printed = text(&output.stderr);
+    assert!(output.status.code() == Some(1) && printed.contains("edges could not use the bus"), "{printed}");
+    assert!(printed.contains("--bus-edge-user") && !printed.contains("of-nobody"), "{printed}");
 }

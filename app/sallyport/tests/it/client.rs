@@ -176,9 +176,9 @@ fn shouter() -> SocketAddr {
     thread::spawn(move || {
         for mut stream in listener.incoming().map_while(Result::ok) {
             thread::spawn(move || {
-                let mut said = Vec::new();
-                drop(stream.read_to_end(&mut said));
-                drop(stream.write_all(&said.to_ascii_uppercase()));
+                let mut printed = Vec::new();
+                drop(stream.read_to_end(&mut printed));
+                drop(stream.write_all(&printed.to_ascii_uppercase()));
             });
         }
     });

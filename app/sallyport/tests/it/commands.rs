@@ -220,8 +220,8 @@ fn a_service_that_speaks_tls_is_known_by_its_root_or_its_fingerprint() {
         }
         connector.wait_for(says);
         connector.stop();
-        let told = connector.output().matches("TLS handshake").count();
-        assert_eq!(told, usize::from(status == 502), "once for all requests: {}", connector.output());
+        let logged = connector.output().matches("TLS handshake").count();
+        assert_eq!(logged, usize::from(status == 502), "once for all requests: {}", connector.output());
     }
 }
 
@@ -328,7 +328,7 @@ fn the_end_of_the_program_waits_for_uploads_and_not_for_websockets_without_end()
 fn echo_after_upgrade() -> (SocketAddr, std::sync::mpsc::Receiver<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let (tell, told) = std::sync::mpsc::channel();
+    let (sender, receiver) = std::sync::mpsc::channel();
     thread::spawn(move || {
         for mut stream in listener.incoming().map_while(Result::ok) {
             let mut head = [0; 4_096];
@@ -338,11 +338,11 @@ fn echo_after_upgrade() -> (SocketAddr, std::sync::mpsc::Receiver<()>) {
             let answer = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
                           Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n";
             drop(stream.write_all(answer.as_bytes()));
-            let _ = tell.send(());
+            let _ = sender.send(());
             thread::spawn(move || drop(stream.read_to_end(&mut Vec::new())));
         }
     });
-    (address, told)
+    (address, receiver)
 }
 
 #[test]
@@ -372,8 +372,8 @@ fn up_that_is_killed_under_load_comes_back_with_everything_and_so_do_its_connect
     up.program.signal("KILL");
     up.program.ended();
     connector.wait_for("disconnected");
-    let said = connector.output();
-    assert!(!said.contains("docs.rs") && !said.contains("close_notify"), "{said}");
+    let printed = connector.output();
+    assert!(!printed.contains("docs.rs") && !printed.contains("close_notify"), "{printed}");
     let data = home.data();
     let listen = format!("127.0.0.1:{port}");
     let args = ["up", "--listen", &listen, "--listen-http", "none", "--data", data.to_str().unwrap()];

@@ -100,13 +100,13 @@ fn a_control_is_replaced_under_load_and_nobody_is_refused() {
         let args = args(more);
         home.command(&args.iter().map(String::as_str).collect::<Vec<_>>())
     };
-    let told = text(&run(&[]).output().unwrap().stderr);
-    assert!(told.contains("is in use by process") && told.contains("--takeover"), "{told}");
+    let printed = text(&run(&[]).output().unwrap().stderr);
+    assert!(printed.contains("is in use by process") && printed.contains("--takeover"), "{printed}");
     let output = run(&["--takeover", "--geoip-country", "/nowhere.mmdb"]).output().unwrap();
     assert!(!output.status.success(), "{}", text(&output.stderr));
     let up = ["up", "--takeover", "--data", data.to_str().unwrap(), "--domain", DOMAIN];
-    let told = text(&home.command(&up).output().unwrap().stderr);
-    assert!(told.contains("the process is a `sallyport control`"), "{told}");
+    let printed = text(&home.command(&up).output().unwrap().stderr);
+    assert!(printed.contains("the process is a `sallyport control`"), "{printed}");
     goes_on();
 
     // One that can takes over, twice.

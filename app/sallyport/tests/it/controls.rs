@@ -35,9 +35,9 @@ impl Control {
         let (ports, data) = ((free_port(), free_port()), home.dir.path().join(name));
         let (listen, edges) = (format!("127.0.0.1:{}", ports.0), format!("127.0.0.1:{}", ports.1));
         let (bus, path) = (bus.url(), data.to_str().unwrap().to_owned());
-        let said = ["control", "--domain", DOMAIN, "--database", database, "--bus", &bus, "--listen", &listen];
+        let fixed = ["control", "--domain", DOMAIN, "--database", database, "--bus", &bus, "--listen", &listen];
         let rest = ["--listen-edges", &edges, "--data", &path, "--sign-up", "open"];
-        let args = said.iter().chain(&rest).chain(more).map(|arg| (*arg).to_owned()).collect();
+        let args = fixed.iter().chain(&rest).chain(more).map(|arg| (*arg).to_owned()).collect();
         Self { program: None, ports, data, args }
     }
 
@@ -116,20 +116,20 @@ fn keys_are_in_the_database_and_open_with_one_that_each_control_is_given() {
     let Some(bus) = Bus::start(&home, "") else { return };
     let database = createdb(server, "keys_of_controls");
     let one = Control::start(&home, "one", &database, &bus, &[]);
-    let said = one.program.as_ref().unwrap().output();
-    assert!(said.contains("sealed with a key that was made now") && !said.contains("spk_"), "{said}");
-    assert!(!said.contains("stream not found"), "{said}");
+    let printed = one.program.as_ref().unwrap().output();
+    assert!(printed.contains("sealed with a key that was made now") && !printed.contains("spk_"), "{printed}");
+    assert!(!printed.contains("stream not found"), "{printed}");
     let key = one.data.join("installation.key");
     assert_eq!(fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600);
     for file in ["token.key", "ca.key", "nodes", ".keys", "ssh_host_ed25519_key"] {
         assert!(!one.data.join(file).exists(), "{file} is in the database");
     }
 
-    let refused = |control: &Control, env: &[(&str, &str)], code: i32, told: &str| {
+    let refused = |control: &Control, env: &[(&str, &str)], code: i32, expected: &str| {
         let output = control.command(&home).envs(env.iter().copied()).output().unwrap();
-        let said = text(&output.stderr);
-        assert!(output.status.code() == Some(code) && said.contains(told), "{:?} {said}", output.status);
-        assert!(!said.contains("spk_A") && !control.data.join(".keys").exists(), "{said}");
+        let printed = text(&output.stderr);
+        assert!(output.status.code() == Some(code) && printed.contains(expected), "{:?} {printed}", output.status);
+        assert!(!printed.contains("spk_A") && !control.data.join(".keys").exists(), "{printed}");
     };
     let two = Control::new(&home, "two", &database, &bus, &[]);
     refused(&two, &[], 5, "are sealed, and there is no key");
@@ -254,9 +254,9 @@ fn stock_ssh_clients_come_to_an_edge_and_outlive_the_control() {
     let user = account["ssh_user"].as_str().unwrap();
     at(&home, &one.api(), &ca, &["ssh-key", "add", &format!("{key}.pub")]);
     let socket = at(&home, &one.api(), &ca, &["socket", "create", "--name", "s", "--type", "http"]);
-    let told = socket["ssh"]["known_hosts"].as_array().unwrap();
+    let host_keys = socket["ssh"]["known_hosts"].as_array().unwrap();
     // The keys are those of the API, at every port of the edge.
-    let known: Vec<String> = told
+    let known: Vec<String> = host_keys
         .iter()
         .flat_map(|line| {
             let key = line.as_str().unwrap().split_once(' ').unwrap().1;
@@ -287,8 +287,8 @@ fn stock_ssh_clients_come_to_an_edge_and_outlive_the_control() {
     let first = wait_until("a login by the key, which the edge has received", || {
         let program = Program::start(&mut ssh(edge.port, &forward));
         let shown = wait_until("ssh prints something", || {
-            let said = program.output();
-            (said.contains("is open") || said.contains("Permission denied")).then_some(said)
+            let printed = program.output();
+            (printed.contains("is open") || printed.contains("Permission denied")).then_some(printed)
         });
         shown.contains("is open").then_some(program)
     });

@@ -108,8 +108,8 @@ fn what_cannot_be_dialed_is_refused_in_a_sentence() {
     let (socket, _) = home.socket(&[]);
     let refused = |args: &[&str], code: i32, says: &str| {
         let output = home.run(&[&["socket", "origin"][..], args].concat());
-        let said = text(&output.stderr);
-        assert!(output.status.code() == Some(code) && said.contains(says), "{args:?}: {said}");
+        let printed = text(&output.stderr);
+        assert!(output.status.code() == Some(code) && printed.contains(says), "{args:?}: {printed}");
     };
     refused(&["add", &socket, "10.0.0.7:80"], 5, "in none of the networks that edges may dial here");
     refused(&["add", &socket, "169.254.169.254:80"], 5, "--direct-origins");
@@ -130,8 +130,8 @@ fn what_cannot_be_dialed_is_refused_in_a_sentence() {
     let dialed = home.json(&["socket", "edit", &socket, "--dial", "eu=20,us=80"]);
     assert_eq!(dialed["regions"]["eu"]["dial"], 20);
     let output = home.run(&["socket", "edit", &socket, "--dial", "us=off"]);
-    let said = text(&output.stdout) + &text(&output.stderr);
-    assert!(said.contains("eu 20 %, us 80 % -> eu 20 %\n") && said.contains("one machine"), "{said}");
+    let printed = text(&output.stdout) + &text(&output.stderr);
+    assert!(printed.contains("eu 20 %, us 80 % -> eu 20 %\n") && printed.contains("one machine"), "{printed}");
     let output = home.run(&["socket", "edit", &socket, "--dial", "eu=101"]);
     assert!(output.status.code() == Some(2) && text(&output.stderr).contains("0 to 100 percent"));
 

@@ -66,8 +66,8 @@ fn edges_join_serve_and_go_on_without_bus_and_control() {
     // Control dies: edges serve what they know, and report what is not possible.
     control.program = None;
     assert_eq!(a.get(&home, &host, "/").0, 200);
-    let (status, said) = a.get(&home, &format!("api.{DOMAIN}"), "/v1/info");
-    assert!(status == 503 && said.contains("control cannot be reached"), "{status} {said}");
+    let (status, body) = a.get(&home, &format!("api.{DOMAIN}"), "/v1/info");
+    assert!(status == 503 && body.contains("control cannot be reached"), "{status} {body}");
     // An edge starts from its disk without control and bus, and admits a connector with a known credential.
     bus.kill();
     a.kill();
@@ -103,12 +103,16 @@ fn who_may_not_join_is_told_why() {
         made["token"].as_str().unwrap().to_owned()
     };
     let data = home.dir.path().join("refused");
-    let refused = |token: &str, more: &[&str], code: i32, said: &str| {
+    let refused = |token: &str, more: &[&str], code: i32, expected: &str| {
         let mut args = vec!["edge", "--join", token, "--data", data.to_str().unwrap(), "--listen", "127.0.0.1:0"];
         args.extend(more);
         let output = home.run(&args);
-        let told = text(&output.stderr);
-        assert!(output.status.code() == Some(code) && told.contains(said), "{args:?}: {:?} {told}", output.status);
+        let printed = text(&output.stderr);
+        assert!(
+            output.status.code() == Some(code) && printed.contains(expected),
+            "{args:?}: {:?} {printed}",
+            output.status
+        );
     };
     let good = token(&[]);
     refused(&good, &["--name", "eu-1", "--region", "eu"], 5, "there is already an edge named eu-1");
@@ -132,10 +136,10 @@ fn who_may_not_join_is_told_why() {
     // A removed edge gets nothing more.
     assert!(home.run(&["edge", "rm", "eu-2"]).status.success());
     assert_eq!(edges(&home).len(), 1);
-    let (status, said) = second.get(&home, &format!("api.{DOMAIN}"), "/v1/info");
+    let (status, body) = second.get(&home, &format!("api.{DOMAIN}"), "/v1/info");
     assert!(
-        status == 503 && said.contains("the installation removed the edge of this request: use another edge"),
-        "{status} {said}"
+        status == 503 && body.contains("the installation removed the edge of this request: use another edge"),
+        "{status} {body}"
     );
     // Joins, and attempts with a used token, are recorded.
     let log = text(&home.run(&["audit", "--since", "1h", "-o", "json"]).stdout);
@@ -179,8 +183,11 @@ fn a_control_that_cannot_start_says_why() {
     assert!(output.status.code() == Some(1) && text(&output.stderr).contains("refuses the credentials"), "{output:?}");
     let mut wrong = home.command(&args(DOMAIN));
     let output = wrong.env("SALLYPORT_BUS_USER", "sallyport").env("SALLYPORT_BUS_PASSWORD", "no").output().unwrap();
-    let told = text(&output.stderr);
-    assert!(!output.status.success() && told.contains("refuses the credentials") && !told.contains("right"), "{told}");
+    let printed = text(&output.stderr);
+    assert!(
+        !output.status.success() && printed.contains("refuses the credentials") && !printed.contains("right"),
+        "{printed}"
+    );
     let output = home.run(&args("localhost"));
     assert!(output.status.code() == Some(2) && text(&output.stderr).contains("two labels"), "{output:?}");
 }

@@ -59,8 +59,8 @@ fn an_edge_whose_certificates_have_ended_serves_on_and_says_so() {
     edge.kill();
     thread::sleep(Duration::from_secs(5));
     edge.start(&home, &[]);
-    let said = edge.program.as_ref().unwrap().wait_for("are not renewed");
-    assert!(said.contains("ended=true") || said.contains("ended: true"), "{said}");
+    let printed = edge.program.as_ref().unwrap().wait_for("are not renewed");
+    assert!(printed.contains("ended=true") || printed.contains("ended: true"), "{printed}");
     control.wait_for("its certificate is not trusted");
     let answer = edge.curl(&home, &format!("api.{DOMAIN}"), "/v1/info", &["-k"]);
     assert!(answer.status == 503 && answer.body.contains("control-away"), "{} {}", answer.status, answer.body);
@@ -82,13 +82,13 @@ fn clocks_an_hour_apart_are_told_and_hinder_nothing() {
     let Some(bus) = Bus::start(&home, "") else { return };
     let _control = control(&home, &bus, &[], &[]);
     home.account();
-    for (name, offset, said) in [("eu-1", "+1h", "ahead of"), ("eu-2", "-59m", "behind")] {
+    for (name, offset, expected) in [("eu-1", "+1h", "ahead of"), ("eu-2", "-59m", "behind")] {
         let Some(elsewhere) = Home::with_clock() else { return };
         elsewhere.turn_clock(offset);
         let mut edge = EdgeHere::new(&elsewhere, name, "127.0.0.1");
         edge.start(&elsewhere, &["--join", &token(&home, name)]);
-        let told = edge.program.as_ref().unwrap().wait_for("the clock of this machine");
-        assert!(told.contains(said), "{told}");
+        let printed = edge.program.as_ref().unwrap().wait_for("the clock of this machine");
+        assert!(printed.contains(expected), "{printed}");
         let (_, host) = home.socket(&[]);
         wait_until("the socket is known", || edge.knows(&home, &host).then_some(()));
         wait_until("it is there", || {
@@ -98,9 +98,9 @@ fn clocks_an_hour_apart_are_told_and_hinder_nothing() {
         let program = edge.program.as_ref().unwrap();
         program.wait_for("the certificates of this edge are new");
         assert!(home.run(&["edge", "drain", name, "--within", "10m", "--force"]).status.success());
-        let told = program.wait_for("this edge drains");
-        let within = told.split("within=").nth(1).and_then(|rest| rest.split('s').next()?.parse::<f64>().ok());
-        assert!(within.is_some_and(|within| (500.0..605.0).contains(&within)), "{told}");
+        let printed = program.wait_for("this edge drains");
+        let within = printed.split("within=").nth(1).and_then(|rest| rest.split('s').next()?.parse::<f64>().ok());
+        assert!(within.is_some_and(|within| (500.0..605.0).contains(&within)), "{printed}");
     }
 }
 
@@ -170,8 +170,8 @@ fn an_edge_that_knows_nothing_is_not_ready() {
         drop(std::fs::remove_file(edge.data.join(file)));
     }
     edge.start(&home, &[]);
-    let (status, said) = edge_health(&home, &edge, "/readyz");
-    assert!(status == 503 && said.contains("knows no configuration yet"), "{status} {said}");
+    let (status, body) = edge_health(&home, &edge, "/readyz");
+    assert!(status == 503 && body.contains("knows no configuration yet"), "{status} {body}");
 }
 
 /// A way to a port that can be cut.
@@ -279,8 +279,8 @@ fn a_database_that_cannot_be_written_or_is_away_is_told_and_comes_back() {
         let output = home.run(&[&args[..], &["--listen-edges", "127.0.0.1:0", "--database", database]].concat());
         (output.status.code(), text(&output.stderr))
     };
-    let (code, said) = start(&database);
-    assert!(code == Some(1) && said.contains("read-only"), "{code:?} {said}");
+    let (code, printed) = start(&database);
+    assert!(code == Some(1) && printed.contains("read-only"), "{code:?} {printed}");
     psql(port, "ALTER DATABASE faulty_store RESET default_transaction_read_only");
     cut.cut(false);
     wait_until("changes again", || (call("/v1/sockets", &["--json", &body]).status == 201).then_some(()));
@@ -293,8 +293,8 @@ fn a_database_that_cannot_be_written_or_is_away_is_told_and_comes_back() {
     });
     assert!(answer.body.contains("database-unreachable"), "{}", answer.body);
     assert!(edge.knows(&home, &host));
-    let (code, said) = start(&database);
-    assert!(code == Some(6) && said.contains("cannot be reached"), "{code:?} {said}");
+    let (code, printed) = start(&database);
+    assert!(code == Some(6) && printed.contains("cannot be reached"), "{code:?} {printed}");
     cut.cut(false);
     wait_until("it is back", || (call("/v1/sockets", &[]).status == 200).then_some(()));
     assert!(running.stop().success());
@@ -305,10 +305,10 @@ fn a_database_that_cannot_be_written_or_is_away_is_told_and_comes_back() {
         .arg("UPDATE sallyport_schema SET version = version + 1")
         .status();
     assert!(version.unwrap().success());
-    let (code, said) = start(&whole);
+    let (code, printed) = start(&whole);
     assert!(
-        code == Some(1) && said.contains("knows versions up to") && said.contains("newer program"),
-        "{code:?} {said}"
+        code == Some(1) && printed.contains("knows versions up to") && printed.contains("newer program"),
+        "{code:?} {printed}"
     );
 }
 

@@ -126,9 +126,9 @@ fn flows_and_counts_of_all_edges_are_seen_and_cut_at_control() {
     // Tunnels and edges show their state in 80 columns.
     wait_until("round trips are known", || {
         let held = home.json(&["tunnel", "ls", &host]);
-        let is_told =
+        let is_listed =
             |one: &Value| one["round_trip_ms"].is_number() && one["holders"].as_array().is_some_and(|h| !h.is_empty());
-        held.as_array()?.iter().all(is_told).then_some(())
+        held.as_array()?.iter().all(is_listed).then_some(())
     });
     let at_edges = edges(&home);
     assert!(at_edges.iter().all(|edge| edge["flows"].is_u64() && edge["memory_bytes"].as_u64() > Some(1 << 20)));
@@ -161,14 +161,14 @@ fn flows_and_counts_of_all_edges_are_seen_and_cut_at_control() {
         seen.contains("/bytes/1000").then_some(())
     });
     assert_eq!(viewer(&["socket", "stats", &host]).0, Some(0));
-    let (code, said) = viewer(&["flow", "ls"]);
-    assert!(code == Some(3) && said.contains("takes the role admin"), "{said}");
+    let (code, printed) = viewer(&["flow", "ls"]);
+    assert!(code == Some(3) && printed.contains("takes the role admin"), "{printed}");
 
     // Bad input: one sentence each.
-    let refused = |args: &[&str], code: i32, said: &str| {
+    let refused = |args: &[&str], code: i32, expected: &str| {
         let output = home.run(args);
-        let told = text(&output.stderr);
-        assert!(output.status.code() == Some(code) && told.contains(said), "{args:?}: {told}");
+        let printed = text(&output.stderr);
+        assert!(output.status.code() == Some(code) && printed.contains(expected), "{args:?}: {printed}");
     };
     refused(&["socket", "stats", "calm-bay-9999"], 4, "there is no such socket");
     refused(&["flow", "log", "--socket", "calm-bay-9999"], 4, "there is no such socket");
@@ -180,17 +180,17 @@ fn flows_and_counts_of_all_edges_are_seen_and_cut_at_control() {
     b.program.as_ref().unwrap().signal("STOP");
     wait_until("the flows of the other edge are listed, and the edge that hangs is named", || {
         let asked = Instant::now();
-        let (found, said) = flows(&home);
+        let (found, printed) = flows(&home);
         println!("with an edge that hangs, all others are listed after {:?}", asked.elapsed());
-        assert!(said.contains("us-1 did not respond (no answer within 1 s)"), "{said}");
-        assert!(found == both[..1] || said.contains("eu-1 did not respond"), "{found:?} {said}");
+        assert!(printed.contains("us-1 did not respond (no answer within 1 s)"), "{printed}");
+        assert!(found == both[..1] || printed.contains("eu-1 did not respond"), "{found:?} {printed}");
         (found == both[..1]).then_some(())
     });
     b.program.as_ref().unwrap().signal("CONT");
     end(at_a);
     wait_until("the edge responds again", || {
-        let (found, said) = flows(&home);
-        (found.is_empty() && !said.contains("did not respond")).then_some(())
+        let (found, printed) = flows(&home);
+        (found.is_empty() && !printed.contains("did not respond")).then_some(())
     });
 }
 

@@ -91,10 +91,14 @@ impl Here {
         text(&output.stdout)
     }
 
-    fn refused(&self, args: &[&str], code: i32, said: &str) {
+    fn refused(&self, args: &[&str], code: i32, expected: &str) {
         let output = self.run(args);
-        let told = text(&output.stderr);
-        assert!(output.status.code() == Some(code) && told.contains(said), "lab {args:?}: {:?} {told}", output.status);
+        let printed = text(&output.stderr);
+        assert!(
+            output.status.code() == Some(code) && printed.contains(expected),
+            "lab {args:?}: {:?} {printed}",
+            output.status
+        );
     }
 
     pub(crate) fn json(&self, args: &[&str]) -> Value {
@@ -103,16 +107,16 @@ impl Here {
 
     /// Runs a command of the owner on a node, which must succeed.
     pub(crate) fn owner(&self, node: &str, args: &[&str]) -> Value {
-        let said = self.done(&[&["exec", node, "--", "sallyport"], args, &["-o", "json"]].concat());
-        serde_json::from_str(&said).unwrap_or(Value::Null)
+        let printed = self.done(&[&["exec", node, "--", "sallyport"], args, &["-o", "json"]].concat());
+        serde_json::from_str(&printed).unwrap_or(Value::Null)
     }
 
     /// The status and the body's first word that curl gets on a node; `None` without an answer.
     pub(crate) fn answer(&self, node: &str, url: &str) -> Option<(u16, String)> {
         let args = ["exec", node, "--", "curl", "-sS", "--max-time", "20", "-w", "\n%{http_code}", url];
         let output = self.command(&args).output().unwrap();
-        let said = text(&output.stdout);
-        let (body, status) = said.trim_end().rsplit_once('\n').filter(|_| output.status.success())?;
+        let printed = text(&output.stdout);
+        let (body, status) = printed.trim_end().rsplit_once('\n').filter(|_| output.status.success())?;
         Some((status.parse().unwrap(), body.split_whitespace().next().unwrap_or_default().to_owned()))
     }
 
@@ -298,8 +302,8 @@ impl Drop for Here {
         if thread::panicking() {
             for log in std::fs::read_dir(self.dir.path().join(&self.name).join("logs")).into_iter().flatten().flatten()
             {
-                let said = std::fs::read_to_string(log.path()).unwrap_or_default();
-                let lines: Vec<_> = said.lines().filter(|line| !line.contains("access:")).collect();
+                let printed = std::fs::read_to_string(log.path()).unwrap_or_default();
+                let lines: Vec<_> = printed.lines().filter(|line| !line.contains("access:")).collect();
                 eprintln!("--- {}\n{}", log.path().display(), lines[lines.len().saturating_sub(15)..].join("\n"));
             }
         }
@@ -311,10 +315,10 @@ impl Drop for Here {
 fn a_network_of_three_regions_comes_up_breaks_mends_and_goes_without_a_trace() {
     let Some(mut here) = Here::new('a') else { return };
     let began = Instant::now();
-    let said = here.done(&["up", "--regions", "3", "--delay", "5ms"]);
+    let printed = here.done(&["up", "--regions", "3", "--delay", "5ms"]);
     here.host = here.json(&["status"])["host"].as_str().unwrap().to_owned();
     println!("the laboratory stands after {:?}", began.elapsed());
-    assert!(said.contains("exec ap-client -- curl https://") && said.contains("fault kill eu-1"), "{said}");
+    assert!(printed.contains("exec ap-client -- curl https://") && printed.contains("fault kill eu-1"), "{printed}");
     here.refused(&["up"], 5, "stands already");
     here.refused(&["exec", "nowhere", "--", "true"], 4, "the laboratory has no \"nowhere\"");
     here.refused(&["fault", "kill", "mars"], 4, "no \"mars\"; it has ap");
@@ -423,7 +427,7 @@ fn what_cannot_stand_is_refused_with_a_sentence() {
         let output = command.arg(&dir).args(args).output().unwrap();
         (output.status.code().unwrap(), text(&output.stderr))
     };
-    for (args, code, said) in [
+    for (args, code, expected) in [
         (&["up", "--regions", "9"][..], 2, "1 to 6 regions, and not 9"),
         (&["up", "--edges", "0"], 2, "1 to 8 edges"),
         (&["up", "--no-postgres", "--controls", "2"], 2, "a database that they share"),
@@ -437,14 +441,17 @@ fn what_cannot_stand_is_refused_with_a_sentence() {
         (&["chaos", "--for", "24h"], 2, "expected 12h at the most"),
         (&["chaos", "--only", "kill,melt"], 2, "expected one of kill, pause, partition, slow"),
     ] {
-        let (is, told) = run(args);
-        assert!(is == code && told.contains(said), "{args:?}: {is} {told}");
+        let (is, printed) = run(args);
+        assert!(is == code && printed.contains(expected), "{args:?}: {is} {printed}");
     }
     if rustix::process::geteuid().is_root() {
         let mut nobody = home.program("setpriv");
         nobody.args(["--reuid=65534", "--regid=65534", "--clear-groups", env!("CARGO_BIN_EXE_sallyport"), "lab", "up"]);
         let output = nobody.output().unwrap();
-        let told = text(&output.stderr);
-        assert!(output.status.code() == Some(1) && told.contains("only root can make network namespaces"), "{told}");
+        let printed = text(&output.stderr);
+        assert!(
+            output.status.code() == Some(1) && printed.contains("only root can make network namespaces"),
+            "{printed}"
+        );
     }
 }

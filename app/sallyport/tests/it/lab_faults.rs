@@ -223,8 +223,8 @@ fn the_bus_breaks(here: &Here) {
 fn the_database_breaks(here: &Here) {
     here.done(&["fault", "kill", "postgres"]);
     until("the API reports that the database is away", || {
-        let told = here.run(&["exec", "us-client", "--", "sallyport", "socket", "ls"]);
-        text(&told.stderr).contains("cannot reach its database").then_some(())
+        let output = here.run(&["exec", "us-client", "--", "sallyport", "socket", "ls"]);
+        text(&output.stderr).contains("cannot reach its database").then_some(())
     });
     here.done(&["fault", "resume", "postgres"]);
     until("the store responds", || here.asked("us-client", &["socket", "ls"]).map(drop));

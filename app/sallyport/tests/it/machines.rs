@@ -27,8 +27,8 @@ fn curl(up: &Up, host: &str, path: &str, cert: &Path, key: &Path, more: &[&str])
 
 /// openssl's client, which asks a line and reads until the connection ends.
 fn s_client(up: &Up, host: &str, cert: &Path, key: &Path) -> Program {
-    let (line, mut said) = std::io::pipe().unwrap();
-    said.write_all(b"GET /x HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    let (line, mut writer) = std::io::pipe().unwrap();
+    writer.write_all(b"GET /x HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
     let mut client = Command::new("openssl");
     client.args(["s_client", "-quiet", "-verify_return_error", "-servername", host]);
     client.args(["-connect", &format!("127.0.0.1:{}", up.port), "-CAfile"]).arg(&up.ca);
@@ -92,8 +92,8 @@ fn curl_and_openssl_come_in_with_the_certificate_of_a_service_token() {
     for version in ["--http1.1", "--http2"] {
         let answer = curl(&up, &host, "/api/x", &cert, &key, &[version]);
         assert_eq!(status(&answer), "200", "{}{}", text(&answer.stdout), text(&answer.stderr));
-        let told = text(&answer.stdout).to_ascii_lowercase();
-        assert!(told.contains("x-auth-provider: service") && told.contains("x-auth-name: ci"), "{told}");
+        let headers = text(&answer.stdout).to_ascii_lowercase();
+        assert!(headers.contains("x-auth-provider: service") && headers.contains("x-auth-name: ci"), "{headers}");
         // Its scope: no other path, and no change.
         assert_eq!(status(&curl(&up, &host, "/admin", &cert, &key, &[version])), "403");
         assert_eq!(status(&curl(&up, &host, "/api", &cert, &key, &[version, "-d", "x"])), "403");

@@ -70,24 +70,24 @@ impl Tls {
         Self(child)
     }
 
-    pub(crate) fn say(&mut self, words: &str) {
+    pub(crate) fn send(&mut self, words: &str) {
         self.0.stdin.as_mut().unwrap().write_all(words.as_bytes()).unwrap();
     }
 
     /// Whether these words are echoed; false if the connection ends before.
-    pub(crate) fn try_hears(&mut self, words: &str) -> bool {
+    pub(crate) fn try_reads(&mut self, words: &str) -> bool {
         let (input, out) = (self.0.stdin.as_mut().unwrap(), self.0.stdout.as_mut().unwrap());
         input.write_all(words.as_bytes()).is_ok() && out.read_exact(&mut vec![0; words.len()]).is_ok()
     }
 
     /// Reads until the words have come.
-    pub(crate) fn hears(&mut self, words: &str) {
+    pub(crate) fn reads(&mut self, words: &str) {
         let out = self.0.stdout.as_mut().unwrap();
-        let mut heard = Vec::new();
-        while !heard.ends_with(words.as_bytes()) {
+        let mut received = Vec::new();
+        while !received.ends_with(words.as_bytes()) {
             let mut byte = [0];
-            out.read_exact(&mut byte).unwrap_or_else(|error| panic!("{error} after {}", text(&heard)));
-            heard.push(byte[0]);
+            out.read_exact(&mut byte).unwrap_or_else(|error| panic!("{error} after {}", text(&received)));
+            received.push(byte[0]);
         }
     }
 }
@@ -167,10 +167,10 @@ fn a_client_at_one_edge_reaches_every_kind_of_tunnel_at_another() {
         (metric(&home, &a, "sallyport_directory_tunnels") >= 3.0 && a.knows(&home, &chat_host)).then_some(())
     });
     let mut chat = Tls::open(&home, &a, &chat_host, &["-alpn", "http/1.1"]);
-    chat.say(&request);
-    chat.hears("\r\n\r\n");
-    chat.say("sent in the chat");
-    chat.hears("sent in the chat");
+    chat.send(&request);
+    chat.reads("\r\n\r\n");
+    chat.send("sent in the chat");
+    chat.reads("sent in the chat");
 
     // TCP, TLS and UDP.
     let tcp = socket(&home, "tcp", &[]);
@@ -199,8 +199,8 @@ fn a_client_at_one_edge_reaches_every_kind_of_tunnel_at_another() {
         (metric(&home, &a, "sallyport_directory_tunnels") >= 5.0).then_some(())
     });
     let mut flow = Tls::open(&home, &a, tls_host, &[]);
-    flow.say("through TLS");
-    flow.hears("through TLS");
+    flow.send("through TLS");
+    flow.reads("through TLS");
     let udp = socket(&home, "udp", &[]);
     let service = UdpSocket::bind("127.0.0.1:0").unwrap();
     let udp_port = service.local_addr().unwrap().port();

@@ -126,15 +126,15 @@ fn whoever_may_not_go_on_is_cut_off_at_both_ends_of_a_relay() {
         wait_until("the machine is admitted at the other edge", || {
             let more: Vec<_> = machine.iter().map(String::as_str).collect();
             let mut client = Tls::open(&home, &a, host, &more);
-            client.try_hears("hello").then_some(client)
+            client.try_reads("hello").then_some(client)
         })
     };
     let (mut client, mut other) = (open(&one), open(&two));
     while over.try_recv().is_ok() {}
     done(&["service-token", "rm", "one"]);
     wait_until_cut("the machine's identity is deleted", &mut client, &over);
-    other.say("again");
-    other.hears("again");
+    other.send("again");
+    other.reads("again");
     done(&["policy", "edit", "machines", "--deny", "--service-token", "two"]);
     wait_until_cut("its policy denies it now", &mut other, &over);
 

@@ -116,9 +116,9 @@ fn a_name_stands_wherever_an_id_does() {
     assert!(renamed.status.success() && text(&renamed.stdout).contains("till"));
 
     let edited = home.run(&["socket", "edit", name, "--name", "shop", "--affinity", "cookie"]);
-    let said = text(&edited.stdout);
-    assert!(said.contains("my test service -> shop") && said.contains("- -> cookie"), "{said}");
-    assert!(!said.contains("ssh-ed25519") && !said.contains("created"), "only what has changed: {said}");
+    let printed = text(&edited.stdout);
+    assert!(printed.contains("my test service -> shop") && printed.contains("- -> cookie"), "{printed}");
+    assert!(!printed.contains("ssh-ed25519") && !printed.contains("created"), "only what has changed: {printed}");
     assert!(home.run(&["socket", "delete", "--name", "shop"]).status.success());
     assert_eq!(home.run(&["socket", "show", "shop"]).status.code(), Some(4));
 }
@@ -126,15 +126,15 @@ fn a_name_stands_wherever_an_id_does() {
 #[test]
 fn help_knows_commands_topics_and_near_words() {
     let home = Home::new();
-    let said = |args: &[&str]| text(&home.run(args).stdout);
-    let help = said(&["help", "socket", "create"]);
-    assert_eq!(help.trim_end(), said(&["socket", "create", "--help"]).trim_end());
-    assert!(said(&["help"]).contains("Topics of `sallyport help TOPIC`: names"));
+    let printed = |args: &[&str]| text(&home.run(args).stdout);
+    let help = printed(&["help", "socket", "create"]);
+    assert_eq!(help.trim_end(), printed(&["socket", "create", "--help"]).trim_end());
+    assert!(printed(&["help"]).contains("Topics of `sallyport help TOPIC`: names"));
     for topic in ["names", "policies", "scripts", "transports"] {
-        let text = said(&["help", topic]);
+        let text = printed(&["help", topic]);
         assert!(text.to_lowercase().starts_with(&format!("{topic}:")), "{topic}: {text}");
     }
-    let run = said(&["help", "run"]);
+    let run = printed(&["help", "run"]);
     assert!(run.contains("Usage: sallyport run") && run.contains("[[service]]"), "{run}");
     for (words, near) in [
         (&["help", "transport"][..], "did you mean transports?"),

@@ -291,10 +291,10 @@ fn logins_with_a_foreign_key_or_an_unknown_user_are_refused_with_a_hint() {
     make_key(&account.home, "foreign");
     let stranger = "0".repeat(32);
     for (user, key) in [(account.user.as_str(), "foreign"), (stranger.as_str(), "key"), ("root", "key")] {
-        let (status, said) = account.refused(user, key, &["80:127.0.0.1:1"]);
-        assert_eq!(status, Some(255), "{said}");
-        assert!(said.contains("Permission denied"), "{said}");
-        assert_eq!(said.matches("sallyport ssh-key add").count(), 1, "the hint, once: {said}");
+        let (status, printed) = account.refused(user, key, &["80:127.0.0.1:1"]);
+        assert_eq!(status, Some(255), "{printed}");
+        assert!(printed.contains("Permission denied"), "{printed}");
+        assert_eq!(printed.matches("sallyport ssh-key add").count(), 1, "the hint, once: {printed}");
     }
     assert!(account.metric("sallyport_edge_ssh_logins_refused_total") >= 3);
     assert_eq!(account.metric("sallyport_edge_ssh_logins_total"), 0);
@@ -342,10 +342,10 @@ fn forwards_that_cannot_be_had_end_the_client_with_255_and_the_reason() {
     ] {
         let mut ssh = account.ssh_as(&account.user, "key", &[&format!("{bind}:127.0.0.1:1")]);
         let output = ssh.arg("-v").output().unwrap();
-        let said = text(&output.stdout) + &text(&output.stderr);
-        assert_eq!(output.status.code(), Some(255), "{bind}: {said}");
-        assert!(said.contains("remote port forwarding failed"), "{bind}: {said}");
-        assert!(said.contains(reason), "{bind}: {said}");
+        let printed = text(&output.stdout) + &text(&output.stderr);
+        assert_eq!(output.status.code(), Some(255), "{bind}: {printed}");
+        assert!(printed.contains("remote port forwarding failed"), "{bind}: {printed}");
+        assert!(printed.contains(reason), "{bind}: {printed}");
     }
     assert_eq!(account.metric("sallyport_edge_ssh_forwards_refused_total"), 4);
     let sockets = account.home.json(&["socket", "ls"]);
@@ -390,8 +390,8 @@ fn guests_get_a_name_at_once_which_goes_with_them() {
     assert!(account.up.curl(&name, "/a", &[]).body.starts_with("origin GET /a"));
     // A client without a known key has no account.
     let label = host.split('.').next().unwrap();
-    let (status, said) = account.refused("anybody", "foreign", &[&to(&format!("{label}:80"), origin.address)]);
-    assert_eq!(status, Some(255), "{said}");
+    let (status, printed) = account.refused("anybody", "foreign", &[&to(&format!("{label}:80"), origin.address)]);
+    assert_eq!(status, Some(255), "{printed}");
     assert_eq!(account.home.json(&["socket", "ls"]).as_array().unwrap().len(), 1, "{socket}");
     // One address has five sockets at a time.
     let three = ["80:127.0.0.1:1", "443:127.0.0.1:1", "0:127.0.0.1:1"];

@@ -85,8 +85,8 @@ fn doctor_finds_what_is_wrong_and_says_what_to_do() {
     assert!(up.program.stop().success());
     let output = home.run(&["doctor", "--data", home.data().to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(1));
-    let said = text(&output.stdout);
-    assert!(said.contains("fail  API") && said.contains("sallyport up"), "{said}");
+    let printed = text(&output.stdout);
+    assert!(printed.contains("fail  API") && printed.contains("sallyport up"), "{printed}");
 }
 
 #[test]
@@ -190,10 +190,10 @@ fn an_up_of_another_user_is_found_by_what_it_leaves_for_all_or_explained() {
     // One that leaves nothing for others is explained, and how to reach it all the same.
     let explained = as_nobody("proc-2", &home.dir.path().join("none"), &["socket", "ls"]);
     assert_eq!(explained.status.code(), Some(6));
-    let said = text(&explained.stderr);
+    let printed = text(&explained.stderr);
     assert!(
-        said.contains("`sallyport up` of root runs on this machine") && said.contains("--ca-fingerprint"),
-        "{said}"
+        printed.contains("`sallyport up` of root runs on this machine") && printed.contains("--ca-fingerprint"),
+        "{printed}"
     );
     // What was left for others goes with the process.
     assert!(up.stop().success());

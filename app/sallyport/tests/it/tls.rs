@@ -59,13 +59,13 @@ fn the_edge_ends_tls_for_clients_of_every_age() {
         (own_port, &["-noservername", "-verify_hostname", host], true),
     ] {
         let output = s_client(&up, port, more);
-        let said = text(&output.stderr);
-        assert_eq!(output.status.success() && said.contains("Verification: OK"), good, "{more:?}: {said}");
+        let printed = text(&output.stderr);
+        assert_eq!(output.status.success() && printed.contains("Verification: OK"), good, "{more:?}: {printed}");
     }
-    let said = text(&s_client(&up, up.port, &["-servername", "elsewhere.example"]).stderr);
-    assert!(said.contains("unrecognized name"), "{said}");
-    let said = text(&s_client(&up, up.port, &["-servername", host, "-alpn", "h2"]).stderr);
-    assert!(said.contains("no application protocol"), "{said}");
+    let printed = text(&s_client(&up, up.port, &["-servername", "elsewhere.example"]).stderr);
+    assert!(printed.contains("unrecognized name"), "{printed}");
+    let printed = text(&s_client(&up, up.port, &["-servername", host, "-alpn", "h2"]).stderr);
+    assert!(printed.contains("no application protocol"), "{printed}");
 }
 
 #[test]

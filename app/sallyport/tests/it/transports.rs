@@ -339,13 +339,13 @@ fn commands_and_tunnels_go_through_an_http_proxy_with_its_credentials() {
         (format!("http://user:banana@{address}"), "wants other credentials than these"),
     ] {
         let output = home.run(&["socket", "ls", "--proxy", &through]);
-        let said = text(&output.stderr);
-        assert!(output.status.code() == Some(6) && said.contains(words), "{said}");
-        assert!(!said.contains("banana"), "{said}");
+        let printed = text(&output.stderr);
+        assert!(output.status.code() == Some(6) && printed.contains(words), "{printed}");
+        assert!(!printed.contains("banana"), "{printed}");
     }
     let output = home.command(&["socket", "ls"]).env("HTTPS_PROXY", "ftp://x").output().unwrap();
-    let said = text(&output.stderr);
-    assert!(output.status.code() == Some(2) && said.contains("HTTPS_PROXY"), "{said}");
+    let printed = text(&output.stderr);
+    assert!(output.status.code() == Some(2) && printed.contains("HTTPS_PROXY"), "{printed}");
     // This machine is reached without the proxy of the environment.
     let output = home.command(&["socket", "ls"]).env("HTTPS_PROXY", format!("http://{address}")).output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
@@ -378,7 +378,7 @@ fn everything_goes_through_a_packaged_proxy_that_the_environment_names() {
         command.env("HTTPS_PROXY", format!("http://{credentials}127.0.0.1:{port}"));
         command
     };
-    let said = |credentials: &str, args: &[&str]| {
+    let printed = |credentials: &str, args: &[&str]| {
         let output = through(credentials, args).output().unwrap();
         (output.status.code(), text(&output.stdout) + &text(&output.stderr))
     };
@@ -387,12 +387,12 @@ fn everything_goes_through_a_packaged_proxy_that_the_environment_names() {
         ("", "wants credentials\n  give them as http://USER:PASSWORD@127.0.0.1"),
         ("user:banana@", "wants other credentials than these\n  correct user name and password"),
     ] {
-        let (code, said) = said(credentials, &account);
-        assert!(code == Some(6) && said.contains(words) && !said.contains("banana"), "{said}");
+        let (code, printed) = printed(credentials, &account);
+        assert!(code == Some(6) && printed.contains(words) && !printed.contains("banana"), "{printed}");
     }
     for args in [&account[..], &["login", "--email", "test@example.com"]] {
-        let (code, said) = said("user:secret@", args);
-        assert_eq!(code, Some(0), "{said}");
+        let (code, printed) = printed("user:secret@", args);
+        assert_eq!(code, Some(0), "{printed}");
     }
     let origin = Origin::start("origin");
     let service = origin.address.port().to_string();
@@ -412,29 +412,29 @@ fn everything_goes_through_a_packaged_proxy_that_the_environment_names() {
     // Most proxies allow port 443 alone.
     let Some((_strict, strict)) = tinyproxy(&home, "ConnectPort 443") else { return };
     let output = home.run(&["socket", "ls", "--proxy", &format!("http://user:secret@127.0.0.1:{strict}")]);
-    let said = text(&output.stderr);
+    let printed = text(&output.stderr);
     let words = format!(
         "does not let connections to api.sallyport.test:{} through (status 403)\n  ask its operator, or use an edge \
          on port 443",
         up.port
     );
-    assert!(output.status.code() == Some(6) && said.contains(&words), "{said}");
+    assert!(output.status.code() == Some(6) && printed.contains(&words), "{printed}");
 
     // Advice for a missing proxy is about the proxy, not the edge.
     let output = home.run(&["socket", "ls", "--proxy", "http://127.0.0.1:1"]);
-    let said = text(&output.stderr);
+    let printed = text(&output.stderr);
     let words = "the proxy cannot be reached: cannot connect to 127.0.0.1:1: connection refused (nothing \
                  listens there)\n  check its address (--proxy, or HTTPS_PROXY in the environment), or go without it \
                  by --proxy none";
-    assert!(output.status.code() == Some(6) && said.contains(words), "{said}");
+    assert!(output.status.code() == Some(6) && printed.contains(words), "{printed}");
 }
 
 #[test]
 fn options_that_the_kernel_cannot_fulfil_are_refused_with_what_it_has() {
     let home = Home::new();
     let output = home.run(&["up", "--tunnel-congestion", "warpdrive", "--data", "/nowhere"]);
-    let said = text(&output.stderr);
-    assert!(output.status.code() == Some(2) && said.contains("warpdrive") && said.contains("reno"), "{said}");
+    let printed = text(&output.stderr);
+    assert!(output.status.code() == Some(2) && printed.contains("warpdrive") && printed.contains("reno"), "{printed}");
     let up = home.up(&["--mptcp"]);
     home.account();
     let (socket, host) = home.socket(&[]);

@@ -80,8 +80,8 @@ fn a_tunnel_has_a_path_and_a_file_has_several_services_under_one_name() {
     let run = Program::start(&mut home.command(&["run", path.to_str().unwrap()]));
     run.wait_for("shop/more");
     let shop = host_of(&run);
-    for (target, said) in [("/x", "front GET /x"), ("/api/x", "api GET /api/x"), ("/more", "moved GET /more")] {
-        assert!(body(&shop, target).starts_with(said), "{target}");
+    for (target, printed) in [("/x", "front GET /x"), ("/api/x", "api GET /api/x"), ("/more", "moved GET /more")] {
+        assert!(body(&shop, target).starts_with(printed), "{target}");
     }
     assert_eq!(run.stop().code(), Some(0), "{}", run.output());
 }

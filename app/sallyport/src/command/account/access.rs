@@ -127,7 +127,7 @@ fn read_password(ask: PasswordPrompt<'_>, password_stdin: bool) -> anyhow::Resul
 pub(crate) async fn password(context: &Context, args: PasswordChangeArgs) -> anyhow::Result<()> {
     let target = context.target()?;
     if let Some(code) = args.code {
-        let client = context.client_of_nobody(&target)?;
+        let client = context.anonymous_client(&target)?;
         let new_password = read_password(NEXT, args.password_stdin)?;
         client.set_password(&SetPassword { code: code.trim().into(), new_password }).await?;
         context
@@ -148,7 +148,7 @@ pub(crate) async fn password(context: &Context, args: PasswordChangeArgs) -> any
 /// Requests a message with a reset code.
 pub(crate) async fn forgot(context: &Context, args: ForgotArgs) -> anyhow::Result<()> {
     let email = email(&args.email)?;
-    let client = context.client_of_nobody(&context.target()?)?;
+    let client = context.anonymous_client(&context.target()?)?;
     client.forgot_password(&ForgotPassword { email: email.clone() }).await?;
     context.output.data(&json!({ "email": email }), |_| {
         format!(

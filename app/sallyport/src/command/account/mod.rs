@@ -127,7 +127,7 @@ async fn create(context: &Context, args: CreateArgs) -> anyhow::Result<()> {
     let client = if args.invitation.is_some() {
         reach(context, &mut target).await?
     } else {
-        context.client_of_nobody(&target)?
+        context.anonymous_client(&target)?
     };
     let password = args.password.read(PasswordPrompt { env: PASSWORD_ENV, prompt: "New password", twice: true })?;
     let setup_token = args.setup_token.filter(|token| !token.trim().is_empty()).map(|token| token.trim().into());
