@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::{
     fake_hook::{FakeHook, SECRET, path_of},
-    harness::{Answer, Api, PASSWORD},
+    harness::{Api, HttpResponse, PASSWORD},
     local::form,
     login::assert_page,
 };
@@ -19,7 +19,7 @@ const EMAIL: &str = "ann@example.com";
 const NEXT: &str = "another horse battery";
 
 impl Api {
-    async fn try_login(&self, password: &str, code: Option<&str>) -> Answer {
+    async fn try_login(&self, password: &str, code: Option<&str>) -> HttpResponse {
         let mut body = json!({"email": EMAIL, "password": password});
         if let Some(code) = code {
             body["code"] = json!(code);
@@ -31,7 +31,7 @@ impl Api {
         self.get("/v1/account", Some(token)).await.status == StatusCode::OK
     }
 
-    async fn change_password(&self, token: &str, current: &str, next: &str) -> Answer {
+    async fn change_password(&self, token: &str, current: &str, next: &str) -> HttpResponse {
         let body = json!({"current_password": current, "new_password": next});
         self.post("/v1/account/password", Some(token), body).await
     }

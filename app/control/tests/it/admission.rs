@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::{
     fake_hook::{FakeHook, SECRET},
-    harness::{Answer, Api, PASSWORD, TestClock},
+    harness::{Api, HttpResponse, PASSWORD, TestClock},
     postgres,
 };
 
@@ -23,7 +23,7 @@ impl Api {
         fs::read_to_string(self.setup_file()).unwrap().trim().to_owned()
     }
 
-    async fn comes(&self, email: &str, more: Value) -> Answer {
+    async fn comes(&self, email: &str, more: Value) -> HttpResponse {
         let mut body = json!({"name": "Ann", "email": email, "password": PASSWORD});
         body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         self.post("/v1/accounts", None, body).await

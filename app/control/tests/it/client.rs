@@ -13,7 +13,7 @@ use sallyport_identity::{Purpose, Sealer};
 use sallyport_model::{LoginSession, LoginSessionId, Person};
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Api, START};
+use crate::harness::{Api, HttpResponse, START};
 
 const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJdD7y3aLq454yWBdwLWbieU1ebz9/cu7/QEXn9OIeZJ ann@laptop";
 /// A verifier and its challenge: RFC 7636 appendix B.
@@ -99,7 +99,7 @@ impl World {
         ]
     }
 
-    pub(crate) async fn get_page(&self, path: &str, cookie: Option<&str>) -> Answer {
+    pub(crate) async fn get_page(&self, path: &str, cookie: Option<&str>) -> HttpResponse {
         let mut request = Request::get(path);
         if let Some(cookie) = cookie {
             request = request.header(header::COOKIE, cookie);
@@ -107,11 +107,18 @@ impl World {
         self.api.page(request.body(Body::empty()).unwrap()).await
     }
 
-    pub(crate) async fn decide(&self, path: &str, page: &Answer, decision: &str) -> Answer {
+    pub(crate) async fn decide(&self, path: &str, page: &HttpResponse, decision: &str) -> HttpResponse {
         self.decide_as(path, page, decision, &self.cookie, "https://login.localhost:8443").await
     }
 
-    async fn decide_as(&self, path: &str, page: &Answer, decision: &str, cookie: &str, origin: &str) -> Answer {
+    async fn decide_as(
+        &self,
+        path: &str,
+        page: &HttpResponse,
+        decision: &str,
+        cookie: &str,
+        origin: &str,
+    ) -> HttpResponse {
         let form = page.text.split("name=\"form\" value=\"").nth(1).and_then(|rest| rest.split('"').next());
         let body = format!("form={}&decision={decision}", form.unwrap_or_else(|| panic!("no form: {}", page.text)));
         let request = Request::post(path)
@@ -135,7 +142,7 @@ impl World {
         code.to_owned()
     }
 
-    pub(crate) async fn exchange(&self, code: &str, verifier: &str, redirect: &str) -> Answer {
+    pub(crate) async fn exchange(&self, code: &str, verifier: &str, redirect: &str) -> HttpResponse {
         let body = json!({"code": code, "code_verifier": verifier, "redirect_uri": redirect});
         self.api.post("/v1/client/token", None, body).await
     }
@@ -147,7 +154,7 @@ impl World {
         token.token.expose().to_owned()
     }
 
-    async fn tls(&self, token: &str, host: &str, csr: &str) -> Answer {
+    async fn tls(&self, token: &str, host: &str, csr: &str) -> HttpResponse {
         self.api.post("/v1/client/tls-certificate", Some(token), json!({"host": host, "csr": csr})).await
     }
 
@@ -158,7 +165,7 @@ impl World {
         self.api.send("PATCH", &path, Some(token.expose()), Some(json!({ "identity": identity }))).await.status
     }
 
-    pub(crate) async fn ssh(&self, token: &str, host: &str, key: &str) -> Answer {
+    pub(crate) async fn ssh(&self, token: &str, host: &str, key: &str) -> HttpResponse {
         self.api.post("/v1/client/ssh-certificate", Some(token), json!({"host": host, "public_key": key})).await
     }
 }
@@ -306,8 +313,8 @@ async fn a_code_is_good_once_for_who_asked_for_it() {
     assert_eq!(world.exchange(&code, VERIFIER, BACK).await.status, StatusCode::OK);
     world.exchange(&code, VERIFIER, BACK).await.assert_problem(StatusCode::BAD_REQUEST, "bad-code");
     let elsewhere = world.code().await;
-    let answer = world.exchange(&elsewhere, VERIFIER, "http://127.0.0.1:4001/callback").await;
-    answer.assert_problem(StatusCode::BAD_REQUEST, "bad-code");
+    let response = world.exchange(&elsewhere, VERIFIER, "http://127.0.0.1:4001/callback").await;
+    response.assert_problem(StatusCode::BAD_REQUEST, "bad-code");
     let late = world.code().await;
     world.api.clock.pass(61);
     world.exchange(&late, VERIFIER, BACK).await.assert_problem(StatusCode::BAD_REQUEST, "bad-code");

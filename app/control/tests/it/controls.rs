@@ -84,8 +84,8 @@ async fn a_login_that_begins_at_one_ends_at_the_other() {
     let path = format!("/v1/login-sessions/{}", grant.session);
     let ended = shop.api.send("DELETE", &path, Some(&shop.token), None).await;
     assert_eq!(ended.status, StatusCode::NO_CONTENT, "{}", ended.text);
-    let answer = browser.get(&two, &shop.start_path(&shop.request())).await;
-    assert!(answer.header("location").unwrap().starts_with(&provider.issuer), "{answer:?}");
+    let response = browser.get(&two, &shop.start_path(&shop.request())).await;
+    assert!(response.header("location").unwrap().starts_with(&provider.issuer), "{response:?}");
 }
 
 #[tokio::test]

@@ -110,8 +110,8 @@ async fn an_edge_that_has_not_heard_of_a_tunnel_learns_whether_there_is_one() {
         let address = ClientAddr("192.0.2.7:7".parse().unwrap());
         request.extensions_mut().insert(NodePeer { edge: Some(edge), address });
         request.extensions_mut().insert(address);
-        let answer = Api::answer(api.control.node_router(), request).await;
-        (answer.status, answer.json()["status"].as_str().unwrap_or_default().to_owned())
+        let response = Api::response(api.control.node_router(), request).await;
+        (response.status, response.json()["status"].as_str().unwrap_or_default().to_owned())
     };
     assert_eq!(ask(&tunnel.to_string(), credential).await, (StatusCode::OK, "known".into()));
     assert_eq!(ask(&tunnel.to_string(), "another").await, (StatusCode::OK, "bad-credential".into()));
@@ -136,8 +136,8 @@ async fn ask(router: Router, edge: Option<EdgeId>, path: &str, client: Option<&s
     let address = ClientAddr("192.0.2.7:7".parse().unwrap());
     request.extensions_mut().insert(NodePeer { edge, address });
     request.extensions_mut().insert(address);
-    let answer = Api::answer(router, request).await;
-    (answer.status, answer.json_code())
+    let response = Api::response(router, request).await;
+    (response.status, response.json_code())
 }
 
 #[tokio::test]

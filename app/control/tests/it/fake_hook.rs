@@ -103,8 +103,8 @@ async fn serve(listener: TcpListener, messages: Arc<Mutex<Vec<Message>>>, answer
                 }
             }
             let status = answers.lock().unwrap().clone();
-            let answer = format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
-            let _ = stream.write_all(answer.as_bytes()).await;
+            let response = format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+            let _ = stream.write_all(response.as_bytes()).await;
         });
     }
 }

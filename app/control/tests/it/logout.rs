@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::{
     fake_provider::FakeProvider,
-    harness::Answer,
+    harness::HttpResponse,
     login::{Browser, Shop, assert_page},
     pages::ways,
 };
@@ -35,15 +35,15 @@ impl Shop {
 
     /// Makes a login in this browser.
     async fn in_browser(&self, browser: &mut Browser, fake: &FakeProvider) -> LoginSessionId {
-        let answer = self.log_in(browser, fake).await;
-        self.grant(&answer).session
+        let response = self.log_in(browser, fake).await;
+        self.grant(&response).session
     }
 
     fn is_in(&self, session: LoginSessionId) -> bool {
         self.api.identities.session(session).is_some()
     }
 
-    async fn back_channel(&self, provider: &Provider, token: &str) -> Answer {
+    async fn back_channel(&self, provider: &Provider, token: &str) -> HttpResponse {
         let path = provider.backchannel_logout_uri.strip_prefix("https://login.localhost:8443").unwrap();
         let body = format!("logout_token={}", utf8_percent_encode(token, NON_ALPHANUMERIC));
         let request = Request::post(path).header(header::CONTENT_TYPE, "application/x-www-form-urlencoded");
@@ -131,7 +131,7 @@ async fn a_provider_tells_that_a_login_has_ended_there() {
     assert_eq!((ended.status, shop.is_in(other)), (StatusCode::OK, false));
 }
 
-impl Answer {
+impl HttpResponse {
     fn is_refusal(&self, says: &str) -> bool {
         self.status == StatusCode::BAD_REQUEST && self.json()["error_description"].as_str().unwrap().contains(says)
     }
@@ -182,15 +182,15 @@ async fn a_login_lasts_as_long_as_its_refresh_token() {
     let stored = shop.api.store.provider_tokens(session).await.unwrap().unwrap();
     assert!(!stored.contains("r+"), "{stored}");
     // A provider that is down ends no login.
-    fake.says().refresh_answer = Some((503, "down".to_owned()));
+    fake.says().refresh_response = Some((503, "down".to_owned()));
     for _ in 0..5 {
         shop.pass(&fake, 1_000).await;
         assert!(shop.is_in(session));
     }
-    fake.says().refresh_answer = Some((401, json!({"error": "invalid_client"}).to_string()));
+    fake.says().refresh_response = Some((401, json!({"error": "invalid_client"}).to_string()));
     shop.pass(&fake, 1_000).await;
     assert!(shop.is_in(session), "that is about us, and not about the person");
-    fake.says().refresh_answer = None;
+    fake.says().refresh_response = None;
     assert_eq!((shop.pass(&fake, 1_000).await, shop.is_in(session)), (1, true));
     // The login of a person who is disabled at the provider ends.
     fake.says().refresh_token = None;

@@ -8,12 +8,12 @@ use sallyport_ssh::Certificate;
 use serde_json::{Value, json};
 
 use crate::{
-    harness::{Answer, Api, PASSWORD},
+    harness::{Api, HttpResponse, PASSWORD},
     ssh::{KEY, client},
 };
 
 /// A request as the client makes it.
-async fn call(api: &Api, method: &str, path: &str, token: &str, body: Option<Value>) -> Answer {
+async fn call(api: &Api, method: &str, path: &str, token: &str, body: Option<Value>) -> HttpResponse {
     let mut request = Request::builder()
         .method(method)
         .uri(path)
@@ -35,10 +35,10 @@ async fn post(api: &Api, path: &str, token: &str, body: Value) -> Value {
 
 /// Asserts an error in the form of these clients, and returns its message.
 #[track_caller]
-fn assert_error(answer: &Answer, status: StatusCode) -> String {
-    assert_eq!(answer.status, status, "{}", answer.text);
-    assert_eq!(answer.headers[header::CONTENT_TYPE], "application/json");
-    let json = answer.json();
+fn assert_error(response: &HttpResponse, status: StatusCode) -> String {
+    assert_eq!(response.status, status, "{}", response.text);
+    assert_eq!(response.headers[header::CONTENT_TYPE], "application/json");
+    let json = response.json();
     assert_eq!(json["status_code"], status.as_u16());
     json["error_message"].as_str().unwrap().to_owned()
 }
@@ -185,8 +185,8 @@ async fn a_key_is_signed_for_a_tunnel_of_the_caller_alone() {
     assert_eq!(certificate.valid_principals(), [socket["user_name"].as_str().unwrap()]);
     assert!(certificate.key_id().ends_with(&format!("socket {id} tunnel {tunnel}")), "{}", certificate.key_id());
     for bad in [json!({"ssh_public_key": "ssh-dss AAAA"}), json!({"ssh_public_key": ""}), json!({})] {
-        let answer = call(&api, "POST", &path, &token, Some(bad)).await;
-        assert_error(&answer, StatusCode::UNPROCESSABLE_ENTITY);
+        let response = call(&api, "POST", &path, &token, Some(bad)).await;
+        assert_error(&response, StatusCode::UNPROCESSABLE_ENTITY);
     }
     let other = login(&api, "bob@example.com").await;
     let key = || Some(json!({"ssh_public_key": KEY}));

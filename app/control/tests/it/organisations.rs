@@ -5,7 +5,7 @@ use http::{Request, StatusCode, header};
 use sallyport_api::{CreatedInvitation, CreatedToken, Member, Organisation, Page, ReceivedInvitation};
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Api};
+use crate::harness::{Api, HttpResponse};
 
 impl Api {
     /// A request for an organisation.
@@ -16,7 +16,7 @@ impl Api {
         token: &str,
         organisation: &str,
         body: Option<Value>,
-    ) -> Answer {
+    ) -> HttpResponse {
         let mut request = Request::builder().method(method).uri(path);
         request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
         request = request.header("Sallyport-Organisation", organisation.as_bytes());
@@ -30,7 +30,7 @@ impl Api {
         self.raw(request.body(body).unwrap()).await
     }
 
-    async fn get_for(&self, path: &str, token: &str, organisation: &str) -> Answer {
+    async fn get_for(&self, path: &str, token: &str, organisation: &str) -> HttpResponse {
         self.send_for("GET", path, token, organisation, None).await
     }
 
@@ -44,7 +44,7 @@ impl Api {
         self.send_for("POST", "/v1/invitations", token, organisation, Some(body)).await.read(StatusCode::CREATED)
     }
 
-    async fn accept(&self, token: &str, code: &str) -> Answer {
+    async fn accept(&self, token: &str, code: &str) -> HttpResponse {
         self.post("/v1/account/invitations/accept", Some(token), json!({ "code": code })).await
     }
 
@@ -63,8 +63,8 @@ impl Api {
     }
 
     async fn received(&self, token: &str) -> Vec<ReceivedInvitation> {
-        let answer = self.get("/v1/account/invitations", Some(token)).await;
-        answer.read::<Page<ReceivedInvitation>>(StatusCode::OK).items
+        let response = self.get("/v1/account/invitations", Some(token)).await;
+        response.read::<Page<ReceivedInvitation>>(StatusCode::OK).items
     }
 }
 
@@ -144,7 +144,7 @@ async fn an_invitation_tells_nothing_and_takes_the_code_the_address_and_its_time
     let to = |email: &str| json!({"email": email, "role": "admin"});
     let known = api.post("/v1/invitations", Some(&ann), to("bob@example.com")).await;
     let unknown = api.post("/v1/invitations", Some(&ann), to("zoe@example.com")).await;
-    let keys = |answer: &Answer| answer.json().as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    let keys = |response: &HttpResponse| response.json().as_object().unwrap().keys().cloned().collect::<Vec<_>>();
     assert_eq!((known.status, keys(&known)), (unknown.status, keys(&unknown)));
     let shown: Page<sallyport_api::Invitation> = api.get("/v1/invitations", Some(&ann)).await.read(StatusCode::OK);
     assert_eq!(
@@ -186,12 +186,12 @@ async fn an_invitation_tells_nothing_and_takes_the_code_the_address_and_its_time
         (json!({"email": "bob@example.com", "role": "root"}), "role"),
         (json!({"email": "bob@example.com"}), "role"),
     ] {
-        let answer = api.post("/v1/invitations", Some(&ann), body).await;
-        answer.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
-        assert_eq!(answer.field(), field);
+        let response = api.post("/v1/invitations", Some(&ann), body).await;
+        response.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+        assert_eq!(response.field(), field);
     }
-    let answer = api.post("/v1/invitations", Some(&ann), to("ann@example.com")).await;
-    answer.assert_problem(StatusCode::CONFLICT, "already-member");
+    let response = api.post("/v1/invitations", Some(&ann), to("ann@example.com")).await;
+    response.assert_problem(StatusCode::CONFLICT, "already-member");
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::{
     fake_hook::path_of,
     fake_provider::FakeProvider,
-    harness::{Answer, Api},
+    harness::{Api, HttpResponse},
     local::{Walk, form, set_password},
     login::{Browser, Shop, assert_page, parameters},
 };
@@ -23,19 +23,19 @@ fn url(shop: &Shop) -> String {
 }
 
 /// The links of a page, without the installation's own.
-pub(crate) fn ways(page: &Answer) -> Vec<String> {
+pub(crate) fn ways(page: &HttpResponse) -> Vec<String> {
     let main = page.text.split("<main>").nth(1).unwrap();
     let hrefs = main.split("href=\"").skip(1).map(|rest| rest.split('"').next().unwrap().replace("&amp;", "&"));
     hrefs.collect()
 }
 
-fn field<'a>(page: &'a Answer, name: &str) -> &'a str {
+fn field<'a>(page: &'a HttpResponse, name: &str) -> &'a str {
     let field = page.text.split("<input").find(|field| field.contains(&format!("name=\"{name}\""))).unwrap();
     field.split('>').next().unwrap()
 }
 
 /// Whether the page shows the number of the status.
-fn shows_status(page: &Answer) -> bool {
+fn shows_status(page: &HttpResponse) -> bool {
     page.text.split("<footer>").nth(1).unwrap().starts_with(page.status.as_str())
 }
 
@@ -121,9 +121,9 @@ async fn the_account_page_has_a_way_in_and_shows_what_is_open_to_whom() {
     assert_page(&missing, 404, "There is no service at this address");
     assert_eq!(ways(&missing), ["/account"]);
     let typed = utf8_percent_encode(&format!("{}basket?a=b", url(&shop)), NON_ALPHANUMERIC).to_string();
-    let answer = browser.get(&shop.api, &format!("/sign-on?to=/account&socket={typed}")).await;
-    assert_eq!(answer.status, StatusCode::SEE_OTHER, "{}", answer.text);
-    let start = browser.get(&shop.api, answer.header("location").unwrap()).await;
+    let response = browser.get(&shop.api, &format!("/sign-on?to=/account&socket={typed}")).await;
+    assert_eq!(response.status, StatusCode::SEE_OTHER, "{}", response.text);
+    let start = browser.get(&shop.api, response.header("location").unwrap()).await;
     let asked = parameters(start.header("location").unwrap().split_once('?').unwrap().1);
     let code = provider.log_in(&asked);
     let back = browser.get(&shop.api, &Shop::back(&asked, &code)).await;

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::{
     fake_hook::{FakeHook, Message, SECRET, path_of},
-    harness::{Answer, Api, START},
+    harness::{Api, HttpResponse, START},
     local::{Walk, set_password},
     login::{Browser, Shop, assert_page},
 };
@@ -39,7 +39,7 @@ impl Shop {
         self.api.get(&path, Some(&self.token)).await.read(StatusCode::OK)
     }
 
-    pub(crate) async fn change(&self, email: &str, body: Value) -> Answer {
+    pub(crate) async fn change(&self, email: &str, body: Value) -> HttpResponse {
         self.api.send("PATCH", &format!("/v1/persons/{email}"), Some(&self.token), Some(body)).await
     }
 
@@ -149,8 +149,8 @@ async fn a_local_provider_is_one_and_has_nothing_of_others() {
     assert!(set.has_secret && set.require_totp && set.hook.as_deref() == Some("https://mail.example/"));
     // The secret stays when the hook moves, and is not needed when the hook goes.
     for hook in [json!("https://mail.example/other"), Value::Null] {
-        let answer = api.send("PATCH", "/v1/providers/local", token, Some(json!({"hook": hook}))).await;
-        assert_eq!(answer.status, StatusCode::OK, "{}", answer.text);
+        let response = api.send("PATCH", "/v1/providers/local", token, Some(json!({"hook": hook}))).await;
+        assert_eq!(response.status, StatusCode::OK, "{}", response.text);
     }
 }
 
@@ -249,9 +249,9 @@ async fn who_forgot_the_password_gets_a_link_and_everybody_else_the_same_answer(
     );
     let mut answers = Vec::new();
     for email in ["nobody@example.com", "gone@example.com", "nonsense", " Ann@Example.com"] {
-        let answer = walk.post("/local/forgot", &[("email", email)]).await;
-        assert_page(&answer, 200, "a message is on its way");
-        answers.push(answer.text.split("<footer>").next().unwrap().to_owned());
+        let response = walk.post("/local/forgot", &[("email", email)]).await;
+        assert_page(&response, 200, "a message is on its way");
+        answers.push(response.text.split("<footer>").next().unwrap().to_owned());
     }
     answers.dedup();
     assert_eq!(answers.len(), 1);

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::harness::Api;
 
-async fn send(api: &Api, token: &str, method: &str, path: &str, body: Value) -> crate::harness::Answer {
+async fn send(api: &Api, token: &str, method: &str, path: &str, body: Value) -> crate::harness::HttpResponse {
     api.send(method, path, Some(token), Some(body)).await
 }
 
@@ -89,14 +89,14 @@ async fn rules_that_nobody_could_meet_are_refused_with_the_reason() {
         (Value::Null, "document", "null"),
     ] {
         let body = json!({"name": "p", "document": document});
-        let answer = send(&api, &token, "POST", "/v1/policies", body).await;
-        let detail = answer.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
-        assert_eq!((answer.field().as_str(), detail.contains(says)), (field, true), "{document}: {detail}");
+        let response = send(&api, &token, "POST", "/v1/policies", body).await;
+        let detail = response.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+        assert_eq!((response.field().as_str(), detail.contains(says)), (field, true), "{document}: {detail}");
     }
     for name in ["", "Staff", "a b", "0b7e3c1a-5f0e-4c57-9f63-6a1f0f9e2d11"] {
-        let answer = send(&api, &token, "POST", "/v1/policies", json!({"name": name, "document": staff()})).await;
-        answer.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
-        assert_eq!(answer.field(), "name");
+        let response = send(&api, &token, "POST", "/v1/policies", json!({"name": name, "document": staff()})).await;
+        response.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+        assert_eq!(response.field(), "name");
     }
 }
 
@@ -141,8 +141,8 @@ async fn edges_know_what_is_attached_when_the_api_has_answered() {
     assert!(forced.everywhere && forced.id == policy.id);
     assert_eq!((names(&api, &open), names(&api, &app)), (vec!["staff".to_owned()], vec!["staff".to_owned()]));
     // A new socket like it is refused too.
-    let answer = api.post("/v1/sockets", Some(&token), json!({"name": "new"})).await;
-    let says = answer.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+    let response = api.post("/v1/sockets", Some(&token), json!({"name": "new"})).await;
+    let says = response.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
     assert!(says.contains("(staff) allow no client without a login"), "{says}");
 
     // Without the policy the socket would be open to every client again.
@@ -171,9 +171,9 @@ async fn a_socket_that_nobody_could_enter_is_refused() {
     ] {
         let mut body = body;
         body["name"] = json!("s");
-        let answer = api.post("/v1/sockets", Some(&token), body.clone()).await;
-        let detail = answer.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
-        assert_eq!((answer.field().as_str(), detail.contains(says)), (field, true), "{body}: {detail}");
+        let response = api.post("/v1/sockets", Some(&token), body.clone()).await;
+        let detail = response.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+        assert_eq!((response.field().as_str(), detail.contains(says)), (field, true), "{body}: {detail}");
     }
     let body = json!({"name": "s", "identity": {}, "policies": ["staff", "blocked"]});
     let made: Socket = api.post("/v1/sockets", Some(&token), body).await.read(StatusCode::CREATED);
@@ -181,9 +181,9 @@ async fn a_socket_that_nobody_could_enter_is_refused() {
     assert_eq!(names(&api, &made), ["blocked", "staff"]);
 
     let path = format!("/v1/sockets/{}", made.id);
-    let answer = send(&api, &token, "PATCH", &path, json!({"identity": null})).await;
-    answer.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
-    assert_eq!(answer.field(), "identity");
+    let response = send(&api, &token, "PATCH", &path, json!({"identity": null})).await;
+    response.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+    assert_eq!(response.field(), "identity");
     send(&api, &token, "PATCH", &path, json!({"name": "t"})).await.read::<Socket>(StatusCode::OK);
     let says = send(&api, &token, "POST", "/v1/policies/staff/detach", json!({"socket": made.id})).await;
     let says = says.assert_problem(StatusCode::CONFLICT, "closes-sockets");
@@ -201,12 +201,12 @@ async fn what_concerns_one_socket_has_a_bound() {
     let socket = api.socket(&token, "s").await;
     for n in 0..21 {
         create(&api, &token, &format!("p{n}"), anyone()).await;
-        let answer =
+        let response =
             send(&api, &token, "POST", &format!("/v1/policies/p{n}/attach"), json!({"socket": socket.id})).await;
         if n < 20 {
-            answer.read::<Policy>(StatusCode::OK);
+            response.read::<Policy>(StatusCode::OK);
         } else {
-            let says = answer.assert_problem(StatusCode::CONFLICT, "limit-reached");
+            let says = response.assert_problem(StatusCode::CONFLICT, "limit-reached");
             assert!(says.contains("no more than 20 policies"), "{says}");
         }
     }
@@ -260,9 +260,9 @@ async fn a_test_says_which_rule_decides() {
         (json!({"policy": "staff", "country": "XX"}), "country"),
         (json!({"document": {"allow": []}}), "document"),
     ] {
-        let answer = ask(body.clone()).await;
-        answer.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
-        assert_eq!(answer.field(), field, "{body}");
+        let response = ask(body.clone()).await;
+        response.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+        assert_eq!(response.field(), field, "{body}");
     }
 }
 

@@ -56,7 +56,7 @@ struct Visitor {
     cookies: BTreeMap<String, String>,
 }
 
-struct PlainAnswer {
+struct PlainResponse {
     status: u16,
     location: Option<String>,
     body: String,
@@ -67,7 +67,7 @@ impl Visitor {
         Self { port, cookies: BTreeMap::new() }
     }
 
-    async fn ask(&mut self, url: &str, form: Option<&str>) -> Option<PlainAnswer> {
+    async fn ask(&mut self, url: &str, form: Option<&str>) -> Option<PlainResponse> {
         let path = url.strip_prefix(&format!("http://127.0.0.1:{}", self.port)).unwrap_or(url);
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).await.ok()?;
         let cookies: Vec<String> = self.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
@@ -81,10 +81,10 @@ impl Visitor {
             form.len()
         );
         stream.write_all(request.as_bytes()).await.ok()?;
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).await.ok()?;
-        let answer = String::from_utf8_lossy(&answer).into_owned();
-        let (head, body) = answer.split_once("\r\n\r\n")?;
+        let mut response = Vec::new();
+        stream.read_to_end(&mut response).await.ok()?;
+        let response = String::from_utf8_lossy(&response).into_owned();
+        let (head, body) = response.split_once("\r\n\r\n")?;
         let mut location = None;
         for line in head.lines().skip(1) {
             let Some((name, value)) = line.split_once(": ") else { continue };
@@ -96,7 +96,7 @@ impl Visitor {
             }
         }
         let status = head.split(' ').nth(1)?.parse().ok()?;
-        Some(PlainAnswer { status, location, body: body.to_owned() })
+        Some(PlainResponse { status, location, body: body.to_owned() })
     }
 
     /// Follows the provider's pages until the browser returns. Gives the path at the login host.
@@ -106,15 +106,15 @@ impl Visitor {
             if let Some(back) = url.strip_prefix("https://login.localhost:8443") {
                 return back.to_owned();
             }
-            let mut answer = self.ask(&url, None).await.unwrap();
-            if answer.status == 200 {
-                let action = answer.body.split("action=\"").nth(1).map(|rest| rest.split('"').next().unwrap());
+            let mut response = self.ask(&url, None).await.unwrap();
+            if response.status == 200 {
+                let action = response.body.split("action=\"").nth(1).map(|rest| rest.split('"').next().unwrap());
                 let action =
                     action.filter(|action| !action.is_empty()).map_or(url.clone(), |a| a.replace("&amp;", "&"));
-                answer = self.ask(&action, Some(&form(&answer.body))).await.unwrap();
+                response = self.ask(&action, Some(&form(&response.body))).await.unwrap();
             }
-            assert!([302, 303].contains(&answer.status), "{url}: {} {}", answer.status, answer.body);
-            url = answer.location.unwrap();
+            assert!([302, 303].contains(&response.status), "{url}: {} {}", response.status, response.body);
+            url = response.location.unwrap();
         }
         panic!("the provider does not finish: {url}");
     }
@@ -122,7 +122,7 @@ impl Visitor {
 
 async fn wait_for(port: u16, path: &str) {
     for _ in 0..600 {
-        if Visitor::new(port).ask(path, None).await.is_some_and(|answer| answer.status == 200) {
+        if Visitor::new(port).ask(path, None).await.is_some_and(|response| response.status == 200) {
             return;
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -285,12 +285,12 @@ async fn serve_one(mut stream: TcpStream, peer: std::net::SocketAddr, router: ax
     }
     let mut request = request.body(axum::body::Body::from(body)).ok()?;
     request.extensions_mut().insert(sallyport_model::ClientAddr(peer));
-    let answer = crate::harness::Api::answer(router, request).await;
+    let response = crate::harness::Api::response(router, request).await;
     let text = format!(
         "HTTP/1.1 {} X\r\ncontent-length: {}\r\n\r\n{}",
-        answer.status.as_u16(),
-        answer.text.len(),
-        answer.text
+        response.status.as_u16(),
+        response.text.len(),
+        response.text
     );
     stream.write_all(text.as_bytes()).await.ok()?;
     stream.shutdown().await.ok()

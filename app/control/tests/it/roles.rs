@@ -107,9 +107,9 @@ impl FullOrganisation {
         let made = |path: &'static str, body: Value| {
             let (api, owner) = (&api, &owner);
             async move {
-                let answer = api.post(path, Some(owner), body).await;
-                assert!(answer.status.is_success(), "{path}: {}", answer.text);
-                answer.json()
+                let response = api.post(path, Some(owner), body).await;
+                assert!(response.status.is_success(), "{path}: {}", response.text);
+                response.json()
             }
         };
         let text = |value: &Value| value.as_str().unwrap().to_owned();
@@ -267,10 +267,10 @@ impl FullOrganisation {
         let mut whole = Vec::new();
         let lists = self.endpoints().into_iter().filter(|endpoint| endpoint.method == "GET");
         for endpoint in lists.filter(|endpoint| !["list_audit_events", "verify_audit_log"].contains(&&*endpoint.id)) {
-            let answer = self.api.get(&endpoint.path, Some(&self.owner)).await;
+            let response = self.api.get(&endpoint.path, Some(&self.owner)).await;
             // A viewer's token is only in the viewer's list, and an invitation only in its recipient's.
-            assert_eq!(answer.status, StatusCode::OK, "{}: {}", endpoint.path, answer.text);
-            whole.push(answer.text);
+            assert_eq!(response.status, StatusCode::OK, "{}: {}", endpoint.path, response.text);
+            whole.push(response.text);
         }
         whole
     }

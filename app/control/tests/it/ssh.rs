@@ -39,9 +39,9 @@ async fn a_key_is_added_listed_and_removed_at_the_edges_too() {
     let token = api.account("ann@example.com").await;
     let account = account_id(&api, &token).await;
     assert_eq!(keys(&api, account), 0);
-    let answer = api.post("/v1/ssh-keys", Some(&token), json!({"public_key": format!("{KEY}\n")})).await;
-    let key: SshKey = answer.read(StatusCode::CREATED);
-    assert_eq!(answer.header("location"), Some(format!("/v1/ssh-keys/{}", key.id).as_str()));
+    let response = api.post("/v1/ssh-keys", Some(&token), json!({"public_key": format!("{KEY}\n")})).await;
+    let key: SshKey = response.read(StatusCode::CREATED);
+    assert_eq!(response.header("location"), Some(format!("/v1/ssh-keys/{}", key.id).as_str()));
     assert_eq!((key.name.as_str(), key.public_key.as_str()), ("ann@laptop", KEY));
     assert_eq!(key.fingerprint, "SHA256:T7SvZ2cslqpPj6nKzitCBHHlpVF3r3MvLwmFL0fk0IE");
     assert_eq!(api.ssh_logins.get(&ssh_login_name(account)).unwrap().keys, [KEY]);
@@ -119,9 +119,9 @@ async fn a_key_is_signed_for_one_tunnel() {
 
     let several = format!("{KEY}\n{KEY}");
     for bad in ["", "ssh-dss AAAA", "ssh-ed25519 AAAA", several.as_str(), signed.certificate.as_str()] {
-        let answer = sign(bad, &token).await;
-        answer.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
-        assert_eq!(answer.field(), "public_key");
+        let response = sign(bad, &token).await;
+        response.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+        assert_eq!(response.field(), "public_key");
     }
     let other = api.account("bob@example.com").await;
     sign(KEY, &other).await.assert_problem(StatusCode::NOT_FOUND, "not-found");

@@ -237,8 +237,8 @@ async fn the_rule_that_lets_somebody_in_says_what_their_certificate_allows() {
         json!({"allow": [{"ssh": {"extensions": []}}]}),
         json!({"deny": [{"who": {"emails": ["ann@example.com"]}, "ssh": {"extensions": []}}]}),
     ] {
-        let answer = create("bad", bad).await;
-        assert!(answer.status.is_client_error(), "{}", answer.text);
+        let response = create("bad", bad).await;
+        assert!(response.status.is_client_error(), "{}", response.text);
     }
     let ssh = json!({"extensions": ["permit-user-rc", "permit-pty"], "force_command": "echo by rule \"$USER\""});
     assert_eq!(create("operators", rule(ssh)).await.status, StatusCode::CREATED);

@@ -26,10 +26,10 @@ async fn a_tunnel_gets_a_credential_that_edges_know() {
     let token = api.account("ann@example.com").await;
     let socket = api.socket(&token, "s").await;
     let path = format!("/v1/sockets/{}/tunnels", socket.dns_name);
-    let answer = api.post(&path, Some(&token), json!({})).await;
-    let made: CreatedTunnel = answer.read(StatusCode::CREATED);
+    let response = api.post(&path, Some(&token), json!({})).await;
+    let made: CreatedTunnel = response.read(StatusCode::CREATED);
     let at = format!("/v1/sockets/{}/tunnels/{}", socket.id, made.details.id);
-    assert_eq!(answer.header("location"), Some(at.as_str()));
+    assert_eq!(response.header("location"), Some(at.as_str()));
     assert!(made.credential.expose().starts_with("spc_"));
     assert_eq!((made.connect.host.as_str(), made.connect.port), ("tunnel.localhost", 8443));
     assert_eq!(credentials(&api, socket.id), vec![(made.details.id, hash(&made.credential))]);

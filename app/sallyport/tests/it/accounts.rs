@@ -55,8 +55,13 @@ fn the_first_account_of_a_server_that_others_can_reach_is_its_operators() {
     fs::copy(data.join("ca.pem"), &ca).unwrap();
     let eve = json!({"name": "Eve", "email": "eve@example.com", "password": PASSWORD}).to_string();
     for path in ["/v1/accounts", "/user"] {
-        let answer = curl(&ca, &format!("{api}{path}"), &["--json", &eve]);
-        assert!(answer.status == 403 && answer.body.contains("setup token"), "{} {}", answer.status, answer.body);
+        let response = curl(&ca, &format!("{api}{path}"), &["--json", &eve]);
+        assert!(
+            response.status == 403 && response.body.contains("setup token"),
+            "{} {}",
+            response.status,
+            response.body
+        );
     }
     let ca = ca.to_str().unwrap().to_owned();
     let create = |more: &[&'static str]| {

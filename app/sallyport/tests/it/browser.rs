@@ -43,8 +43,8 @@ fn dex(program: &Path, home: &Home, port: u16, redirect: &str) -> Program {
     std::fs::write(&file, config.to_string()).unwrap();
     let dex = Program::start(Command::new(program).arg("serve").arg(&file));
     wait_until("dex", || {
-        let answer = Command::new("curl").args(["-sf", &format!("http://{health}/healthz/ready")]).output().unwrap();
-        answer.status.success().then_some(())
+        let response = Command::new("curl").args(["-sf", &format!("http://{health}/healthz/ready")]).output().unwrap();
+        response.status.success().then_some(())
     });
     dex
 }

@@ -110,8 +110,8 @@ fn collector() -> (String, Arc<Mutex<String>>) {
                     break;
                 }
                 kept.lock().unwrap().push_str(&text(&body));
-                let answer = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}";
-                reader.get_mut().write_all(answer.as_bytes()).unwrap();
+                let response = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}";
+                reader.get_mut().write_all(response.as_bytes()).unwrap();
             }
         }
     });
@@ -217,7 +217,7 @@ fn edges_with_credentials_of_their_own_do_all_their_work_and_change_nothing_of_o
     let mut came = owner.publish("$JS.API.STREAM.INFO.KV_sallyport_config", "_INBOX.owner", asked);
     let known = wait_until("what is in the configuration", || {
         came.extend(owner.answers());
-        came.iter().find(|answer| answer.contains("stream_info_response")).cloned()
+        came.iter().find(|response| response.contains("stream_info_response")).cloned()
     });
     assert!(
         known.contains("_config.meta\"") && !known.contains("route.0\"") && !known.contains("_directory"),

@@ -118,7 +118,7 @@ impl World {
         text.lines().map(str::to_owned).collect()
     }
 
-    fn page(&self, url: &str, more: &[&str]) -> crate::harness::Answer {
+    fn page(&self, url: &str, more: &[&str]) -> crate::harness::HttpResponse {
         let cookie = format!("cookie: {}", self.cookie);
         let mut args = vec!["-H", &cookie];
         args.extend(more);
@@ -126,7 +126,7 @@ impl World {
     }
 
     /// Ann opens the page in her browser, and decides. Returns the response.
-    fn decide(&self, url: &str, decision: &str) -> crate::harness::Answer {
+    fn decide(&self, url: &str, decision: &str) -> crate::harness::HttpResponse {
         let page = self.page(url, &[]);
         assert_eq!(page.status, 200, "{}", page.body);
         assert!(page.body.contains(&self.host) && page.body.contains("ann@example.com"), "{}", page.body);
@@ -164,9 +164,9 @@ impl World {
 fn api(up: &Up, method: &str, path: &str, body: &str) -> Value {
     let bearer = format!("authorization: Bearer {TOKEN}");
     let args = ["-X", method, "-H", &bearer, "-H", "content-type: application/json", "-d", body];
-    let answer = up.curl("api.localhost", path, &args);
-    assert!(answer.status < 300, "{path}: {} {}", answer.status, answer.body);
-    serde_json::from_str(&answer.body).unwrap()
+    let response = up.curl("api.localhost", path, &args);
+    assert!(response.status < 300, "{path}: {} {}", response.status, response.body);
+    serde_json::from_str(&response.body).unwrap()
 }
 
 /// Answers input in capitals until its end.

@@ -215,8 +215,8 @@ fn a_service_that_speaks_tls_is_known_by_its_root_or_its_fingerprint() {
         let socket = home.json(&["socket", "create", "--name", &fresh_name(), "--type", "https"]);
         let connector = connector_by_name(&home, socket["id"].as_str().unwrap(), address, options);
         for _ in 0..3 {
-            let answer = up.curl(socket["dns_name"].as_str().unwrap(), "/", &[]);
-            assert_eq!(answer.status, status, "{options:?}: {}", answer.body);
+            let response = up.curl(socket["dns_name"].as_str().unwrap(), "/", &[]);
+            assert_eq!(response.status, status, "{options:?}: {}", response.body);
         }
         connector.wait_for(says);
         connector.stop();
@@ -239,8 +239,8 @@ fn a_service_that_takes_no_connection_in_time_is_told() {
         .collect();
     let held: Vec<_> = fill.into_iter().filter_map(|thread| thread.join().unwrap()).collect();
     let _connector = home.connector(&socket, address, &["--connect-timeout", "500ms"]);
-    let answer = up.curl(&host, "/", &["-H", "Accept: application/json"]);
-    assert_eq!(answer.status, 504, "{}", answer.body);
+    let response = up.curl(&host, "/", &["-H", "Accept: application/json"]);
+    assert_eq!(response.status, 504, "{}", response.body);
     drop(held);
 }
 
@@ -335,9 +335,9 @@ fn echo_after_upgrade() -> (SocketAddr, std::sync::mpsc::Receiver<()>) {
             if !matches!(stream.read(&mut head), Ok(1..)) {
                 continue;
             }
-            let answer = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+            let response = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
                           Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n";
-            drop(stream.write_all(answer.as_bytes()));
+            drop(stream.write_all(response.as_bytes()));
             let _ = sender.send(());
             thread::spawn(move || drop(stream.read_to_end(&mut Vec::new())));
         }

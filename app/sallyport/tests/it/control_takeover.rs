@@ -34,10 +34,12 @@ impl Asking {
                     break;
                 }
                 let args: Vec<_> = args.iter().map(|arg| arg.replace("NUMBER", &number.to_string())).collect();
-                let answer = curl(&ca, &url, &args.iter().map(String::as_str).collect::<Vec<_>>());
+                let response = curl(&ca, &url, &args.iter().map(String::as_str).collect::<Vec<_>>());
                 counted.fetch_add(1, Ordering::Relaxed);
-                if !(200..300).contains(&answer.status) {
-                    kept.lock().unwrap().push(format!("{url} {}: {} {}", answer.status, answer.head, answer.body));
+                if !(200..300).contains(&response.status) {
+                    kept.lock()
+                        .unwrap()
+                        .push(format!("{url} {}: {} {}", response.status, response.head, response.body));
                 }
             }
         });

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::{
     database::createdb,
     fleet::{Bus, DOMAIN, EdgeHere},
-    harness::{Answer, Home, Origin, PASSWORD, Program, curl, text, wait_until},
+    harness::{Home, HttpResponse, Origin, PASSWORD, Program, curl, text, wait_until},
     postgres,
     ssh::{host_in, make_key, to},
     tcp::free_port,
@@ -66,11 +66,11 @@ impl Control {
         format!("https://api.{DOMAIN}:{}", self.ports.0)
     }
 
-    fn get(&self, path: &str, more: &[&str]) -> Answer {
+    fn get(&self, path: &str, more: &[&str]) -> HttpResponse {
         curl(&self.data.join("ca.pem"), &format!("{}{path}", self.api()), more)
     }
 
-    fn post(&self, path: &str, body: &Value) -> Answer {
+    fn post(&self, path: &str, body: &Value) -> HttpResponse {
         self.get(path, &["--json", &body.to_string()])
     }
 }
@@ -193,10 +193,10 @@ fn a_control_may_be_killed_in_the_middle_of_calls_and_of_a_login() {
         scope.spawn(|| {
             while !is_over.load(Ordering::SeqCst) {
                 let url = format!("{}/v1/sockets", edge.api());
-                let answer = curl(&ca, &url, &["-H", &bearer]);
+                let response = curl(&ca, &url, &["-H", &bearer]);
                 asked.fetch_add(1, Ordering::SeqCst);
-                if answer.status != 200 {
-                    println!("{} {}", answer.status, answer.body);
+                if response.status != 200 {
+                    println!("{} {}", response.status, response.body);
                     failed.fetch_add(1, Ordering::SeqCst);
                 }
             }

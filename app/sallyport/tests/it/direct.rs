@@ -32,9 +32,9 @@ fn servers_without_a_connector_share_with_a_tunnel_and_one_that_is_killed_costs_
     let tunnel = Origin::start("tunnel");
     let _connector = home.connector(&socket, tunnel.address, &[]);
     let ask = || {
-        let answer = up.curl(&host, "/", &[]);
-        assert_eq!(answer.status, 200, "{}", answer.body);
-        answer.body.split(' ').next().unwrap().trim().to_owned()
+        let response = up.curl(&host, "/", &[]);
+        assert_eq!(response.status, 200, "{}", response.body);
+        response.body.split(' ').next().unwrap().trim().to_owned()
     };
     let count = |requests: usize| {
         let mut counts = HashMap::new();

@@ -29,8 +29,8 @@ fn edges_join_serve_and_go_on_without_bus_and_control() {
             let asked = format!("/node/v1/{path}");
             let forged = ["--json", "{}", "--header", "sallyport-client: 127.0.0.1:1"];
             for more in [&forged[..2], &forged[..]] {
-                let answer = a.curl(&home, &format!("{name}.{DOMAIN}"), &asked, more);
-                assert_eq!(answer.status, 404, "{name}: {asked}: {}", answer.body);
+                let response = a.curl(&home, &format!("{name}.{DOMAIN}"), &asked, more);
+                assert_eq!(response.status, 404, "{name}: {asked}: {}", response.body);
             }
         }
     }
@@ -227,7 +227,7 @@ fn clients_who_send_slowly_take_no_place_from_what_others_ask_control() {
     slow.wait_for("all have begun");
     // They are dropped after ten seconds; these requests are answered while all of them run.
     for _ in 0..3 {
-        let answer = edge.curl(&home, &api, "/v1/info", &["--max-time", "6"]);
-        assert_eq!(answer.status, 200, "{}", answer.body);
+        let response = edge.curl(&home, &api, "/v1/info", &["--max-time", "6"]);
+        assert_eq!(response.status, 200, "{}", response.body);
     }
 }

@@ -9,7 +9,7 @@ use std::{
 use serde_json::Value;
 
 use crate::{
-    harness::{Answer, Home, Origin, Program, curl, text, wait_until},
+    harness::{Home, HttpResponse, Origin, Program, curl, text, wait_until},
     tcp::free_port,
 };
 
@@ -168,12 +168,12 @@ impl EdgeHere {
     }
 
     pub(crate) fn get(&self, home: &Home, host: &str, path: &str) -> (u16, String) {
-        let answer = self.curl(home, host, path, &[]);
-        (answer.status, answer.body)
+        let response = self.curl(home, host, path, &[]);
+        (response.status, response.body)
     }
 
     /// One request by curl to this edge, whatever the name resolves to.
-    pub(crate) fn curl(&self, home: &Home, host: &str, path: &str, more: &[&str]) -> Answer {
+    pub(crate) fn curl(&self, home: &Home, host: &str, path: &str, more: &[&str]) -> HttpResponse {
         let (ip, port) = (self.ip, self.port);
         let to = format!("{host}:{port}:{ip}:{port}");
         let args = [&["--connect-to", &to], more].concat();

@@ -62,18 +62,18 @@ fn an_edge_whose_certificates_have_ended_serves_on_and_says_so() {
     let printed = edge.program.as_ref().unwrap().wait_for("are not renewed");
     assert!(printed.contains("ended=true") || printed.contains("ended: true"), "{printed}");
     control.wait_for("its certificate is not trusted");
-    let answer = edge.curl(&home, &format!("api.{DOMAIN}"), "/v1/info", &["-k"]);
-    assert!(answer.status == 503 && answer.body.contains("control-away"), "{} {}", answer.status, answer.body);
-    let answer = edge.curl(&home, &host, "/", &["-k"]);
-    assert_eq!(answer.status, 503, "the socket is served, and has no tunnel: {}", answer.body);
+    let response = edge.curl(&home, &format!("api.{DOMAIN}"), "/v1/info", &["-k"]);
+    assert!(response.status == 503 && response.body.contains("control-away"), "{} {}", response.status, response.body);
+    let response = edge.curl(&home, &host, "/", &["-k"]);
+    assert_eq!(response.status, 503, "the socket is served, and has no tunnel: {}", response.body);
     let (_, health) = edge_health(&home, &edge, "/healthz");
     assert!(health.contains("certificates: ended"), "{health}");
 }
 
 /// The response of an edge, whatever its certificate is.
 fn edge_health(home: &Home, edge: &EdgeHere, path: &str) -> (u16, String) {
-    let answer = edge.curl(home, &format!("api.{DOMAIN}"), path, &["-k"]);
-    (answer.status, answer.body)
+    let response = edge.curl(home, &format!("api.{DOMAIN}"), path, &["-k"]);
+    (response.status, response.body)
 }
 
 #[test]
@@ -263,11 +263,11 @@ fn a_database_that_cannot_be_written_or_is_away_is_told_and_comes_back() {
     // Read-only while it runs: reading goes on, changes are refused with a sentence, edges serve.
     psql(port, "ALTER DATABASE faulty_store SET default_transaction_read_only = on");
     cut.cut(false);
-    let answer = wait_until("a refusal", || {
-        let answer = call("/v1/sockets", &["--json", &body]);
-        (answer.status == 503).then_some(answer)
+    let response = wait_until("a refusal", || {
+        let response = call("/v1/sockets", &["--json", &body]);
+        (response.status == 503).then_some(response)
     });
-    assert!(answer.body.contains("\"read-only\"") && answer.body.contains("can only read"), "{}", answer.body);
+    assert!(response.body.contains("\"read-only\"") && response.body.contains("can only read"), "{}", response.body);
     assert_eq!(call(&format!("/v1/sockets/{id}"), &[]).status, 200);
     assert!(edge.knows(&home, &host));
     // At a start it is reported.
@@ -287,11 +287,11 @@ fn a_database_that_cannot_be_written_or_is_away_is_told_and_comes_back() {
 
     // Away: a sentence, and back by itself.
     cut.cut(true);
-    let answer = wait_until("a refusal", || {
-        let answer = call("/v1/sockets", &[]);
-        (answer.status == 503).then_some(answer)
+    let response = wait_until("a refusal", || {
+        let response = call("/v1/sockets", &[]);
+        (response.status == 503).then_some(response)
     });
-    assert!(answer.body.contains("database-unreachable"), "{}", answer.body);
+    assert!(response.body.contains("database-unreachable"), "{}", response.body);
     assert!(edge.knows(&home, &host));
     let (code, printed) = start(&database);
     assert!(code == Some(6) && printed.contains("cannot be reached"), "{code:?} {printed}");

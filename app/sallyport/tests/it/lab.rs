@@ -17,7 +17,7 @@ use crate::{
 
 /// How many connections send requests during a fault.
 pub(crate) const CONNECTIONS: u64 = 8;
-/// How long each request waits for its answer if nothing is silent, on a busy machine too.
+/// How long each request waits for its response if nothing is silent, on a busy machine too.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// A laboratory of a test.
@@ -111,8 +111,8 @@ impl Here {
         serde_json::from_str(&printed).unwrap_or(Value::Null)
     }
 
-    /// The status and the body's first word that curl gets on a node; `None` without an answer.
-    pub(crate) fn answer(&self, node: &str, url: &str) -> Option<(u16, String)> {
+    /// The status and the body's first word that curl gets on a node; `None` without a response.
+    pub(crate) fn response(&self, node: &str, url: &str) -> Option<(u16, String)> {
         let args = ["exec", node, "--", "curl", "-sS", "--max-time", "20", "-w", "\n%{http_code}", url];
         let output = self.command(&args).output().unwrap();
         let printed = text(&output.stdout);
@@ -120,9 +120,9 @@ impl Here {
         Some((status.parse().unwrap(), body.split_whitespace().next().unwrap_or_default().to_owned()))
     }
 
-    /// The status that curl gets on a node; 0 without an answer.
+    /// The status that curl gets on a node; 0 without a response.
     pub(crate) fn status(&self, node: &str, url: &str) -> u16 {
-        self.answer(node, url).map_or(0, |(status, _)| status)
+        self.response(node, url).map_or(0, |(status, _)| status)
     }
 
     /// The URL of the socket that all regions serve.
@@ -159,7 +159,7 @@ impl Here {
             (edges.len() == 3 && are_up).then_some(())
         });
         until("the first region's origin is reached at home", || {
-            self.answer("eu-client", &self.url())
+            self.response("eu-client", &self.url())
                 .is_some_and(|(status, by)| status == 200 && by == "eu-origin")
                 .then_some(())
         });
@@ -175,7 +175,7 @@ impl Here {
         self.load_of(from, url, PATIENCE)
     }
 
-    /// As [`Self::load`], with this timeout for each answer.
+    /// As [`Self::load`], with this timeout for each response.
     pub(crate) fn impatient_load(&self, from: &str, patience: Duration) -> Load {
         self.load_of(from, &self.url(), patience)
     }
@@ -289,11 +289,11 @@ impl Transfer {
 /// Repeats until there is an answer, a few times a second, because each try starts processes.
 pub(crate) fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     wait_until(what, || {
-        let answer = ask();
-        if answer.is_none() {
+        let response = ask();
+        if response.is_none() {
             thread::sleep(Duration::from_millis(150));
         }
-        answer
+        response
     })
 }
 
@@ -349,7 +349,7 @@ fn clients_land_in_their_region(here: &Here) {
     let url = here.url();
     for region in ["eu", "us"] {
         let client = format!("{region}-client");
-        let landed: Vec<_> = (0..20).map(|_| here.answer(&client, &url).unwrap_or_default()).collect();
+        let landed: Vec<_> = (0..20).map(|_| here.response(&client, &url).unwrap_or_default()).collect();
         println!("20 requests from {client}: {} of them by {region}-origin", {
             landed.iter().filter(|(_, origin)| *origin == format!("{region}-origin")).count()
         });

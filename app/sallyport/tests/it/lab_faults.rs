@@ -118,7 +118,7 @@ pub(crate) fn an_origin_is_lost_and_links_are_slow(here: &Here) {
     let load = here.load("eu-client");
     here.done(&["fault", "kill", "eu-connector"]);
     until("the others' share", || {
-        here.answer("eu-client", &here.url())
+        here.response("eu-client", &here.url())
             .is_some_and(|(status, by)| status == 200 && by != "eu-origin")
             .then_some(())
     });

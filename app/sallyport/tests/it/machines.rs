@@ -90,9 +90,9 @@ fn curl_and_openssl_come_in_with_the_certificate_of_a_service_token() {
     assert!(table.contains("reading; paths /api; types http,tls") && table.contains("certificate until"), "{table}");
 
     for version in ["--http1.1", "--http2"] {
-        let answer = curl(&up, &host, "/api/x", &cert, &key, &[version]);
-        assert_eq!(status(&answer), "200", "{}{}", text(&answer.stdout), text(&answer.stderr));
-        let headers = text(&answer.stdout).to_ascii_lowercase();
+        let response = curl(&up, &host, "/api/x", &cert, &key, &[version]);
+        assert_eq!(status(&response), "200", "{}{}", text(&response.stdout), text(&response.stderr));
+        let headers = text(&response.stdout).to_ascii_lowercase();
         assert!(headers.contains("x-auth-provider: service") && headers.contains("x-auth-name: ci"), "{headers}");
         // Its scope: no other path, and no change.
         assert_eq!(status(&curl(&up, &host, "/admin", &cert, &key, &[version])), "403");
@@ -113,8 +113,8 @@ fn curl_and_openssl_come_in_with_the_certificate_of_a_service_token() {
         .output()
         .unwrap();
     assert!(signed.status.success(), "{}", text(&signed.stderr));
-    let answer = curl(&up, &host, "/api", &stranger.1, &stranger.0, &[]);
-    assert!(!answer.status.success() && status(&answer) == "000", "{}", text(&answer.stdout));
+    let response = curl(&up, &host, "/api", &stranger.1, &stranger.0, &[]);
+    assert!(!response.status.success() && status(&response) == "000", "{}", text(&response.stdout));
 
     // A `tls` socket, with a token for it, and a certificate request by openssl.
     let tls = home.json(&["socket", "create", "--name", "db", "--type", "tls", "--cloudauth", "--policy", "machines"]);
@@ -125,8 +125,8 @@ fn curl_and_openssl_come_in_with_the_certificate_of_a_service_token() {
     denied.ended();
     assert!(!denied.output().contains("HTTP/1.1"), "a token that only reads: {}", denied.output());
     done(&["service-token", "rm", "ci"]);
-    let answer = curl(&up, &host, "/api/x", &cert, &key, &[]);
-    assert!(!answer.status.success(), "what was removed is worth nothing: {}", text(&answer.stdout));
+    let response = curl(&up, &host, "/api/x", &cert, &key, &[]);
+    assert!(!response.status.success(), "what was removed is worth nothing: {}", text(&response.stdout));
     home.json(&["service-token", "create", "ci"]);
     let (key, csr) = (file("own.key"), file("own.csr"));
     let asked = Command::new("openssl")

@@ -24,10 +24,10 @@ fn connect_gives_a_private_service_a_public_name_until_it_is_stopped() {
     let words: Vec<&str> = host.split('.').next().unwrap().split('-').collect();
     assert!(words.len() == 3 && words[2].parse::<u16>().is_ok(), "a name such as wandering-shape-7752: {host}");
 
-    let answer = up.curl(&host, "/hello?a=b", &[]);
-    assert_eq!(answer.status, 200, "{}", answer.body);
-    assert!(answer.body.starts_with("origin GET /hello?a=b\n"), "{}", answer.body);
-    assert!(answer.header("x-request-id").is_some(), "{}", answer.head);
+    let response = up.curl(&host, "/hello?a=b", &[]);
+    assert_eq!(response.status, 200, "{}", response.body);
+    assert!(response.body.starts_with("origin GET /hello?a=b\n"), "{}", response.body);
+    assert!(response.header("x-request-id").is_some(), "{}", response.head);
     connect.wait_for("/hello?a=b");
 
     let listed = home.json(&["socket", "ls"]);
@@ -114,9 +114,9 @@ fn what_the_origin_is_told_about_the_client_comes_from_the_edge_alone() {
     for version in ["--http1.1", "--http2"] {
         let mut more = spoofed.to_vec();
         more.push(version);
-        let answer = up.curl(&host, "/", &more);
-        assert_eq!(answer.status, 200, "{version}: {}", answer.body);
-        let body = answer.body.to_ascii_lowercase();
+        let response = up.curl(&host, "/", &more);
+        assert_eq!(response.status, 200, "{version}: {}", response.body);
+        let body = response.body.to_ascii_lowercase();
         // HTTP/2 has no Connection field to name hop-by-hop fields (RFC 9113 section 8.2.2).
         let hop = if version == "--http1.1" { "x-secret-hop" } else { "\nconnection:" };
         for lie in ["6.6.6.6", "boss@example.com", "x-request-id: mine", hop] {
@@ -161,10 +161,10 @@ fn a_protected_socket_asks_for_its_password() {
     assert!(refused.header("www-authenticate").unwrap().starts_with("Basic realm="), "{}", refused.head);
     assert_eq!(up.curl(host, "/", &["-u", "ann:wrong"]).status, 401);
     assert_eq!(origin.count(), 0, "no request without the password reached the service");
-    let answer = up.curl(host, "/", &["-u", "ann:open sesame now"]);
-    assert_eq!(answer.status, 200);
+    let response = up.curl(host, "/", &["-u", "ann:open sesame now"]);
+    assert_eq!(response.status, 200);
     assert!(
-        !answer.body.to_ascii_lowercase().contains("\nauthorization:"),
+        !response.body.to_ascii_lowercase().contains("\nauthorization:"),
         "the edge's password is not the origin's business"
     );
 }

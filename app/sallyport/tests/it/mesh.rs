@@ -45,9 +45,9 @@ fn websocket(mut stream: TcpStream) {
         }
         head.push(byte[0]);
     }
-    let answer = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+    let response = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
                   Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n";
-    stream.write_all(answer.as_bytes()).unwrap();
+    stream.write_all(response.as_bytes()).unwrap();
     echo(stream);
 }
 
@@ -126,9 +126,9 @@ fn a_client_at_one_edge_reaches_every_kind_of_tunnel_at_another() {
     let at_b = connect(&home, &b, &web, &origin, &with);
     wait_until("the route to the tunnel is known", || (a.get(&home, &host, "/").0 == 200).then_some(()));
     for version in ["--http1.1", "--http2"] {
-        let answer = a.curl(&home, &host, "/hello", &[version, "--interface", "127.0.0.9"]);
-        assert!(answer.body.starts_with("origin GET /hello"), "{}{}", answer.head, answer.body);
-        assert!(answer.body.to_ascii_lowercase().contains("x-forwarded-for: 127.0.0.9"), "{}", answer.body);
+        let response = a.curl(&home, &host, "/hello", &[version, "--interface", "127.0.0.9"]);
+        assert!(response.body.starts_with("origin GET /hello"), "{}{}", response.head, response.body);
+        assert!(response.body.to_ascii_lowercase().contains("x-forwarded-for: 127.0.0.9"), "{}", response.body);
         let down = a.curl(&home, &host, "/bytes/1048576", &[version]);
         assert_eq!((down.status, down.body.len()), (200, 1 << 20));
         let file = home.dir.path().join("body");
@@ -214,12 +214,12 @@ fn a_client_at_one_edge_reaches_every_kind_of_tunnel_at_another() {
     let client = UdpSocket::bind("127.0.0.1:0").unwrap();
     client.connect((a.ip, port_of(&udp))).unwrap();
     client.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
-    let mut answer = [0; 64];
+    let mut response = [0; 64];
     let length = wait_until("an answer to a datagram", || {
         drop(client.send(b"a datagram"));
-        client.recv(&mut answer).ok()
+        client.recv(&mut response).ok()
     });
-    assert_eq!(&answer[..length], b"a datagram");
+    assert_eq!(&response[..length], b"a datagram");
 
     // Without the bus, everything works with the known state, new links too.
     bus.kill();

@@ -32,8 +32,8 @@ fn moody(name: &'static str, is_well: &Arc<AtomicBool>) -> SocketAddr {
         }
         let status = if is_well.load(Ordering::SeqCst) { "200 OK" } else { "500 Not well" };
         let length = name.len();
-        let answer = format!("HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{name}");
-        drop(stream.write_all(answer.as_bytes()));
+        let response = format!("HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{name}");
+        drop(stream.write_all(response.as_bytes()));
     })
 }
 

@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     browser::provider,
-    harness::{Answer, Home, Program, Up, curl, text, wait_until},
+    harness::{Home, HttpResponse, Program, Up, curl, text, wait_until},
     protocols::tool,
     tcp::{Postgres, free_port, installed},
 };
@@ -28,14 +28,14 @@ fn miniflux(program: &Path, database: SocketAddr) -> (Program, SocketAddr) {
             .stdin(Stdio::null()),
     );
     wait_until("miniflux", || {
-        let answer = Command::new("curl").args(["-sf", &format!("http://{address}/healthcheck")]).output().unwrap();
-        answer.status.success().then_some(())
+        let response = Command::new("curl").args(["-sf", &format!("http://{address}/healthcheck")]).output().unwrap();
+        response.status.success().then_some(())
     });
     (program, address)
 }
 
 /// A browser's visit, with cookies and redirects.
-fn visit(up: &Up, jar: &Path, url: &str, more: &[&str]) -> Answer {
+fn visit(up: &Up, jar: &Path, url: &str, more: &[&str]) -> HttpResponse {
     let jar = jar.to_str().unwrap();
     let mut args = vec!["-L", "-b", jar, "-c", jar, "-H", "Accept: text/html"];
     args.extend(more);

@@ -126,8 +126,8 @@ fn a_prometheus_that_is_set_up_as_the_page_says_scrapes() {
         format!("http://127.0.0.1:{port}/api/v1/query?query=process_resident_memory_bytes%7Bjob%3D%22sallyport%22%7D");
     let asked = || {
         let output = Command::new("curl").args(["-s", &query]).output().unwrap();
-        let answer: Value = serde_json::from_slice(&output.stdout).ok()?;
-        answer["data"]["result"][0]["value"][1].as_str()?.parse::<f64>().ok()
+        let response: Value = serde_json::from_slice(&output.stdout).ok()?;
+        response["data"]["result"][0]["value"][1].as_str()?.parse::<f64>().ok()
     };
     let memory = wait_until("a first scrape", asked);
     assert!(memory > 1e6, "{memory} by {}", text(&version.stdout));
@@ -142,8 +142,13 @@ fn a_machine_is_watched_by_its_own_address_alone() {
         |path: &str, host: &str| curl(&up.ca, &up.url("api.localhost", path), &["-H", &format!("Host: {host}")]);
     let by_address = |path: &str| asked(path, &format!("127.0.0.1:{}", up.port));
     for (path, says) in [("/metrics", "process_cpu_seconds_total"), ("/healthz", "ok"), ("/readyz", "ready")] {
-        let answer = by_address(path);
-        assert!(answer.status == 200 && answer.body.contains(says), "{path}: {} {}", answer.status, answer.body);
+        let response = by_address(path);
+        assert!(
+            response.status == 200 && response.body.contains(says),
+            "{path}: {} {}",
+            response.status,
+            response.body
+        );
     }
     // An address serves nothing else, and other addresses are not of this machine.
     assert_eq!(by_address("/v1/info").status, 404);
@@ -155,10 +160,10 @@ fn a_machine_is_watched_by_its_own_address_alone() {
 fn an_answer_of_the_api_has_the_id_of_the_access_log_and_never_the_clients_nor_a_query() {
     let home = Home::new();
     let up = home.up(&["--log-format", "json"]);
-    let answer = up.curl("api.localhost", "/v1/account?key=secret", &["-H", "X-Request-Id: chosen-by-the-client"]);
-    let id = answer.header("x-request-id").expect("an id").to_owned();
+    let response = up.curl("api.localhost", "/v1/account?key=secret", &["-H", "X-Request-Id: chosen-by-the-client"]);
+    let id = response.header("x-request-id").expect("an id").to_owned();
     assert_ne!(id, "chosen-by-the-client");
-    let problem: Value = serde_json::from_str(&answer.body).unwrap();
+    let problem: Value = serde_json::from_str(&response.body).unwrap();
     assert_eq!(problem["request_id"], id.as_str());
     up.program.wait_for(&format!("\"id\":\"{id}\""));
     let log = up.program.output();
@@ -180,8 +185,8 @@ fn readiness_tells_of_a_database_that_fails_and_of_its_return() {
     assert_eq!(up.curl("api.localhost", "/readyz", &[]).status, 200);
     rename("accounts", "gone");
     let failing = wait_until("the failure to be noticed", || {
-        let answer = up.curl("api.localhost", "/readyz", &[]);
-        (answer.status == 503).then_some(answer)
+        let response = up.curl("api.localhost", "/readyz", &[]);
+        (response.status == 503).then_some(response)
     });
     let reason: Value = serde_json::from_str(&failing.body).unwrap_or_else(|e| panic!("{e}: {}", failing.body));
     assert_eq!(reason["ready"], false);

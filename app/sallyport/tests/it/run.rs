@@ -126,8 +126,8 @@ fn a_reload_changes_what_differs_and_disturbs_nothing_else() {
     host(&run, "moved", 2);
     assert!(up.curl(&moved_host, "/", &[]).body.starts_with("after"));
     assert_eq!(up.curl(&gone_host, "/", &[]).status, 503, "its name stays, and nothing serves it");
-    let answer = download.join().unwrap();
-    assert_eq!((answer.status, answer.body.len()), (200, 100), "{}", answer.head);
+    let response = download.join().unwrap();
+    assert_eq!((response.status, response.body.len()), (200, 100), "{}", response.head);
     assert_eq!(events(&run, "attached", Some("still")).len(), 1);
 
     // A file that cannot be used changes nothing.

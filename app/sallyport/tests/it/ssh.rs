@@ -167,7 +167,7 @@ pub(crate) fn free_range() -> (u16, String) {
 }
 
 /// The first answer of the service at this port.
-pub(crate) fn first_answer(port: u16) -> String {
+pub(crate) fn first_response(port: u16) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.write_all(b"GET /raw HTTP/1.1\r\n\r\n").unwrap();
@@ -183,8 +183,8 @@ fn a_shell_shows_the_address_and_each_request_with_its_outcome_first() {
     let ssh = account.ssh(&[&to("80", origin.address)]);
     let host = host_in(&ssh.wait_for("is open"));
     assert!(ssh.output().contains("Sallyport: your forwards"), "{}", ssh.output());
-    let answer = account.up.curl(&host, "/hello?a=b", &[]);
-    assert!(answer.status == 200 && answer.body.starts_with("origin GET /hello?a=b\n"), "{}", answer.body);
+    let response = account.up.curl(&host, "/hello?a=b", &[]);
+    assert!(response.status == 200 && response.body.starts_with("origin GET /hello?a=b\n"), "{}", response.body);
     let line = ssh.wait_for("/hello?a=b");
     assert!(line.starts_with("200 GET ") && line.contains(" ms  127.0.0.1 "), "{line:?}");
     // Input of visitors cannot control the terminal.
@@ -216,7 +216,7 @@ fn one_login_serves_sockets_of_several_kinds_by_name_by_forward_port_and_new_one
     let ssh = account.ssh(&forwards.each_ref().map(String::as_str));
     wait_until("three addresses", || (ssh.output().matches("is open").count() == 3).then_some(()));
     assert!(account.up.curl(&host, "/?page=1", &[]).body.starts_with("web GET /?page=1"));
-    assert!(first_answer(port).starts_with("HTTP/1.1 200"));
+    assert!(first_response(port).starts_with("HTTP/1.1 200"));
     let shown = ssh.wait_for("/?page=1");
     assert!(shown.contains(label), "with several forwards each line names its socket: {shown:?}");
     assert_eq!(raw.count(), 1);
@@ -276,13 +276,13 @@ fn a_service_that_speaks_tls_is_served_by_a_forward_of_443() {
     let _server = Program::start(&mut server);
     wait_until("the service", || TcpStream::connect(("127.0.0.1", port)).ok());
     let ssh = account.ssh(&[&format!("443:127.0.0.1:{port}")]);
-    let answer = account.up.curl(&host_in(&ssh.wait_for("is open")), "/", &[]);
-    assert!(answer.status == 200 && answer.body.contains("TLSv1.3"), "{} {}", answer.head, answer.body);
+    let response = account.up.curl(&host_in(&ssh.wait_for("is open")), "/", &[]);
+    assert!(response.status == 200 && response.body.contains("TLSv1.3"), "{} {}", response.head, response.body);
     // A service without TLS has another error than a missing one.
     let plain = Origin::start("plain");
     let ssh = account.ssh(&[&to("443", plain.address)]);
-    let answer = account.up.curl(&host_in(&ssh.wait_for("is open")), "/", &[]);
-    assert_eq!(answer.status, 502, "{}", answer.body);
+    let response = account.up.curl(&host_in(&ssh.wait_for("is open")), "/", &[]);
+    assert_eq!(response.status, 502, "{}", response.body);
 }
 
 #[test]
@@ -428,14 +428,14 @@ fn a_websocket_and_large_bodies_pass_while_a_reader_stalls() {
     wait_until("the stalled download to begin", || (origin.count() == 1).then_some(()));
     thread::sleep(Duration::from_millis(500));
     let size = 50_000_000;
-    let answer =
+    let response =
         account.up.curl(&host, &format!("/bytes/{size}"), &["-o", "/dev/null", "-w", "%{size_download}\n%{http_code}"]);
-    assert_eq!((answer.status, answer.body.trim()), (200, size.to_string().as_str()), "{}", answer.head);
+    assert_eq!((response.status, response.body.trim()), (200, size.to_string().as_str()), "{}", response.head);
     let file = account.home.dir.path().join("large");
     fs::write(&file, vec![b'u'; size]).unwrap();
     let upload = format!("@{}", file.display());
     let more = ["--data-binary", &upload, "-H", "Expect:", "-o", "/dev/null", "-w", "%{size_upload}\n%{http_code}"];
-    let answer = account.up.curl(&host, "/upload", &more);
-    assert_eq!((answer.status, answer.body.trim()), (200, size.to_string().as_str()), "{}", answer.head);
+    let response = account.up.curl(&host, "/upload", &more);
+    assert_eq!((response.status, response.body.trim()), (200, size.to_string().as_str()), "{}", response.head);
     assert!(call(&python, "websocket_echo.py", "call", &account.up, &chat_host).contains("all messages came back"));
 }

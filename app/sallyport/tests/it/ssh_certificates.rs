@@ -124,13 +124,13 @@ fn the_original_clients_call_signs_a_key_too() {
     let (tunnel, origin) = (Tunnel::new(&account), Origin::start("origin"));
     let post = |path: &str, token: &str, body: Value| {
         let (body, token) = (body.to_string(), format!("x-access-token: {token}"));
-        let answer = account.up.curl(
+        let response = account.up.curl(
             "api.localhost",
             path,
             &["--data", &body, "-H", "content-type: application/json", "-H", &token],
         );
-        assert_eq!(answer.status, 200, "{}", answer.body);
-        serde_json::from_str::<Value>(&answer.body).unwrap()
+        assert_eq!(response.status, 200, "{}", response.body);
+        serde_json::from_str::<Value>(&response.body).unwrap()
     };
     let login = post("/login", "", json!({"email": "test@example.com", "password": PASSWORD}));
     let path = format!("/socket/{}/tunnel/{}/signkey", tunnel.socket, tunnel.id);

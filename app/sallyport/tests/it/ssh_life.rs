@@ -55,8 +55,8 @@ impl Load {
         let (stopped, counter) = (stop.clone(), answered.clone());
         let worker = thread::spawn(move || {
             while !stopped.load(Ordering::SeqCst) {
-                let answer = curl(&ca, &url, &[]);
-                assert_eq!(answer.status, 200, "{}{}", answer.head, answer.body);
+                let response = curl(&ca, &url, &[]);
+                assert_eq!(response.status, 200, "{}{}", response.head, response.body);
                 counter.fetch_add(1, Ordering::SeqCst);
             }
         });
@@ -271,8 +271,8 @@ fn an_orderly_end_lets_a_download_through_ssh_finish_and_tells_the_client() {
     let download = thread::spawn(move || curl(&ca, &url, &[]));
     wait_until("the request to begin", || (origin.count() == 1).then_some(()));
     account.up.program.signal("TERM");
-    let answer = download.join().unwrap();
-    assert_eq!((answer.status, answer.body.len()), (200, 100), "{}", answer.head);
+    let response = download.join().unwrap();
+    assert_eq!((response.status, response.body.len()), (200, 100), "{}", response.head);
     assert!(!ssh.ended().success());
     assert!(ssh.output().contains("the edge is shutting down"), "{}", ssh.output());
     assert_eq!(account.up.program.ended().code(), Some(0), "{}", account.up.program.output());

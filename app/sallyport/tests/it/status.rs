@@ -269,9 +269,10 @@ fn the_line_of_a_request_says_why_the_service_did_not_serve_it() {
     let (id, host) = home.socket(&[]);
     let dead = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let connector = Program::start(&mut home.command(&["tunnel", "connect", &id, &dead.port().to_string()]));
-    let answer =
-        wait_until("the tunnel is there", || Some(up.curl(&host, "/x?y=z", &[])).filter(|answer| answer.status != 503));
-    assert_eq!(answer.status, 502);
+    let response = wait_until("the tunnel is there", || {
+        Some(up.curl(&host, "/x?y=z", &[])).filter(|response| response.status != 503)
+    });
+    assert_eq!(response.status, 502);
     let line = connector.wait_for("GET     /x?y=z");
     assert!(line.contains(" 502 ") && line.ends_with("nothing listens at the service's address"), "{line}");
 }

@@ -123,9 +123,9 @@ fn reset(stream: TcpStream) {
 
 fn ping(mut stream: &TcpStream) {
     stream.write_all(b"ping").unwrap();
-    let mut answer = [0; 4];
-    stream.read_exact(&mut answer).unwrap();
-    assert_eq!(&answer, b"ping");
+    let mut response = [0; 4];
+    stream.read_exact(&mut response).unwrap();
+    assert_eq!(&response, b"ping");
 }
 
 /// The path of a program; `None` with a message if it is missing outside of CI.

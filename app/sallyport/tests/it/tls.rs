@@ -95,8 +95,8 @@ fn with_passthrough_curl_sees_the_certificate_of_the_service() {
     let Some(_nginx) = nginx(dir.path(), &http) else { return };
     let _connector = home.connector(id(&socket), SocketAddr::from(([127, 0, 0, 1], port)), &[]);
     for port in [up.port, own_port] {
-        let answer = crate::harness::curl(&certificate, &format!("https://{host}:{port}/"), &["--http2"]);
-        assert_eq!((answer.status, answer.body.as_str()), (200, &format!("{host} over HTTP/2.0")[..]));
+        let response = crate::harness::curl(&certificate, &format!("https://{host}:{port}/"), &["--http2"]);
+        assert_eq!((response.status, response.body.as_str()), (200, &format!("{host} over HTTP/2.0")[..]));
     }
     // The edge's own certificate is not what is shown.
     assert!(!text(&s_client(&up, up.port, &["-servername", host]).stderr).contains("Verification: OK"));

@@ -29,12 +29,12 @@ fn transport_of(connector: &Program) -> String {
 
 /// Requests of several kinds get through.
 fn carries_requests(up: &Up, host: &str) {
-    let answer = up.curl(host, "/hello", &[]);
-    assert!(answer.status == 200 && answer.body.starts_with("origin GET /hello\n"), "{}", answer.body);
+    let response = up.curl(host, "/hello", &[]);
+    assert!(response.status == 200 && response.body.starts_with("origin GET /hello\n"), "{}", response.body);
     assert_eq!(up.curl(host, "/bytes/5000000", &[]).body.len(), 5_000_000);
     let upload = "x".repeat(100_000);
-    let answer = up.curl(host, "/upload", &["--data-binary", &upload]);
-    assert!(answer.body.ends_with(&upload), "{}", answer.body.len());
+    let response = up.curl(host, "/upload", &["--data-binary", &upload]);
+    assert!(response.body.ends_with(&upload), "{}", response.body.len());
 }
 
 /// The value of a counter whose name and labels are these.
@@ -80,16 +80,16 @@ fn a_websocket_that_is_no_connectors_is_refused_by_name() {
     let ask = |path: &str, more: &[&str]| up.curl("tunnel.localhost", path, &[&upgrade, more].concat());
     let (version, ours) = ("Sec-WebSocket-Version: 13", "Sec-WebSocket-Protocol: sallyport-tunnel.1");
 
-    let answer = ask("/_sallyport/tunnel", &["-H", version, "-H", "Sec-WebSocket-Protocol: chat"]);
-    assert_eq!((answer.status, answer.body.contains("sallyport-tunnel.1")), (400, true), "{}", answer.body);
-    let answer = ask("/_sallyport/tunnel", &["-H", "Sec-WebSocket-Version: 8", "-H", ours]);
-    assert_eq!((answer.status, answer.header("sec-websocket-version")), (426, Some("13")));
-    let answer = ask("/_sallyport/tunnel", &["-H", version, "-H", ours, "-H", "Origin: https://page.example"]);
+    let response = ask("/_sallyport/tunnel", &["-H", version, "-H", "Sec-WebSocket-Protocol: chat"]);
+    assert_eq!((response.status, response.body.contains("sallyport-tunnel.1")), (400, true), "{}", response.body);
+    let response = ask("/_sallyport/tunnel", &["-H", "Sec-WebSocket-Version: 8", "-H", ours]);
+    assert_eq!((response.status, response.header("sec-websocket-version")), (426, Some("13")));
+    let response = ask("/_sallyport/tunnel", &["-H", version, "-H", ours, "-H", "Origin: https://page.example"]);
     assert_eq!(
-        (answer.status, answer.body.contains("pages in a browser cannot open tunnels")),
+        (response.status, response.body.contains("pages in a browser cannot open tunnels")),
         (403, true),
         "{}",
-        answer.body
+        response.body
     );
     assert_eq!(ask("/elsewhere", &["-H", version, "-H", ours]).status, 404);
     let plain = up.curl("tunnel.localhost", "/_sallyport/tunnel", &[]);
@@ -403,8 +403,8 @@ fn everything_goes_through_a_packaged_proxy_that_the_environment_names() {
         let event: Value = serde_json::from_str(&connector.wait_for("\"attached\"")).unwrap();
         let host = event["url"].as_str().unwrap().trim_start_matches("https://").split(':').next().unwrap().to_owned();
         let here = ["--resolve", &format!("{host}:{}:127.0.0.1", up.port)];
-        let answer = up.curl(&host, "/hello", &here);
-        assert!(answer.status == 200 && answer.body.starts_with("origin GET /hello\n"), "{}", answer.body);
+        let response = up.curl(&host, "/hello", &here);
+        assert!(response.status == 200 && response.body.starts_with("origin GET /hello\n"), "{}", response.body);
         assert_eq!(up.curl(&host, "/bytes/5000000", &here).body.len(), 5_000_000);
         assert!(connector.stop().success(), "{}", connector.output());
     }
