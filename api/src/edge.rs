@@ -425,7 +425,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_join_token_is_read_as_it_is_shown_and_damage_is_told() {
+    fn a_join_token_is_read_as_shown_and_damage_is_reported() {
         let token = JoinToken {
             secret: Secret::from(format!("spe_{}", "x".repeat(43))),
             controls: vec!["control.example.com:8444".to_owned(), "[2001:db8::1]:8444".to_owned()],

@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_check_comes_back_as_it_was_given() {
+    fn a_check_is_returned_as_given() {
         for json in [r#"{"type":"tcp"}"#, r#"{"type":"http","path":"/up","status_to":204,"interval_seconds":9}"#] {
             let given: HealthCheck = serde_json::from_str(json).unwrap();
             let stored = sallyport_model::HealthCheck::try_from(given).unwrap();

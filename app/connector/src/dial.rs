@@ -579,7 +579,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_transport_whose_sessions_are_lost_soon_gives_way() {
+    async fn a_transport_with_short_sessions_is_replaced() {
         let (soon, later) = (Duration::from_secs(2), SHORT_SESSION);
         let edge = edge(TransportChoice::Auto);
         for lived in [soon, soon, later, soon, soon] {
@@ -604,7 +604,7 @@ mod tests {
     }
 
     #[test]
-    fn every_failure_is_told_when_nothing_gets_through() {
+    fn every_failure_is_reported_when_no_transport_connects() {
         let failed = |text: &str| io::Error::new(io::ErrorKind::Unsupported, text.to_owned());
         let both = vec![(Transport::Tcp, failed("no ALPN")), (Transport::WebSocket, failed("status 403"))];
         assert_eq!(nothing_gets_through(both).to_string(), "by tcp: no ALPN; by websocket: status 403");

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_pauses_in_the_middle_of_an_answer_that_are_of_that_length_count() {
+    fn only_pauses_of_that_length_within_a_response_count() {
         let (stalls, start) = (Stalls::default(), Instant::now());
         let at = |ms| move || start + Duration::from_millis(ms);
         let mut connection = QuickAck::new(&stalls);

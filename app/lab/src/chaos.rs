@@ -565,7 +565,7 @@ mod tests {
     use crate::load::Failed;
 
     #[test]
-    fn what_clients_tell_is_added_up_and_told_once() {
+    fn reports_of_clients_are_summed_and_reported_once() {
         let mut client = Client::default();
         let failed = |ago: u64| Failed { began_ms_ago: ago + 10, ended_ms_ago: ago, why: "reset".into() };
         let tick = Tick {
@@ -593,7 +593,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_asked_to_stop_mends_first_and_asked_again_waits_for_nothing() {
+    fn the_first_stop_repairs_and_the_second_ends_at_once() {
         let stop = Stop::default();
         assert!(!stop.is_asked());
         stop.ask();

@@ -528,7 +528,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_cannot_be_asked_is_refused_and_nobody_listening_is_counted() {
+    async fn invalid_urls_are_refused_and_refused_connections_are_counted() {
         // Bound but not listening, it refuses connections, and keeps the port.
         let held = tokio::net::TcpSocket::new_v4().unwrap();
         held.bind("127.0.0.1:0".parse().unwrap()).unwrap();

@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_old_server_is_told_by_what_it_says_of_itself() {
+    fn an_old_server_is_detected_by_its_version() {
         assert_eq!(version_in("nats-server: v2.9.10\n"), Some([2, 9]));
         assert!(version_in("nats-server: v2.9.10") < Some(OLDEST_NATS));
         assert_eq!(version_in("nats-server: v2.15.2\n"), Some([2, 15]));

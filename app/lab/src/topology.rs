@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_goes_before_the_names() {
+    fn options_replace_the_defaults_of_links() {
         let link = Link { delay: Duration::from_millis(3), loss_percent: 1.5, rate_bits: Some(10_000_000) };
         let options = TopologyOptions {
             delay: Some(link.delay),

@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn an_api_that_is_not_there_says_what_to_start() {
+    fn the_failure_without_an_api_has_the_command_to_start() {
         let reason = "nothing listens there (connection refused)".to_owned();
         let api = "https://api.localhost:8443".parse().unwrap();
         let failure = describe(&ClientError::Unreachable { api, reason: reason.clone(), advice: None }.into()).unwrap();
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tunnel_that_is_lost_for_good_says_why() {
+    fn a_permanently_lost_tunnel_has_a_reason() {
         for (code, exit) in [("deleted", 4), ("unknown-tunnel", 4), ("bad-credential", 3), ("replaced", 5), ("odd", 1)]
         {
             let error = ConnectorError::Detached { code: code.into(), message: "gone".into() };

@@ -211,7 +211,7 @@ async fn refusals_of_the_api_keep_its_words() {
 }
 
 #[tokio::test]
-async fn what_is_no_answer_of_the_api_is_refused() {
+async fn an_invalid_response_of_the_api_is_refused() {
     for (status, body, reason) in [
         (302, String::new(), "a redirect to https://elsewhere.example/"),
         (502, "<html>".to_owned(), "status 502"),
@@ -284,7 +284,7 @@ fn socket(name: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_creation_whose_answer_is_lost_is_sent_again_with_the_same_key() {
+async fn a_creation_without_a_response_is_repeated_with_the_same_key() {
     let calls = Arc::new(AtomicUsize::new(0));
     let count = calls.clone();
     let server = Server::start(move |_, headers| {

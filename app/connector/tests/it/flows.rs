@@ -189,7 +189,7 @@ async fn a_service_that_does_not_run_ends_the_flow() {
 }
 
 #[tokio::test]
-async fn a_flow_that_comes_another_way_keeps_its_socket_and_one_that_ended_does_not() {
+async fn a_flow_on_another_path_keeps_its_socket_and_an_ended_one_does_not() {
     let (port, peers) = udp_echo().await;
     let (_edge, _connector, tunnel) = with(port).await;
     let mut first = Client::new(&tunnel, 1).await;

@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_stay_in_order_and_only_some_see_who_it_was() {
+    fn entries_stay_in_order_and_only_some_callers_see_clients() {
         let mut cursor = Cursor::default();
         // The clock was set back between the second and the third.
         let newest = merge(vec![answered(&[(1, 10), (2, 30), (3, 20)])], &mut cursor, false, 2, true);

@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn many_clients_lock_a_person_and_not_who_has_been_it() {
+    fn many_clients_lock_a_person_except_for_known_clients() {
         let (attempts, now) = (Attempts::new(AttemptGossip::default()), Instant::now());
         let begin = |n: u8| attempts.begin(organisation(), "ann@example.com", client(n), now);
         attempts.record_success(begin(1).unwrap());

@@ -400,7 +400,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rules_that_need_a_database_nobody_has_are_refused() {
+    fn rules_that_need_an_absent_database_are_refused() {
         for (place, option) in [("country:CH", "--geoip-country"), ("asn:64500", "--geoip-asn")] {
             let json = format!(r#"{{"allow":[{{"where":["192.0.2.0/24","{place}"]}}]}}"#);
             let document = Document::parse(&json).unwrap();

@@ -221,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_provider_that_is_down_is_asked_more_and_more_rarely() {
+    fn a_provider_that_is_down_is_checked_more_and_more_rarely() {
         let pauses: Vec<i64> = (0..6).map(|failures| next_after(1_000, 60, failures) - 1_000).collect();
         assert_eq!(pauses, [60, 120, 240, 480, 480, 480]);
         assert_eq!(next_after(0, 300, 9), 900);

@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rules_that_need_a_database_nobody_has_are_refused() {
+    fn rules_that_need_an_absent_database_are_refused() {
         let make = |rule: &str, socket_type, databases| {
             let access = AccessRules { allow: vec![rule.to_owned()], deny: Vec::new() };
             let update = UpdateSocket { access: Some(Some(access)), ..UpdateSocket::default() };

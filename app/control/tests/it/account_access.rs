@@ -178,7 +178,7 @@ async fn sessions_say_when_from_where_and_by_what_and_end_at_once() {
 }
 
 #[tokio::test]
-async fn codes_are_asked_for_beside_the_password_and_are_good_once() {
+async fn codes_are_required_besides_the_password_and_work_once() {
     let api = Api::start().await;
     let here = api.account(EMAIL).await;
     let there = api.login(EMAIL).await;
@@ -241,7 +241,7 @@ async fn codes_are_asked_for_beside_the_password_and_are_good_once() {
 }
 
 #[tokio::test]
-async fn who_tries_codes_waits_longer_and_longer_and_the_owner_is_not_locked_out() {
+async fn wrong_codes_wait_longer_and_longer_without_locking_the_owner_out() {
     let api = Api::start().await;
     let here = api.account(EMAIL).await;
     let (secret, _) = api.enable_totp(&here).await;
@@ -283,7 +283,7 @@ async fn guest(api: &Api, owner: &str, email: &str) -> String {
 }
 
 #[tokio::test]
-async fn the_owner_of_the_installation_resets_a_password_and_the_codes_of_who_lost_them() {
+async fn the_owner_of_the_installation_resets_a_lost_password_and_codes() {
     let api = Api::start().await;
     let owner = api.account("owner@example.com").await;
     let here = api.account(EMAIL).await;
@@ -332,7 +332,7 @@ async fn the_owner_of_the_installation_resets_a_password_and_the_codes_of_who_lo
 }
 
 #[tokio::test]
-async fn the_operator_lets_the_owner_in_again_with_the_data_directory() {
+async fn the_operator_resets_the_owner_with_the_data_directory() {
     let api = Api::start().await;
     let here = api.account(EMAIL).await;
     api.enable_totp(&here).await;
@@ -350,7 +350,7 @@ async fn the_operator_lets_the_owner_in_again_with_the_data_directory() {
 }
 
 #[tokio::test]
-async fn whoever_forgot_a_password_gets_a_message_and_nobody_learns_who_has_an_account() {
+async fn a_forgotten_password_gets_a_message_without_revealing_accounts() {
     let hook = FakeHook::start().await;
     let api = Api::start_with_hook(&hook.url, SECRET).await;
     let here = api.account(EMAIL).await;
@@ -403,7 +403,7 @@ async fn whoever_forgot_a_password_gets_a_message_and_nobody_learns_who_has_an_a
 }
 
 #[tokio::test]
-async fn without_a_hook_a_server_says_that_it_sends_nothing() {
+async fn without_a_hook_a_server_refuses_to_send_messages() {
     let api = Api::start().await;
     for email in [EMAIL, "nobody@example.com"] {
         let refused = api.post("/v1/accounts/forgot", None, json!({ "email": email })).await;

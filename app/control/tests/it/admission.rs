@@ -36,7 +36,7 @@ impl Api {
 }
 
 #[tokio::test]
-async fn the_first_account_takes_the_setup_token_and_not_whoever_comes_first() {
+async fn the_first_account_needs_the_setup_token() {
     for sign_up in [SignUp::Closed, SignUp::Open] {
         let api = Api::start_with_setup(sign_up).await;
         let token = api.setup_token();
@@ -65,7 +65,7 @@ async fn the_first_account_takes_the_setup_token_and_not_whoever_comes_first() {
 }
 
 #[tokio::test]
-async fn the_setup_token_stays_over_restarts_until_it_is_used_and_another_comes_with_the_last_account() {
+async fn the_setup_token_stays_over_restarts_until_it_is_used_and_is_replaced_with_the_last_account() {
     let api = Api::start_with_setup(SignUp::Closed).await;
     let token = api.setup_token();
     let api = api.restart_with_setup().await;
@@ -160,7 +160,7 @@ async fn an_invitation_makes_the_account_where_sign_up_is_closed() {
 }
 
 #[tokio::test]
-async fn an_invitation_goes_by_the_hook_and_nobody_gets_many() {
+async fn the_hook_sends_invitations_and_limits_them_by_address() {
     let hook = FakeHook::start().await;
     let api = Api::start_with_hook(&hook.url, SECRET).await;
     let ann = api.account("ann@example.com").await;

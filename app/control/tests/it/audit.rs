@@ -178,7 +178,7 @@ async fn the_original_clients_paths_and_ssh_clients_leave_events_too() {
 }
 
 #[tokio::test]
-async fn a_wrong_password_is_on_record_for_whose_account_it_is() {
+async fn a_wrong_password_is_in_the_log_of_its_account() {
     let api = Api::start().await;
     let token = api.account("ann@example.com").await;
     let wrong = |email: &str| api.post("/v1/login", None, json!({"email": email, "password": "not the right one"}));
@@ -258,7 +258,7 @@ async fn pages_go_on_where_they_ended_and_new_events_are_waited_for() {
 }
 
 #[tokio::test]
-async fn flows_are_listed_and_cut_by_those_who_may() {
+async fn flows_are_listed_and_cut_with_permission() {
     let api = Api::start().await;
     let ann = api.account("ann@example.com").await;
     let bob = api.account("bob@example.com").await;
@@ -285,7 +285,7 @@ async fn flows_are_listed_and_cut_by_those_who_may() {
 }
 
 #[tokio::test]
-async fn what_only_edges_know_is_asked_for_with_care() {
+async fn invalid_queries_of_flows_are_refused() {
     let api = Api::start().await;
     let ann = api.account("ann@example.com").await;
     let socket = api.socket(&ann, "mine").await;

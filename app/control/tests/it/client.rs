@@ -304,7 +304,7 @@ async fn what_a_person_decides_and_is_refused_is_on_record() {
 }
 
 #[tokio::test]
-async fn a_code_is_good_once_for_who_asked_for_it() {
+async fn a_code_works_once_for_the_program_that_requested_it() {
     let world = World::new().await;
     let code = world.code().await;
     let again = world.code().await;
@@ -324,7 +324,7 @@ async fn a_code_is_good_once_for_who_asked_for_it() {
 }
 
 #[tokio::test]
-async fn nothing_goes_to_a_program_that_asks_wrongly() {
+async fn a_wrong_request_of_a_program_gets_nothing() {
     let world = World::new().await;
     for (name, value) in [
         ("redirect_uri", "https%3A%2F%2Fevil.test%2F"),
@@ -352,7 +352,7 @@ async fn nothing_goes_to_a_program_that_asks_wrongly() {
 }
 
 #[tokio::test]
-async fn nobody_agrees_for_somebody_else() {
+async fn a_person_cannot_agree_for_another_person() {
     let world = World::new().await;
     let address = path(&world.client_query());
     let stranger = world.get_page(&address, None).await;
@@ -390,7 +390,7 @@ async fn nobody_agrees_for_somebody_else() {
 }
 
 #[tokio::test]
-async fn certificates_are_for_whom_the_socket_lets_in_now() {
+async fn certificates_are_for_persons_that_the_socket_admits_now() {
     let world = World::new().await;
     let (token, csr) = (world.client_token().await, p256_csr());
     let host = world.host().to_owned();
@@ -630,7 +630,7 @@ async fn authorities_outlive_a_restart() {
 }
 
 #[tokio::test]
-async fn who_is_not_known_logs_in_and_comes_back_to_the_page() {
+async fn an_unknown_person_logs_in_and_returns_to_the_page() {
     let world = World::new().await;
     let address = path(&world.client_query());
     let stranger = world.get_page(&address, None).await;

@@ -214,7 +214,7 @@ async fn a_link_is_good_for_a_day_and_no_other_text_is_one() {
 }
 
 #[tokio::test]
-async fn nobody_learns_who_has_an_account_here() {
+async fn responses_do_not_reveal_which_addresses_have_accounts() {
     let shop = Shop::open().await.with_local(json!({})).await;
     shop.active(EMAIL, PASSWORD).await;
     shop.active("gone@example.com", PASSWORD).await;
@@ -263,7 +263,7 @@ async fn nobody_learns_who_has_an_account_here() {
 }
 
 #[tokio::test]
-async fn who_guesses_waits_longer_each_time_and_the_owner_sees_it() {
+async fn wrong_guesses_wait_longer_each_time_and_the_owner_sees_them() {
     let shop = Shop::open().await.with_local(json!({})).await;
     shop.active(EMAIL, PASSWORD).await;
     let mut walk = Walk::begin(&shop).await;

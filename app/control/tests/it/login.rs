@@ -195,7 +195,7 @@ pub(crate) fn assert_page(response: &HttpResponse, status: u16, says: &str) {
 }
 
 #[tokio::test]
-async fn a_person_logs_in_and_comes_back_to_the_socket() {
+async fn a_person_logs_in_and_returns_to_the_socket() {
     let (shop, provider) = (Shop::open().await, FakeProvider::start().await);
     let made = shop.add("dex", &provider, json!({"groups_claim": "groups"})).await;
     let mut browser = Browser::default();
@@ -222,7 +222,7 @@ async fn a_person_logs_in_and_comes_back_to_the_socket() {
 }
 
 #[tokio::test]
-async fn the_second_socket_asks_nobody_until_the_login_is_old_or_the_person_wants_to_switch() {
+async fn the_second_socket_needs_no_prompt_until_the_login_is_old_or_the_person_switches() {
     let (shop, provider) = (Shop::open().await, FakeProvider::start().await);
     shop.add("dex", &provider, json!({})).await;
     let mut browser = Browser::default();
@@ -385,7 +385,7 @@ async fn a_code_of_another_login_is_worth_nothing() {
 }
 
 #[tokio::test]
-async fn tokens_that_lie_let_nobody_in() {
+async fn forged_tokens_admit_no_person() {
     let (shop, provider) = (Shop::open().await, FakeProvider::start().await);
     shop.add("dex", &provider, json!({})).await;
     for (signing, says) in [
@@ -448,7 +448,7 @@ async fn only_a_verified_address_counts_and_tricks_with_it_do_not() {
 }
 
 #[tokio::test]
-async fn claims_that_the_token_lacks_are_asked_for_and_belong_to_the_same_person() {
+async fn missing_claims_are_requested_and_belong_to_the_same_person() {
     let (shop, provider) = (Shop::open().await, FakeProvider::start().await);
     shop.add("dex", &provider, json!({"groups_claim": "groups"})).await;
     provider.says().claims = json!({"email": null, "email_verified": null, "groups": null});
@@ -471,7 +471,7 @@ async fn claims_that_the_token_lacks_are_asked_for_and_belong_to_the_same_person
 }
 
 #[tokio::test]
-async fn keys_rotate_and_a_provider_that_is_down_is_told_in_a_sentence() {
+async fn keys_rotate_and_a_provider_that_is_down_is_reported_in_a_sentence() {
     let (shop, provider) = (Shop::open().await, FakeProvider::start().await);
     shop.add("dex", &provider, json!({})).await;
     shop.grant(&shop.log_in(&mut Browser::default(), &provider).await);
@@ -503,7 +503,7 @@ async fn keys_rotate_and_a_provider_that_is_down_is_told_in_a_sentence() {
 }
 
 #[tokio::test]
-async fn what_a_provider_says_no_to_is_a_clear_page() {
+async fn a_refusal_of_a_provider_is_a_clear_page() {
     let (shop, provider) = (Shop::open().await, FakeProvider::start().await);
     shop.add("dex", &provider, json!({})).await;
     for (error, status, says) in [
@@ -563,7 +563,7 @@ async fn one_provider_does_not_pass_for_another() {
 }
 
 #[tokio::test]
-async fn what_discovery_says_is_looked_at() {
+async fn the_discovery_document_is_checked() {
     let shop = Shop::open().await;
     for (lie, says) in [
         (json!({"issuer": "https://evil.test"}), "issuer of the identity provider is https://evil.test"),

@@ -70,7 +70,7 @@ impl Shop {
 }
 
 #[tokio::test]
-async fn a_provider_tells_that_a_login_has_ended_there() {
+async fn a_provider_reports_the_end_of_a_login() {
     let (shop, fake, provider) = Shop::with(json!({}), json!({"sid": "s-1"}), json!({})).await;
     let token = |claims: Value| fake.says().logout_token(&fake.issuer, &claims);
     let first = shop.in_browser(&mut Browser::default(), &fake).await;
@@ -200,7 +200,7 @@ async fn a_login_lasts_as_long_as_its_refresh_token() {
 }
 
 #[tokio::test]
-async fn a_refreshed_person_who_may_not_be_is_out() {
+async fn a_refreshed_person_that_is_not_allowed_is_logged_out() {
     for claims in [json!({"sub": "u-2"}), json!({"email_verified": false}), json!({"groups": [{"a": 1}]})] {
         let more = json!({"groups_claim": "groups"});
         let (shop, fake, _) = Shop::with(more, json!({}), json!({"refresh_token": "r"})).await;
@@ -211,7 +211,7 @@ async fn a_refreshed_person_who_may_not_be_is_out() {
 }
 
 #[tokio::test]
-async fn a_provider_is_asked_about_its_access_token_where_there_is_no_other() {
+async fn the_access_token_is_introspected_where_there_is_no_refresh_token() {
     let tokens = json!({"expires_in": 1_000});
     let (shop, fake, _) = Shop::with(json!({}), json!({}), tokens.clone()).await;
     let session = shop.in_browser(&mut Browser::default(), &fake).await;
@@ -232,7 +232,7 @@ async fn a_provider_is_asked_about_its_access_token_where_there_is_no_other() {
 }
 
 #[tokio::test]
-async fn a_provider_is_not_asked_where_that_is_not_wanted() {
+async fn a_provider_is_not_checked_where_checks_are_off() {
     let (shop, fake, provider) =
         Shop::with(json!({"check_minutes": 0}), json!({}), json!({"refresh_token": "r"})).await;
     assert_eq!(provider.check_minutes, 0);
@@ -245,7 +245,7 @@ async fn a_provider_is_not_asked_where_that_is_not_wanted() {
 }
 
 #[tokio::test]
-async fn who_logs_out_is_asked_at_the_next_visit_and_may_log_out_at_the_provider_too() {
+async fn after_a_logout_the_next_visit_prompts_and_the_provider_can_be_logged_out_too() {
     let (shop, fake, provider) = Shop::with(json!({}), json!({}), json!({})).await;
     let mut browser = Browser::default();
     let session = shop.in_browser(&mut browser, &fake).await;
@@ -298,7 +298,7 @@ async fn an_account_that_is_refused_may_be_another() {
 }
 
 #[tokio::test]
-async fn every_group_counts_or_nobody_comes_in() {
+async fn every_group_counts_or_no_person_is_admitted() {
     let claims = json!({"groups": ["eng", "r&d, special", "CN=leavers,OU=x"]});
     let (shop, fake, _) = Shop::with(json!({"groups_claim": "groups"}), claims, json!({})).await;
     let session = shop.in_browser(&mut Browser::default(), &fake).await;

@@ -241,7 +241,7 @@ async fn errors_have_the_form_that_these_clients_print() {
 }
 
 #[tokio::test]
-async fn cloud_authentication_is_what_the_socket_asks_of_those_who_come() {
+async fn cloud_authentication_is_the_identity_setting_of_the_socket() {
     let api = Api::start().await;
     let token = login(&api, "cloud@example.com").await;
     let mut cloud = connect_body("s", "http");

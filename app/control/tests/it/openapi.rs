@@ -81,7 +81,7 @@ async fn every_described_path_is_served() {
 
 /// A request without its required body changes nothing.
 #[tokio::test]
-async fn a_body_that_is_needed_is_asked_for() {
+async fn a_missing_body_is_refused() {
     let api = Api::start().await;
     let token = api.account("ann@example.com").await;
     let json: serde_json::Value = serde_json::from_str(&sallyport_control::openapi_json()).unwrap();

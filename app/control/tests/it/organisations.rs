@@ -69,7 +69,7 @@ impl Api {
 }
 
 #[tokio::test]
-async fn somebody_is_invited_accepts_works_and_is_sent_away() {
+async fn a_member_is_invited_accepts_works_and_is_removed() {
     let api = Api::start().await;
     let ann = api.account("ann@example.com").await;
     let organisation = api.id_of(&ann).await;
@@ -134,7 +134,7 @@ async fn somebody_is_invited_accepts_works_and_is_sent_away() {
 }
 
 #[tokio::test]
-async fn an_invitation_tells_nothing_and_takes_the_code_the_address_and_its_time() {
+async fn an_invitation_reveals_nothing_and_takes_the_code_the_address_and_its_time() {
     let api = Api::start().await;
     let ann = api.account("ann@example.com").await;
     let organisation = api.id_of(&ann).await;

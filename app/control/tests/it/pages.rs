@@ -40,7 +40,7 @@ fn shows_status(page: &HttpResponse) -> bool {
 }
 
 #[tokio::test]
-async fn pages_say_whose_they_are_and_lead_to_the_start() {
+async fn pages_name_the_installation_and_link_to_the_start() {
     let shop = Shop::open().await;
     let mut browser = Browser::default();
     for path in ["/", "/nothing-here", "/account", "/logout", "/device", "/local/link?key=x"] {
@@ -55,7 +55,7 @@ async fn pages_say_whose_they_are_and_lead_to_the_start() {
 }
 
 #[tokio::test]
-async fn a_wrong_password_says_so_without_a_number_and_keeps_the_address() {
+async fn a_wrong_password_page_has_no_status_number_and_keeps_the_address() {
     let shop = Shop::open().await.with_local(json!({})).await;
     shop.active(EMAIL, PASSWORD).await;
     let mut walk = Walk::begin(&shop).await;
@@ -106,7 +106,7 @@ async fn a_new_password_leads_to_the_services_that_let_the_person_in_and_to_no_o
 }
 
 #[tokio::test]
-async fn the_account_page_has_a_way_in_and_shows_what_is_open_to_whom() {
+async fn the_account_page_has_a_login_and_lists_services() {
     let (shop, provider) = (Shop::open().await, FakeProvider::start().await);
     shop.add("dex", &provider, json!({})).await;
     let mut browser = Browser::default();

@@ -211,7 +211,7 @@ async fn a_hook_that_does_not_take_a_link_leaves_it_to_the_owner() {
 }
 
 #[tokio::test]
-async fn a_hook_inside_is_not_asked_where_anybody_may_configure_one() {
+async fn a_hook_inside_is_not_called_where_everybody_may_configure_one() {
     let hook = FakeHook::start().await;
     let shop = Shop::open_in(Api::start_public().await, START).await.with_hook(&hook).await;
     let invited = shop.invite("a@example.com").await;
@@ -227,7 +227,7 @@ async fn a_hook_inside_is_not_asked_where_anybody_may_configure_one() {
 }
 
 #[tokio::test]
-async fn who_forgot_the_password_gets_a_link_and_everybody_else_the_same_answer() {
+async fn a_forgotten_password_gets_a_link_and_unknown_addresses_the_same_response() {
     let hook = FakeHook::start().await;
     let shop = Shop::open().await.with_hook(&hook).await;
     for (n, email) in ["ann@example.com", "gone@example.com"].into_iter().enumerate() {
@@ -293,7 +293,7 @@ async fn without_a_hook_there_is_nothing_to_be_forgotten_here() {
 }
 
 #[tokio::test]
-async fn who_is_disabled_removed_or_reset_is_out_at_once() {
+async fn disabled_removed_and_reset_persons_are_logged_out_at_once() {
     let shop = Shop::open().await.with_local(json!({})).await;
     let email = "ann@example.com";
     shop.active(email, PASSWORD).await;

@@ -66,7 +66,7 @@ async fn a_policy_is_made_shown_changed_and_deleted() {
 }
 
 #[tokio::test]
-async fn rules_that_nobody_could_meet_are_refused_with_the_reason() {
+async fn rules_that_no_client_could_match_are_refused_with_the_reason() {
     let api = Api::start().await;
     let token = api.account("ann@example.com").await;
     for (document, field, says) in [
@@ -101,7 +101,7 @@ async fn rules_that_nobody_could_meet_are_refused_with_the_reason() {
 }
 
 #[tokio::test]
-async fn edges_know_what_is_attached_when_the_api_has_answered() {
+async fn edges_have_the_attached_policies_when_the_api_has_responded() {
     let api = Api::start().await;
     let token = api.account("ann@example.com").await;
     let policy = create(&api, &token, "staff", staff()).await;
@@ -156,7 +156,7 @@ async fn edges_know_what_is_attached_when_the_api_has_answered() {
 }
 
 #[tokio::test]
-async fn a_socket_that_nobody_could_enter_is_refused() {
+async fn a_socket_that_would_deny_every_client_is_refused() {
     let api = Api::start().await;
     let token = api.account("ann@example.com").await;
     create(&api, &token, "staff", staff()).await;
@@ -213,7 +213,7 @@ async fn what_concerns_one_socket_has_a_bound() {
 }
 
 #[tokio::test]
-async fn a_test_says_which_rule_decides() {
+async fn a_test_names_the_deciding_rule() {
     let api = Api::start().await;
     let token = api.account("ann@example.com").await;
     let document = json!({
@@ -267,7 +267,7 @@ async fn a_test_says_which_rule_decides() {
 }
 
 #[tokio::test]
-async fn a_socket_where_nobody_can_log_in_yet_says_so() {
+async fn a_socket_without_a_provider_has_a_note() {
     let api = Api::start().await;
     let token = api.account("ann@example.com").await;
     create(&api, &token, "staff", staff()).await;

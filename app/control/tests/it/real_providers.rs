@@ -297,7 +297,7 @@ async fn serve_one(mut stream: TcpStream, peer: std::net::SocketAddr, router: ax
 }
 
 #[tokio::test]
-async fn who_logs_out_or_is_disabled_at_oidc_provider_is_out_here() {
+async fn a_logout_or_disabling_at_oidc_provider_ends_the_login_here() {
     let Some(folder) = tool("oidc-provider") else { return };
     let shop = Shop::open_at(now()).await;
     let (port, (own_port, serving)) = (free_port(), serve(&shop));

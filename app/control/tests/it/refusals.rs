@@ -74,7 +74,7 @@ async fn requests_without_a_proper_token_are_refused() {
 }
 
 #[tokio::test]
-async fn every_answer_has_an_id_and_may_not_be_kept() {
+async fn every_response_has_an_id_and_may_not_be_stored() {
     let api = Api::start().await;
     let request = Request::get("/v1/info").header("x-request-id", "from-the-edge-1").body(Body::empty()).unwrap();
     let response = api.raw(request).await;
@@ -89,7 +89,7 @@ async fn every_answer_has_an_id_and_may_not_be_kept() {
 }
 
 #[tokio::test]
-async fn a_full_disk_is_told_and_room_heals_it() {
+async fn a_full_disk_is_reported_and_free_space_repairs_it() {
     let parent = tempfile::tempdir().unwrap();
     let disk = parent.path().join("disk");
     std::fs::create_dir(&disk).unwrap();
@@ -124,7 +124,7 @@ async fn a_full_disk_is_told_and_room_heals_it() {
 }
 
 #[tokio::test]
-async fn a_store_that_fails_is_told_without_its_insides() {
+async fn a_failing_store_is_reported_without_internals() {
     let api = Api::start().await;
     let token = api.account("ann@example.com").await;
     api.store.close().await;

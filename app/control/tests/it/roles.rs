@@ -284,7 +284,7 @@ impl FullOrganisation {
 }
 
 #[tokio::test]
-async fn nobody_reaches_anything_of_an_organisation_that_is_not_theirs() {
+async fn strangers_reach_nothing_of_an_organisation() {
     let full = FullOrganisation::build().await;
     let before = full.whole().await;
     let of_stranger = full.token_of(&full.stranger).await;

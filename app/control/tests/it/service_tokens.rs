@@ -92,7 +92,7 @@ async fn a_scope_is_shown_known_to_edges_and_refused_when_nothing_is_in_it() {
 }
 
 #[tokio::test]
-async fn a_certificate_of_a_token_ends_with_it_and_makes_edges_ask() {
+async fn a_certificate_of_a_token_ends_with_it_and_edges_request_client_certificates() {
     let api = Api::start().await;
     let owner = api.account("ann@example.com").await;
     let body = json!({"name": "web", "identity": {"email_domains": ["example.com"]}});

@@ -33,7 +33,7 @@ async fn a_session_lives_fifteen_minutes_and_is_refreshed() {
 }
 
 #[tokio::test]
-async fn a_refresh_token_that_comes_twice_ends_the_whole_session() {
+async fn a_refresh_token_that_is_used_twice_ends_the_whole_session() {
     let api = Api::start().await;
     let elsewhere = api.account("ann@example.com").await;
     let first = api.login("ann@example.com").await;
@@ -88,7 +88,7 @@ async fn logging_out_ends_the_session_at_once() {
 }
 
 #[tokio::test]
-async fn a_small_jump_of_the_clock_logs_nobody_out() {
+async fn a_small_jump_of_the_clock_ends_no_login() {
     let api = Api::start().await;
     let token = api.account("ann@example.com").await;
     api.clock.jump(-60);
@@ -98,7 +98,7 @@ async fn a_small_jump_of_the_clock_logs_nobody_out() {
 }
 
 #[tokio::test]
-async fn wrong_logins_do_not_tell_what_is_wrong() {
+async fn wrong_logins_do_not_reveal_what_is_wrong() {
     let api = Api::start().await;
     api.account("ann@example.com").await;
     let wrong = json!({"email": "ann@example.com", "password": "wrong horse battery"});
@@ -129,7 +129,7 @@ async fn guessing_one_account_is_limited_for_each_client() {
 }
 
 #[tokio::test]
-async fn nobody_locks_the_owner_of_an_account_out() {
+async fn wrong_logins_do_not_lock_the_owner_out() {
     let api = Api::start().await;
     api.account("ann@example.com").await;
     let right = json!({"email": "ann@example.com", "password": PASSWORD});

@@ -241,7 +241,7 @@ async fn changes_at_the_same_time_leave_edges_with_what_the_store_has() {
 }
 
 #[tokio::test]
-async fn what_another_process_changed_in_the_store_is_told_to_edges_by_a_reload() {
+async fn a_reload_publishes_changes_of_another_process_to_edges() {
     let api = Api::start().await;
     let token = api.account("ann@example.com").await;
     let (same, changed) = (api.socket(&token, "same").await, api.socket(&token, "changed").await);

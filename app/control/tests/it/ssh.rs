@@ -81,7 +81,7 @@ async fn an_account_may_bring_its_key_and_takes_it_along() {
 }
 
 #[tokio::test]
-async fn a_socket_says_how_ssh_serves_it() {
+async fn a_socket_shows_its_ssh_command() {
     let api = Api::start().await;
     let token = api.account("ann@example.com").await;
     let account = account_id(&api, &token).await;
@@ -298,7 +298,7 @@ async fn what_is_held_survives_that_control_looks_at_the_store_again() {
 }
 
 #[tokio::test]
-async fn guests_have_temporary_sockets_and_no_account() {
+async fn ssh_clients_without_an_account_have_temporary_sockets() {
     let api = Api::start_closed().await;
     let guests = api.control.guest_account().await.unwrap();
     assert_eq!(api.control.guest_account().await.unwrap(), guests);
@@ -321,7 +321,7 @@ async fn guests_have_temporary_sockets_and_no_account() {
 }
 
 #[tokio::test]
-async fn guests_of_one_address_have_few_sockets_and_few_ports() {
+async fn clients_of_one_address_without_an_account_have_few_sockets_and_ports() {
     let api = Api::start_with_ports(2).await;
     let guests = api.control.guest_account().await.unwrap();
     let guest_at = |address: &str| SshClient { address: address.parse().unwrap(), ..client(guests) };

@@ -207,7 +207,7 @@ async fn a_stock_ssh_enters_a_stock_host_for_minutes() {
 }
 
 #[tokio::test]
-async fn the_rule_that_lets_somebody_in_says_what_their_certificate_allows() {
+async fn the_rule_that_admits_a_person_sets_what_the_certificate_allows() {
     if !has_sshd() {
         return;
     }

@@ -29,7 +29,7 @@ async fn a_token_is_shown_once_listed_without_secret_and_deleted() {
 }
 
 #[tokio::test]
-async fn each_endpoint_asks_for_its_scope() {
+async fn each_endpoint_requires_its_scope() {
     let api = Api::start().await;
     let owner = api.account("ann@example.com").await;
     let socket = api.socket(&owner, "s").await;

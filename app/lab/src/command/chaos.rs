@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_failed_is_told_what_it_was() {
+    fn a_failed_run_reports_the_reason() {
         let mut report = ChaosReport {
             seed: 7,
             planned: 3,

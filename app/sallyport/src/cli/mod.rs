@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_of_the_organisation_is_told_from_its_variable() {
+    fn the_organisation_flag_is_distinguished_from_its_variable() {
         let names = |line: &str| names_organisation(&line.split(' ').map(Into::into).collect::<Vec<_>>());
         assert!(names("sallyport socket ls --organisation "));
         assert!(names("sallyport --organization= socket ls"));

@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pin_is_what_openssl_prints_and_the_refusal_says_so() {
+    fn a_pin_is_the_openssl_fingerprint_and_the_error_names_it() {
         let printed = format!("sha256 Fingerprint={}AB", "AB:".repeat(31));
         assert_eq!(origin_pin(&printed).unwrap(), format!("sha256:{}", "ab".repeat(32)).parse().unwrap());
         let refusal = origin_pin("sha1:abcd").unwrap_err();

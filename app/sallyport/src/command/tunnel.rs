@@ -515,7 +515,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tunnel_whose_service_fails_its_health_check_does_not_look_well() {
+    fn a_tunnel_with_a_failing_health_check_is_shown_as_failing() {
         let tunnel = |more: &str| -> Tunnel {
             let id = "0b7e3c1a-5f0e-4c57-9f63-6a1f0f9e2d11";
             let json = format!(

@@ -634,7 +634,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_is_one_line_that_says_how_it_ended() {
+    fn a_flow_is_one_line_with_its_outcome() {
         let record = FlowRecord {
             at_ms: 3_723_000,
             flow_id: "f".into(),
@@ -659,7 +659,7 @@ mod tests {
     }
 
     #[test]
-    fn where_there_are_several_services_each_line_says_whose_it_is() {
+    fn with_several_services_each_line_names_its_service() {
         let mut live = Live::of_services(Output::new(Format::Table, Color::Never), UtcOffset::UTC);
         let tunnel = TunnelId::from_random([1; 16]);
         live.name(tunnel, "shop\u{1b}");

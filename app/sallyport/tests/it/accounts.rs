@@ -143,7 +143,7 @@ fn enrolling(home: &Home) -> (Child, BufReader<std::process::ChildStderr>, Vec<u
 }
 
 #[test]
-fn codes_are_set_up_asked_for_and_reset_by_the_operator() {
+fn codes_are_set_up_required_and_reset_by_the_operator() {
     let home = Home::new();
     let _up = home.up(&[]);
     home.account();
@@ -191,7 +191,7 @@ fn codes_are_set_up_asked_for_and_reset_by_the_operator() {
 }
 
 #[test]
-fn whoever_is_invited_types_what_the_invitation_says() {
+fn an_invitation_has_the_commands_for_the_invited_person() {
     let (home, bob) = (Home::new(), Home::new());
     let up = home.up(&["--sign-up", "closed"]);
     home.account();

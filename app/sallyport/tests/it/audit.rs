@@ -19,7 +19,7 @@ fn events(home: &Home, more: &[&str]) -> Vec<Value> {
 }
 
 #[test]
-fn who_connected_to_what_and_when_is_one_command() {
+fn one_command_lists_the_connections() {
     let home = Home::new();
     let syslog = UdpSocket::bind("127.0.0.1:0").unwrap();
     let target = format!("udp://{}", syslog.local_addr().unwrap());

@@ -212,7 +212,7 @@ fn an_origin_that_is_too_slow_is_504_and_the_next_request_is_served() {
 }
 
 #[test]
-fn garbage_silence_and_unknown_names_disturb_nobody() {
+fn garbage_silence_and_unknown_names_disturb_no_client() {
     raise_open_files();
     let home = Home::new();
     let up = home.up(&[]);

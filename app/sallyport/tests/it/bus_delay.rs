@@ -84,7 +84,7 @@ fn carry(client: TcpStream, server: TcpStream, late_ms: Arc<AtomicU64>) {
 }
 
 #[test]
-fn a_tunnel_that_was_just_made_comes_up_at_edges_that_hear_of_it_late() {
+fn a_new_tunnel_comes_up_at_edges_that_learn_of_it_late() {
     let home = Home::new();
     let Some(bus) = Bus::start(&home, "") else { return };
     let late = LateBus::start(bus.port);

@@ -246,7 +246,7 @@ fn edges_with_credentials_of_their_own_do_all_their_work_and_change_nothing_of_o
 }
 
 #[test]
-fn credentials_for_edges_that_the_bus_does_not_take_are_told_at_once() {
+fn credentials_for_edges_that_the_bus_refuses_are_reported_at_once() {
     let home = Home::new();
     let Some(bus) = bus(&home) else { return };
     let (data, url) = (home.data(), bus.url());

@@ -230,7 +230,7 @@ fn a_login_in_the_browser_opens_the_socket_to_programs_and_is_used_again() {
 }
 
 #[test]
-fn whom_the_socket_does_not_let_in_learns_it_in_a_sentence() {
+fn a_denied_person_gets_a_sentence() {
     let world = World::start(shouter());
     world.log_in();
     let body = json!({"identity": {"email_addresses": ["bob@example.com"]}}).to_string();

@@ -226,7 +226,7 @@ fn a_service_that_speaks_tls_is_known_by_its_root_or_its_fingerprint() {
 }
 
 #[test]
-fn a_service_that_takes_no_connection_in_time_is_told() {
+fn a_service_that_accepts_no_connection_in_time_is_reported() {
     let home = Home::new();
     let up = home.up(&["--connect-timeout", "8s"]);
     home.account();
@@ -388,7 +388,7 @@ fn up_that_is_killed_under_load_comes_back_with_everything_and_so_do_its_connect
 }
 
 #[test]
-fn who_makes_an_account_at_an_api_that_was_named_is_told_to_log_in_there() {
+fn a_new_account_at_a_named_api_gets_the_login_command_for_that_api() {
     let home = Home::new();
     let up = home.up(&[]);
     let (api, ca) = (format!("https://api.localhost:{}", up.port), up.ca.to_str().unwrap());

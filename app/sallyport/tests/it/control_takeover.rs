@@ -59,7 +59,7 @@ impl Asking {
 }
 
 #[test]
-fn a_control_is_replaced_under_load_and_nobody_is_refused() {
+fn a_control_is_replaced_under_load_without_refused_requests() {
     let home = Home::new();
     let Some(bus) = Bus::start(&home, "") else { return };
     let mut control = ControlHere::start(&home, &bus);

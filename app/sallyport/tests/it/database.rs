@@ -24,7 +24,7 @@ pub(crate) fn createdb(server: &Server, name: &str) -> String {
 }
 
 #[test]
-fn what_is_in_the_data_directory_moves_to_postgresql_and_goes_on_there() {
+fn the_data_directory_moves_to_postgresql_and_works_there() {
     let Some(server) = postgres::server() else { return };
     let home = Home::new();
     let address = createdb(server, "moves");
@@ -77,7 +77,7 @@ fn what_is_in_the_data_directory_moves_to_postgresql_and_goes_on_there() {
 }
 
 #[test]
-fn a_database_that_cannot_be_used_is_told_without_its_password() {
+fn an_unusable_database_is_reported_without_its_password() {
     let home = Home::new();
     let data = home.data();
     std::fs::create_dir(&data).unwrap();

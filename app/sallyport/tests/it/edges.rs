@@ -92,7 +92,7 @@ fn edges_join_serve_and_go_on_without_bus_and_control() {
 }
 
 #[test]
-fn who_may_not_join_is_told_why() {
+fn a_refused_join_has_its_reason() {
     let home = Home::new();
     let Some(bus) = Bus::start(&home, "") else { return };
     let _control = ControlHere::start(&home, &bus);
@@ -159,7 +159,7 @@ fn who_may_not_join_is_told_why() {
 }
 
 #[test]
-fn a_control_that_cannot_start_says_why() {
+fn a_control_that_cannot_start_reports_the_reason() {
     let home = Home::new();
     let Some(bus) = Bus::start(&home, "authorization { user: sallyport, password: right }") else { return };
     let data = home.data();
@@ -216,7 +216,7 @@ asyncio.run(main())
 "#;
 
 #[test]
-fn clients_who_send_slowly_take_no_place_from_what_others_ask_control() {
+fn slow_clients_take_no_capacity_from_other_requests_to_control() {
     let home = Home::new();
     let Some(bus) = Bus::start(&home, "") else { return };
     let _control = ControlHere::start(&home, &bus);

@@ -44,7 +44,7 @@ fn psql(port: u16, sql: &str) {
 }
 
 #[test]
-fn an_edge_whose_certificates_have_ended_serves_on_and_says_so() {
+fn an_edge_with_expired_certificates_serves_on_and_reports_it() {
     let home = Home::new();
     let Some(bus) = Bus::start(&home, "") else { return };
     let control = control(&home, &bus, &["--edge-certificates", "4s"], &[]);
@@ -77,7 +77,7 @@ fn edge_health(home: &Home, edge: &EdgeHere, path: &str) -> (u16, String) {
 }
 
 #[test]
-fn clocks_an_hour_apart_are_told_and_hinder_nothing() {
+fn clocks_an_hour_apart_are_reported_and_hinder_nothing() {
     let home = Home::new();
     let Some(bus) = Bus::start(&home, "") else { return };
     let _control = control(&home, &bus, &[], &[]);
@@ -237,7 +237,7 @@ fn copy(from: &mut TcpStream, into: &mut TcpStream) {
 }
 
 #[test]
-fn a_database_that_cannot_be_written_or_is_away_is_told_and_comes_back() {
+fn a_read_only_or_absent_database_is_reported_and_recovers() {
     let Some(server) = postgres::server() else { return };
     let home = Home::new();
     let Some(bus) = Bus::start(&home, "") else { return };

@@ -328,7 +328,7 @@ fn a_network_of_three_regions_comes_up_breaks_mends_and_goes_without_a_trace() {
     type Part = (&'static str, fn(&Here));
     let parts: [Part; 8] = [
         ("clients land in their region", clients_land_in_their_region),
-        ("links have the configured faults", wires_do_what_they_are_told),
+        ("links have the configured faults", links_have_the_configured_faults),
         ("a region is cut off", faults::a_region_is_cut_off),
         ("an edge breaks", faults::an_edge_breaks),
         ("an edge is emptied", faults::an_edge_is_emptied),
@@ -358,7 +358,7 @@ fn clients_land_in_their_region(here: &Here) {
     }
 }
 
-fn wires_do_what_they_are_told(here: &Here) {
+fn links_have_the_configured_faults(here: &Here) {
     let url = here.url();
     let median = |here: &Here| {
         let report =

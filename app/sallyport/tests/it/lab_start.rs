@@ -31,7 +31,7 @@ fn command(home: &Home, program: &Path, path: &Path, args: &[&str]) -> Command {
 }
 
 #[test]
-fn where_it_is_not_installed_a_sentence_says_so() {
+fn without_the_laboratory_there_is_an_error() {
     let home = Home::new();
     let program = alone(&home);
     for args in [&["lab", "status"][..], &["lab", "--help"], &["help", "lab", "up"]] {

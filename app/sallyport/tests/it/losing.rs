@@ -181,7 +181,7 @@ fn an_edge_gets_a_new_process_under_load_without_a_failed_request() {
 }
 
 #[test]
-fn what_cannot_be_emptied_is_said() {
+fn edges_that_cannot_be_drained_are_reported() {
     let home = Home::new();
     let Some(bus) = Bus::start(&home, "") else { return };
     let _control = ControlHere::start(&home, &bus);
@@ -211,7 +211,7 @@ fn what_cannot_be_emptied_is_said() {
 }
 
 #[test]
-fn an_edge_that_was_removed_and_runs_on_keeps_nobody() {
+fn a_removed_edge_that_runs_on_keeps_no_clients() {
     let home = Home::new();
     let Some(bus) = Bus::start(&home, "") else { return };
     let mut control = ControlHere::start(&home, &bus);

@@ -86,7 +86,7 @@ fn twenty_requests_over_four_origins_are_five_each() {
 }
 
 #[test]
-fn what_the_origin_is_told_about_the_client_comes_from_the_edge_alone() {
+fn client_headers_for_the_origin_come_from_the_edge_alone() {
     let home = Home::new();
     let up = home.up(&[]);
     home.account();
@@ -133,7 +133,7 @@ fn what_the_origin_is_told_about_the_client_comes_from_the_edge_alone() {
 }
 
 #[test]
-fn a_protected_socket_asks_for_its_password() {
+fn a_protected_socket_requires_its_password() {
     let home = Home::new();
     let up = home.up(&[]);
     home.account();
@@ -205,7 +205,7 @@ fn a_token_for_connectors_alone_holds_a_tunnel_and_makes_no_socket() {
 }
 
 #[test]
-fn metrics_tell_what_was_served() {
+fn metrics_count_what_was_served() {
     let home = Home::new();
     let up = home.up(&[]);
     home.account();

@@ -242,7 +242,7 @@ pub(crate) fn port_of(socket: &Value) -> u16 {
 }
 
 #[test]
-fn an_edge_that_is_killed_is_passed_over_or_told_of() {
+fn requests_avoid_a_killed_edge_or_get_an_error() {
     let home = Home::new();
     let Some(bus) = Bus::start(&home, "") else { return };
     let _control = ControlHere::start(&home, &bus);

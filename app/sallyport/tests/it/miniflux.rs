@@ -54,7 +54,7 @@ fn users(psql: &Path, database: SocketAddr) -> Vec<String> {
 }
 
 #[test]
-fn miniflux_knows_who_has_logged_in_and_believes_nobody_else() {
+fn miniflux_gets_the_logged_in_person_from_the_edge_alone() {
     let (Some(dex), Some(program)) = (tool("dex"), tool("miniflux")) else { return };
     let (Some(postgres), Some(psql)) = (Postgres::start(), installed("psql", "postgresql-client")) else { return };
     let home = Home::new();

@@ -189,7 +189,7 @@ pub(crate) fn offered(home: &Home, words: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn completion_knows_the_names_of_what_there_is_and_is_silent_where_it_cannot_ask() {
+fn completion_offers_existing_names_and_nothing_without_the_api() {
     let home = Home::new();
     let up = home.up(&[]);
     assert_eq!(offered(&home, &["sallyport", "socket", "show", "b"]), [""; 0], "nobody is logged in");

@@ -73,7 +73,7 @@ fn texts_of<'a>(value: &'a Value, key: &str, found: &mut Vec<&'a str>) {
 }
 
 #[test]
-fn the_dashboard_asks_for_metrics_that_there_are() {
+fn the_dashboard_uses_existing_metrics() {
     let dashboard: Value =
         serde_json::from_str(include_str!("../../../../integrations/grafana/sallyport.json")).unwrap();
     let mut asked = Vec::new();
@@ -96,7 +96,7 @@ fn the_dashboard_asks_for_metrics_that_there_are() {
 }
 
 #[test]
-fn a_prometheus_that_is_set_up_as_the_page_says_scrapes() {
+fn prometheus_scrapes_with_the_documented_configuration() {
     let Ok(version) = Command::new("prometheus").arg("--version").output() else {
         assert!(std::env::var_os("CI").is_none(), "prometheus must be there in CI");
         println!("skipped: there is no prometheus here");
@@ -157,7 +157,7 @@ fn a_machine_is_watched_by_its_own_address_alone() {
 }
 
 #[test]
-fn an_answer_of_the_api_has_the_id_of_the_access_log_and_never_the_clients_nor_a_query() {
+fn a_response_of_the_api_has_the_id_of_the_access_log_and_never_the_clients_nor_a_query() {
     let home = Home::new();
     let up = home.up(&["--log-format", "json"]);
     let response = up.curl("api.localhost", "/v1/account?key=secret", &["-H", "X-Request-Id: chosen-by-the-client"]);
@@ -172,7 +172,7 @@ fn an_answer_of_the_api_has_the_id_of_the_access_log_and_never_the_clients_nor_a
 }
 
 #[test]
-fn readiness_tells_of_a_database_that_fails_and_of_its_return() {
+fn readiness_reports_a_failing_database_and_its_recovery() {
     let home = Home::new();
     let up = home.up(&[]);
     let rename = |from: &str, to: &str| {
@@ -224,7 +224,7 @@ fn what_a_command_line_lacks_is_named_in_json_too() {
 }
 
 #[test]
-fn connect_can_be_stopped_while_the_api_says_nothing() {
+fn connect_can_be_stopped_while_the_api_is_silent() {
     let home = Home::new();
     let up = home.up(&[]);
     home.account();

@@ -9,7 +9,7 @@ fn refused(home: &Home, args: &[&str]) -> (Option<i32>, String) {
 }
 
 #[test]
-fn a_policy_is_written_attached_asked_and_taken_away() {
+fn a_policy_is_written_attached_tested_and_removed() {
     let home = Home::new();
     let _up = home.up(&[]);
     home.account();
@@ -69,7 +69,7 @@ fn a_policy_is_written_attached_asked_and_taken_away() {
 }
 
 #[test]
-fn who_asks_for_a_login_without_a_provider_is_told() {
+fn a_login_without_a_provider_causes_a_note() {
     let home = Home::new();
     let _up = home.up(&[]);
     home.account();

@@ -36,7 +36,7 @@ fn is_split(counts: &HashMap<String, usize>, of: &str, wanted: usize) -> bool {
 }
 
 #[test]
-fn what_comes_to_a_region_is_shared_out_as_its_dial_says() {
+fn traffic_of_a_region_is_shared_by_its_dial() {
     let home = Home::new();
     let Some(bus) = Bus::start(&home, "") else { return };
     let _control = ControlHere::start_with(&home, &bus, &LOOPBACK);

@@ -386,7 +386,7 @@ fn up_on_sockets_of_systemd_restarts_under_load_without_a_failed_request() {
 }
 
 #[test]
-fn a_connector_in_a_pipe_says_when_it_is_connected_again() {
+fn a_connector_in_a_pipe_reports_reconnections() {
     let home = Home::new();
     let up = home.up(&[]);
     home.account();

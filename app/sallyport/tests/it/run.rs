@@ -53,7 +53,7 @@ fn metric(up: &Up, name: &str) -> String {
 }
 
 #[test]
-fn services_of_every_kind_share_a_session_and_the_live_lines_say_whose_they_are() {
+fn services_of_every_kind_share_a_session_and_live_lines_name_them() {
     let home = Home::new();
     let up = home.up(&[]);
     home.account();

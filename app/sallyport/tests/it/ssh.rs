@@ -370,14 +370,14 @@ fn commands_files_and_the_way_into_the_server_are_refused() {
 }
 
 #[test]
-fn guests_are_refused_unless_they_are_allowed() {
+fn ssh_clients_without_an_account_are_refused_unless_allowed() {
     let Some(account) = Account::new(&[]) else { return };
     make_key(&account.home, "foreign");
     assert_eq!(account.refused("anybody", "foreign", &["80:127.0.0.1:1"]).0, Some(255));
 }
 
 #[test]
-fn guests_get_a_name_at_once_which_goes_with_them() {
+fn ssh_clients_without_an_account_get_a_temporary_name() {
     let Some(account) = Account::new(&["--ssh-guests"]) else { return };
     make_key(&account.home, "foreign");
     let origin = Origin::start("origin");

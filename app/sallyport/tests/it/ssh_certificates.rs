@@ -160,7 +160,7 @@ fn keys_of_every_kind_log_in_by_certificate() {
 }
 
 #[test]
-fn who_has_a_certificate_that_is_good_for_nothing_is_a_guest_at_most() {
+fn an_invalid_certificate_gives_no_access_to_the_account() {
     let Some(account) = Account::new(&["--ssh-guests"]) else { return };
     let (home, user) = (&account.home, account.user.as_str());
     make_key(home, "fresh");
@@ -217,7 +217,7 @@ fn a_login_by_certificate_ends_with_its_tunnel_and_with_its_account() {
 }
 
 #[test]
-fn a_certificate_lets_in_for_minutes_and_the_login_stays() {
+fn a_certificate_is_valid_for_minutes_and_the_login_stays() {
     let Some(account) = Account::with_clock() else { return };
     let (home, user) = (&account.home, account.user.as_str());
     make_key(home, "fresh");

@@ -159,7 +159,7 @@ fn a_connector_and_an_ssh_client_take_a_tunnel_from_each_other() {
 }
 
 #[test]
-fn whoever_comes_back_with_the_same_key_gets_the_same_name_and_port() {
+fn the_same_key_gets_the_same_name_and_port_again() {
     let Some(account) = Account::new(&["--ssh-guests", "--keepalive", "10m", "--port-range", "23100-23199"]) else {
         return;
     };
@@ -236,7 +236,7 @@ fn a_client_that_froze_leaves_the_pool_and_the_others_go_on() {
 }
 
 #[test]
-fn whose_tunnel_or_key_is_removed_is_sent_away() {
+fn clients_of_a_removed_tunnel_or_key_are_disconnected() {
     let Some(account) = Account::new(&[]) else { return };
     let origin = Origin::start("origin");
     let served = Served::new(&account);
@@ -262,7 +262,7 @@ fn whose_tunnel_or_key_is_removed_is_sent_away() {
 }
 
 #[test]
-fn an_orderly_end_lets_a_download_through_ssh_finish_and_tells_the_client() {
+fn an_orderly_end_finishes_an_ssh_download_and_informs_the_client() {
     let Some(account) = Account::new(&[]) else { return };
     let origin = Origin::start("origin");
     let served = Served::new(&account);
@@ -317,7 +317,7 @@ async fn silent_clients(address: &str, port: u16, count: usize) -> Vec<tokio::ne
 }
 
 #[test]
-fn clients_that_only_knock_keep_nobody_out() {
+fn idle_connections_do_not_exclude_clients() {
     // More than the bound on logins in all, and more than the bound of one address.
     const ADDRESSES: usize = 20;
     const OF_EACH: usize = 30;

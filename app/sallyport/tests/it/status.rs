@@ -17,7 +17,7 @@ fn check<'a>(checks: &'a Value, name: &str) -> &'a Value {
 }
 
 #[test]
-fn status_says_what_runs_what_answers_and_what_comes_next() {
+fn status_shows_the_server_its_reachability_and_the_next_step() {
     let home = Home::new();
     let nothing = home.run(&["status", "-o", "json"]);
     assert_eq!(nothing.status.code(), Some(6), "nothing responds");
@@ -58,7 +58,7 @@ fn status_says_what_runs_what_answers_and_what_comes_next() {
 }
 
 #[test]
-fn doctor_finds_what_is_wrong_and_says_what_to_do() {
+fn doctor_finds_faults_and_gives_advice() {
     let home = Home::new();
     let up = home.up(&[]);
     home.account();
@@ -105,7 +105,7 @@ fn a_clock_that_is_wrong_is_found() {
 }
 
 #[test]
-fn up_on_a_terminal_says_where_it_is_and_what_comes_next_and_not_its_log() {
+fn up_on_a_terminal_shows_its_address_and_the_next_step_and_no_log() {
     let home = Home::new();
     let (data, script) = (home.data(), Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/clients/terminal.py"));
     let on_terminal = |word: &str, more: &[&str]| {
@@ -128,7 +128,7 @@ fn up_on_a_terminal_says_where_it_is_and_what_comes_next_and_not_its_log() {
 }
 
 #[test]
-fn a_port_for_redirects_that_is_taken_is_told_in_one_line_with_what_to_do() {
+fn a_taken_port_for_redirects_is_reported_in_one_line_with_advice() {
     let home = Home::new();
     // Another program has the port: this test, or an unrelated one.
     let _taken = TcpListener::bind("127.0.0.1:8080").ok();
@@ -245,7 +245,7 @@ fn why_a_service_gets_nothing_is_seen_where_people_look() {
 }
 
 #[test]
-fn the_live_view_says_why_for_people_and_when_it_is_well_again() {
+fn the_live_view_shows_failures_and_recoveries() {
     let home = Home::new();
     let _up = home.up(&[]);
     home.account();
@@ -262,7 +262,7 @@ fn the_live_view_says_why_for_people_and_when_it_is_well_again() {
 }
 
 #[test]
-fn the_line_of_a_request_says_why_the_service_did_not_serve_it() {
+fn the_line_of_a_request_has_the_reason_of_a_failure() {
     let home = Home::new();
     let up = home.up(&[]);
     home.account();
@@ -278,7 +278,7 @@ fn the_line_of_a_request_says_why_the_service_did_not_serve_it() {
 }
 
 #[test]
-fn install_puts_the_program_with_its_completion_and_page_where_it_is_told_and_takes_it_away() {
+fn install_adds_and_removes_the_program_with_its_completion_and_page() {
     let home = Home::new();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let script = |args: &[&str]| {

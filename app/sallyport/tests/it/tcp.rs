@@ -449,7 +449,7 @@ fn urgent_data_keeps_its_place() {
 }
 
 #[test]
-fn connect_says_where_the_port_is_and_shows_every_connection() {
+fn connect_shows_the_port_and_every_connection() {
     let home = Home::new();
     let (_up, port) = up_with_port(&home, &[]);
     let origin = service(echo).port().to_string();

@@ -44,7 +44,7 @@ fn counted(up: &Up, series: &str) -> u64 {
 }
 
 #[test]
-fn each_transport_carries_requests_and_says_its_name() {
+fn each_transport_carries_requests_and_shows_its_name() {
     let home = Home::new();
     let up = home.up(&["--listen-quic", "--tunnel-congestion", "reno", "--mptcp"]);
     home.account();
@@ -198,7 +198,7 @@ fn what_breaks_tunnels_after_their_handshake_is_passed_by_websocket() {
 }
 
 #[test]
-fn what_lets_only_the_webs_protocols_through_is_passed_by_websocket() {
+fn websocket_passes_a_firewall_for_web_protocols() {
     for kind in [Obstacle::OnlyHttp, Obstacle::NoAlpn, Obstacle::Resets] {
         let home = Home::new();
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -247,7 +247,7 @@ fn quic_is_found_at_a_port_of_its_own() {
 }
 
 #[test]
-fn where_no_tcp_comes_through_quic_is_the_last_resort() {
+fn quic_is_the_last_resort_where_tcp_is_blocked() {
     let home = Home::new();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let public = listener.local_addr().unwrap();

@@ -95,7 +95,7 @@ fn a_tunnel_has_a_path_and_a_file_has_several_services_under_one_name() {
 }
 
 #[test]
-fn slips_are_told_before_anything_is_made() {
+fn errors_are_reported_before_anything_is_made() {
     let home = Home::new();
     for (args, says) in [
         (&["connect", "ftp://localhost"][..], "expected http://, https://"),
@@ -119,7 +119,7 @@ fn slips_are_told_before_anything_is_made() {
 }
 
 #[test]
-fn a_service_of_tls_behind_http_says_what_to_do_and_a_url_does_it() {
+fn a_tls_service_behind_http_gets_advice_and_an_https_url_works() {
     let home = Home::new();
     let up = home.up(&[]);
     home.account();

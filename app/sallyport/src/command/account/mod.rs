@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_has_an_account_is_told_to_log_in() {
+    fn an_existing_account_gets_the_advice_to_log_in() {
         let refused = |code: &str| {
             let json = format!(r#"{{"status":409,"detail":"taken","code":"{code}"}}"#);
             let error = ClientError::Problem(Box::new(serde_json::from_str(&json).unwrap()));

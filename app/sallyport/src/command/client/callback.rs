@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_what_was_begun_here_comes_back() {
+    async fn only_logins_that_began_here_are_accepted() {
         let callback = Callback::open("the-state".to_owned()).await.unwrap();
         let address = callback.address().unwrap();
         let browser = tokio::spawn(async move {

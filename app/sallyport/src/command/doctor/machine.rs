@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn who_holds_the_data_directory_is_told_while_that_runs() {
+    fn the_process_that_holds_the_data_directory_is_named_while_it_runs() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(lock(dir.path(), &[]).state, State::Skip);
         let guard = DataDirLock::take(dir.path()).unwrap();

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn no_password_is_asked_for_where_there_is_nothing_to_protect() {
+    fn no_password_prompt_without_protection() {
         for refused in [SocketType::Tcp, SocketType::Tls, SocketType::Udp] {
             let line = Line::try_parse_from(["x", "--protected", "--username", "ann"]).unwrap();
             let error = line.protect.read(refused, None).unwrap_err().to_string();

@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn slips_are_told_with_what_was_expected() {
+    fn errors_name_the_expected_value() {
         for (words, says) in [
             (&["--weekly", "08:00-18:00"][..], "--time-zone"),
             (&["--weekly", "workdays", "--time-zone", "UTC"], "are no times of the week"),
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_read_and_what_is_wrong_with_it_told() {
+    fn a_file_is_read_and_its_errors_are_reported() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("p.json");
         std::fs::write(&file, r#"{"allow":[{"who":{"groups":["ops"]}}]}"#).unwrap();

@@ -521,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn services_are_said_with_the_options_of_the_commands() {
+    fn services_have_the_options_of_the_commands() {
         let file = parsed(
             r#"
             keepalive = "5s"
@@ -588,7 +588,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_in_one_sentence_with_its_place() {
+    fn errors_are_one_sentence_with_their_place() {
         let id = "0b7e3c1a-5f0e-4c57-9f63-6a1f0f9e2d11";
         for (text, message) in [
             ("", "services.toml:1: there is no service"),

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn slips_are_told() {
+    fn errors_are_reported() {
         for (text, says) in [
             ("--allowed-email-domains x.org", "requires no login"),
             ("--no-cloudauth --session-minutes 5", "have no effect"),

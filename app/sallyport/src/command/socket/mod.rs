@@ -352,7 +352,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_has_changed_is_told() {
+    fn only_changes_are_shown() {
         let socket = |more: &str| -> Socket {
             let id = "0b7e3c1a-5f0e-4c57-9f63-6a1f0f9e2d11";
             let json = format!(

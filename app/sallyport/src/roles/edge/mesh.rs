@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_counts_and_every_address_is_none() {
+    fn the_given_address_counts_and_wildcards_do_not() {
         let at = |text: &str| -> SocketAddr { text.parse().unwrap() };
         assert_eq!(addresses(&[at("192.0.2.7:443")], at("0.0.0.0:8443")), [at("192.0.2.7:443")]);
         assert_eq!(addresses(&[], at("127.0.0.2:8443")), [at("127.0.0.2:8443")]);

@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn strangers_sign_up_only_where_none_can_come_or_where_they_are_asked_for() {
+    fn sign_up_is_open_only_on_loopback_or_by_option() {
         #[derive(clap::Parser)]
         struct Line {
             #[command(flatten)]
