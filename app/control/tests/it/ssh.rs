@@ -314,7 +314,7 @@ async fn ssh_clients_without_an_account_have_temporary_sockets() {
     assert!(says.contains("no more than 100 sockets for guests"), "{says}");
     api.control.ssh_forward_ended(&target).await;
     api.control.ssh_forward_target(&client(guests), "", 80).await.unwrap();
-    // The first account can still be made, and no login as the guests' account is possible.
+    // The first account can still be made, and no login to the account of clients without an account is possible.
     let login = json!({"email": "guests@guests.invalid", "password": "!"});
     api.post("/v1/login", None, login).await.assert_problem(StatusCode::UNAUTHORIZED, "wrong-login");
     assert_eq!(api.create_account("ann@example.com").await.status, StatusCode::CREATED);

@@ -50,7 +50,7 @@ pub(super) enum Login {
     /// An API token that may not read the account.
     Token,
     /// No login.
-    None,
+    Nobody,
     /// The stored login or token is not valid.
     Invalid {
         /// Why.
@@ -121,7 +121,7 @@ fn described(error: &anyhow::Error) -> Failure {
 fn login_of(account: Result<String, ClientError>) -> Login {
     match account {
         Ok(email) => Login::LoggedIn { email },
-        Err(ClientError::NotLoggedIn { .. }) => Login::None,
+        Err(ClientError::NotLoggedIn { .. }) => Login::Nobody,
         Err(ClientError::Problem(problem)) if problem.status == 403 => Login::Token,
         Err(error) => Login::Invalid { reason: error.to_string() },
     }

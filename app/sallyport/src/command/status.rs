@@ -190,7 +190,7 @@ fn status(programs: Vec<Running>, reached: ApiStatus, now: OffsetDateTime) -> (S
 /// The next steps if nothing is wrong.
 fn next(login: Option<&Login>, sockets: Option<&Sockets>) -> Vec<String> {
     let step = match (login, sockets) {
-        (Some(Login::None), _) => {
+        (Some(Login::Nobody), _) => {
             "log in with `sallyport login --email you@example.com`; `sallyport account create` makes an account"
         }
         (Some(Login::Invalid { .. }), _) => "log in again with `sallyport login --email you@example.com`",
@@ -240,7 +240,7 @@ fn text(status: &Status, now: OffsetDateTime) -> String {
             match login {
                 Login::LoggedIn { email } => email.clone(),
                 Login::Token => "an API token".to_owned(),
-                Login::None => "nobody is logged in".to_owned(),
+                Login::Nobody => "nobody is logged in".to_owned(),
                 Login::Invalid { reason } => reason.clone(),
             },
         ));

@@ -189,7 +189,7 @@ fn the_same_key_gets_the_same_name_and_port_again() {
         let (second, again) = came(user, key);
         assert_eq!(again, addresses, "{user}");
         assert!(others.iter().all(|other| !addresses.contains(other)), "{others:?}");
-        // Guests of one address have five sockets at a time.
+        // Clients of one address without an account have five sockets at a time.
         drop(stranger);
         gone(&others);
         // Two at a time get two sockets.

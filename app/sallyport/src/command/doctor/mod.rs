@@ -270,7 +270,7 @@ fn login(reached: &ApiStatus) -> Check {
         None => Check::skip(NAME, "not tried: the API does not answer"),
         Some(Login::LoggedIn { email }) => Check::ok(NAME, email.clone()),
         Some(Login::Token) => Check::ok(NAME, "an API token"),
-        Some(Login::None) => Check::warn(NAME, "nobody is logged in", "sallyport login --email you@example.com"),
+        Some(Login::Nobody) => Check::warn(NAME, "nobody is logged in", "sallyport login --email you@example.com"),
         Some(Login::Invalid { reason }) => {
             Check::fail(NAME, reason.clone(), "sallyport login --email you@example.com, or use another API token")
         }
