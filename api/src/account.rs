@@ -75,7 +75,7 @@ pub struct ChangePassword {
     pub new_password: Secret,
 }
 
-/// Sends a message to the owner of an account who has forgotten the password. `POST /v1/accounts/forgot`
+/// Sends a message with a reset code to the owner of an account. `POST /v1/accounts/forgot`
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ForgotPassword {
@@ -203,7 +203,7 @@ pub struct AccountSession {
     /// The address of the client that began or last renewed the session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
-    /// The program, as it calls itself (`User-Agent`).
+    /// The program, by its `User-Agent`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<String>,
 }

@@ -44,8 +44,8 @@ impl AuditKind {
     }
 }
 
-/// One event of the audit log, as it stands there. `hash` is SHA-256 over the line up to `,"hash"`; that contains
-/// `prev`, the hash of the event before, so that no event can be changed, removed or put in without a trace.
+/// One event of the audit log, as it stands there. `hash` is SHA-256 over the line up to `,"hash"`. The line contains
+/// `prev`, the hash of the event before, so that no event can be changed, removed or inserted without a trace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AuditEvent {
     /// The number of the event: one more than that of the event before.
@@ -93,7 +93,7 @@ pub struct AuditNode {
     pub name: String,
     /// The number of the event in that log; for a gap, the number of the last event before the gap.
     pub seq: u64,
-    /// The position of the event among those that this machine passed on, counted from 1.
+    /// The position of the event among those that this machine sent to control, counted from 1.
     pub number: u64,
     /// The hash of the event in that log; empty for a gap.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -111,7 +111,7 @@ pub struct AuditFlow {
     /// The label of the socket's DNS name.
     #[schema(example = "calm-bay-1000")]
     pub socket_name: String,
-    /// The tunnel that took the flow, or that the edge asked last.
+    /// The tunnel that took the flow, or that the edge tried last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<uuid::Uuid>)]
     pub tunnel: Option<TunnelId>,
@@ -119,7 +119,7 @@ pub struct AuditFlow {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub origin: Option<SocketAddr>,
-    /// The address of the direct origin that took the flow, or that the edge asked last.
+    /// The address of the direct origin that took the flow, or that the edge tried last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "10.0.0.7:8080")]
     pub direct_origin: Option<String>,
@@ -130,10 +130,10 @@ pub struct AuditFlow {
     /// socket asks for no identity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<String>,
-    /// The identity provider that vouches for the identity.
+    /// The identity provider that authenticated the client.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider: Option<String>,
-    /// The address that it came from.
+    /// The address of the client.
     #[schema(value_type = String, example = "192.0.2.1:40000")]
     pub client: SocketAddr,
     /// When it began.
@@ -157,7 +157,7 @@ pub struct AuditFlow {
     /// The path of an HTTP request, without the query.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// The status of the answer.
+    /// The status of the response.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
 }
@@ -208,7 +208,7 @@ pub struct AuditLogin {
     /// Why the login was refused or ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The address that it came from.
+    /// The address of the client.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "192.0.2.1:40000")]
     pub client: Option<SocketAddr>,
@@ -292,7 +292,7 @@ impl AuditEvent {
         }
     }
 
-    /// Who it was, where somebody was.
+    /// The identity of the client, where the client had one.
     #[must_use]
     pub fn identity(&self) -> Option<&str> {
         let of_flow = self.flow.as_ref().and_then(|flow| flow.identity.as_deref());
@@ -318,7 +318,7 @@ pub fn to_millisecond(at: OffsetDateTime) -> OffsetDateTime {
     at.replace_millisecond(at.millisecond()).unwrap_or(at)
 }
 
-/// In which order events come.
+/// The order of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum AuditOrder {
@@ -363,7 +363,7 @@ pub struct AuditQuery {
     /// With this verdict or outcome.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<String>,
-    /// In which order: the newest first when absent.
+    /// The order of events: the newest first when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[param(inline)]
     pub order: Option<AuditOrder>,
@@ -374,7 +374,7 @@ pub struct AuditQuery {
     /// `next` of the page before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
-    /// For how many seconds to wait for an event where there is none yet, oldest first; `next` is there in any case
+    /// The seconds to wait for an event where there is none yet, with the oldest first; `next` is present in any case
     /// then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[param(minimum = 0, maximum = 20)]
@@ -400,7 +400,7 @@ pub struct AuditVerification {
     pub problems: Vec<AuditProblem>,
 }
 
-/// A place of the log whose content is not what was written there.
+/// A place of the log whose content has changed since the write.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AuditProblem {
     /// The file, and the line in it, counted from 1.

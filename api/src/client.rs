@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 
 use crate::Secret;
 
-/// The code that the browser brought, for a token. `POST /v1/client/token`
+/// The code from the browser's redirect, for a token. `POST /v1/client/token`
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ExchangeClientCode {
@@ -14,7 +14,7 @@ pub struct ExchangeClientCode {
     pub code: Secret,
     /// What the code challenge was made of (RFC 7636): 43 to 128 letters, digits, `-`, `.`, `_` and `~`.
     pub code_verifier: Secret,
-    /// The address that the browser brought the code to, as it was asked for.
+    /// The redirect URI of the login, as the program requested it.
     pub redirect_uri: String,
 }
 
@@ -41,11 +41,11 @@ pub struct DeviceLogin {
     pub verification_uri_complete: String,
     /// The lifetime of the login in seconds.
     pub expires_in: u32,
-    /// The seconds to wait between two questions.
+    /// The seconds to wait between two polls.
     pub interval: u32,
 }
 
-/// Has the person agreed? `POST /v1/client/device/token`
+/// Polls for the person's agreement. `POST /v1/client/device/token`
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ExchangeDeviceCode {
@@ -75,7 +75,7 @@ pub struct ClientLogin {
     /// The person's name, where the provider gives one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// The identity provider that vouches for the person.
+    /// The identity provider that authenticated the person.
     pub provider: String,
     /// When the login ends.
     #[serde(with = "time::serde::rfc3339")]
@@ -163,7 +163,7 @@ pub struct SshHostCertificate {
     pub names: Vec<String>,
     /// The line for the clients' `known_hosts`.
     pub known_hosts: String,
-    /// Until when it is good.
+    /// The end of the certificate's validity.
     #[serde(with = "time::serde::rfc3339")]
     pub valid_until: OffsetDateTime,
 }

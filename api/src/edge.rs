@@ -51,7 +51,7 @@ pub struct Edge {
     #[serde(default)]
     pub tunnels: usize,
     /// The number of sockets that the edge serves. This field and those up to `cpu_ms` are absent when the edge did not
-    /// answer within a second.
+    /// respond within a second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sockets: Option<u64>,
     /// The number of connections, flows of datagrams and WebSockets that run at the edge.
@@ -70,7 +70,7 @@ pub struct Edge {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = 0.8)]
     pub round_trip_ms: Option<f64>,
-    /// When this control last heard from the edge.
+    /// The time of the edge's last message to this control.
     #[serde(default, with = "time::serde::rfc3339::option", skip_serializing_if = "Option::is_none")]
     pub heard_at: Option<OffsetDateTime>,
     /// When the edge started; absent when the edge is down.
@@ -318,7 +318,7 @@ pub struct EdgeBootstrap {
     pub affinity_key: Secret,
 }
 
-/// The answer to [`JoinEdge`], and to [`RenewEdge`].
+/// The response to [`JoinEdge`], and to [`RenewEdge`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JoinedEdge {
     /// The id of the edge.
@@ -348,7 +348,7 @@ pub struct EdgeSsh {
 /// An edge's question about a forward that an ssh client asks for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForwardRequest {
-    /// The account of the ssh client; absent for a guest.
+    /// The account of the ssh client; absent for a client without an account.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub account: Option<AccountId>,
     /// The fingerprint of the key that the client has proven to hold.
@@ -381,7 +381,7 @@ pub struct ForwardTarget {
     pub port: Option<u16>,
 }
 
-/// The empty answer to an edge.
+/// The empty response to an edge.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Acknowledgement {}
 
@@ -394,7 +394,7 @@ pub struct TunnelCheckRequest {
     pub credential: CredentialHash,
 }
 
-/// The answer to [`TunnelCheckRequest`].
+/// The response to [`TunnelCheckRequest`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "status")]
 pub enum TunnelCheck {
@@ -410,7 +410,7 @@ pub enum TunnelCheck {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct BootstrapRequest {}
 
-/// The answer to [`BootstrapRequest`].
+/// The response to [`BootstrapRequest`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BootstrapResponse {
     /// The configuration of the edge.
@@ -425,7 +425,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_join_token_is_read_as_it_is_shown_and_damage_is_told() {
+    fn a_join_token_is_read_as_shown_and_damage_is_reported() {
         let token = JoinToken {
             secret: Secret::from(format!("spe_{}", "x".repeat(43))),
             controls: vec!["control.example.com:8444".to_owned(), "[2001:db8::1]:8444".to_owned()],

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use utoipa::{IntoParams, ToSchema};
 
-/// An edge that did not answer in time, so that the answer lacks its part.
+/// An edge that did not respond in time, so that the response lacks its part.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SilentEdge {
     /// Its name.
@@ -25,7 +25,7 @@ pub struct FlowPage {
     /// Where the next page starts (goes into `?after=`); absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
-    /// The edges whose flows are not among them.
+    /// The edges whose flows are missing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub silent: Vec<SilentEdge>,
 }
@@ -46,11 +46,11 @@ pub struct Flow {
     pub socket_name: String,
     /// The type of the socket.
     pub transport: String,
-    /// The tunnel that took it.
+    /// The tunnel that took the flow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<uuid::Uuid>)]
     pub tunnel: Option<TunnelId>,
-    /// The direct origin that took it.
+    /// The direct origin that took the flow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<uuid::Uuid>)]
     pub direct_origin: Option<DirectOriginId>,
@@ -58,10 +58,10 @@ pub struct Flow {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "10.0.0.7:8080")]
     pub direct_origin_address: Option<String>,
-    /// Who it is, where the socket asks.
+    /// The identity of the client, where the socket requires one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<String>,
-    /// Where it comes from.
+    /// The address of the client.
     #[schema(value_type = String, example = "192.0.2.1:40000")]
     pub client: SocketAddr,
     /// When it began.
@@ -71,7 +71,7 @@ pub struct Flow {
     pub bytes: u64,
 }
 
-/// A flow or request that ended lately. `GET /v1/flows/log`
+/// A flow or request that ended recently. `GET /v1/flows/log`
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct EndedFlow {
     /// Its id: the request's id of an HTTP request.
@@ -93,11 +93,11 @@ pub struct EndedFlow {
     /// The type of the socket.
     #[schema(example = "http")]
     pub transport: String,
-    /// The tunnel that took it, or was asked last.
+    /// The tunnel that took the flow, or that the edge tried last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<uuid::Uuid>)]
     pub tunnel: Option<TunnelId>,
-    /// The direct origin that took the flow, or that the edge asked last.
+    /// The direct origin that took the flow, or that the edge tried last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<uuid::Uuid>)]
     pub direct_origin: Option<DirectOriginId>,
@@ -110,7 +110,7 @@ pub struct EndedFlow {
     pub ended: OffsetDateTime,
     /// The duration in milliseconds.
     pub duration_ms: f64,
-    /// The time to the first byte of the service's answer, in milliseconds.
+    /// The time to the first byte of the service's response, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_byte_ms: Option<f64>,
     /// Bytes from the client.
@@ -125,7 +125,7 @@ pub struct EndedFlow {
     /// Its path, without the query, cut to 256 bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// The status of the answer.
+    /// The status of the response.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
     /// The address of the client; for tokens that may read the audit log.
@@ -138,7 +138,7 @@ pub struct EndedFlow {
     /// The rule that decided about access; for tokens that may read the audit log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
-    /// How many before this one were left out, because they came faster than anybody reads.
+    /// The number of flows before this one that were left out, because flows ended faster than the limit.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub omitted_before: u32,
 }
@@ -148,14 +148,14 @@ fn is_zero(count: &u32) -> bool {
     *count == 0
 }
 
-/// What ended lately.
+/// The flows and requests that ended recently.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct EndedFlowPage {
     /// In the order in which they ended.
     pub items: Vec<EndedFlow>,
-    /// Where to go on with what ends later (goes into `?after=`). Opaque: it may change its form.
+    /// Where later flows and requests begin (goes into `?after=`). Opaque: its form may change.
     pub next: String,
-    /// Edges that did not answer: what ended there is not among them.
+    /// Edges that did not respond, so that their flows and requests are missing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub silent: Vec<SilentEdge>,
 }
@@ -172,7 +172,7 @@ pub struct EndedFlowQuery {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[param(minimum = 1, maximum = 100, default = 50)]
     pub limit: Option<u32>,
-    /// `next` of an answer before: what ended after that. The newest ones when absent.
+    /// `next` of a former response: what ended after that. The newest ones when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
 }

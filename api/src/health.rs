@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use utoipa::ToSchema;
 
-/// Why an origin gets nothing, and since when.
+/// Why an origin gets no requests, and since when.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct HealthFailure {
     /// Why, in a word: `refused`, `timed-out`, `unresolved`, `tls`, `status`, `bad-answer`, `ejected` (it failed
@@ -20,24 +20,24 @@ pub struct HealthFailure {
     pub since: OffsetDateTime,
 }
 
-/// With which question origins are asked whether they are well.
+/// The kind of the health check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ProbeType {
-    /// Does it take a connection?
+    /// A TCP connection: the origin passes by accepting it.
     Tcp,
-    /// Does it answer a GET of a path with an expected status?
+    /// A GET request of a path: the origin passes with a response of an expected status.
     Http,
 }
 
-/// How origins are asked whether they are well. `path`, `status_from` and `status_to` are for `http`.
+/// The health check of origins. `path`, `status_from` and `status_to` are for `http`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HealthCheck {
-    /// With which question.
+    /// The kind of the health check.
     #[serde(rename = "type")]
     pub probe: ProbeType,
-    /// The path to ask for, beginning with a slash.
+    /// The path of the health check's requests, beginning with a slash.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "/healthz", max_length = 1024)]
     pub path: Option<String>,
@@ -49,19 +49,19 @@ pub struct HealthCheck {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 200, maximum = 599)]
     pub status_to: Option<u16>,
-    /// From one question to the next, in seconds.
+    /// The time between two health checks, in seconds.
     #[serde(default = "interval")]
     #[schema(minimum = 1, maximum = 3600, default = 5)]
     pub interval_seconds: u32,
-    /// How long an answer may take, in seconds; at most the interval.
+    /// How long a response may take, in seconds; at most the interval.
     #[serde(default = "timeout")]
     #[schema(minimum = 1, maximum = 3600, default = 2)]
     pub timeout_seconds: u32,
-    /// How many good answers in a row bring an origin back.
+    /// The number of passed health checks in a row that bring an origin back.
     #[serde(default = "healthy")]
     #[schema(minimum = 1, maximum = 10, default = 2)]
     pub healthy_threshold: u32,
-    /// How many bad answers in a row take an origin out.
+    /// The number of failed health checks in a row that take an origin out.
     #[serde(default = "unhealthy")]
     #[schema(minimum = 1, maximum = 10, default = 3)]
     pub unhealthy_threshold: u32,
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_check_comes_back_as_it_was_given() {
+    fn a_check_is_returned_as_given() {
         for json in [r#"{"type":"tcp"}"#, r#"{"type":"http","path":"/up","status_to":204,"interval_seconds":9}"#] {
             let given: HealthCheck = serde_json::from_str(json).unwrap();
             let stored = sallyport_model::HealthCheck::try_from(given).unwrap();

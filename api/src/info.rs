@@ -21,7 +21,7 @@ pub struct Info {
     /// certificate authority.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_fingerprint: Option<String>,
-    /// The root certificate in PEM. It is only worth something together with a fingerprint that came another way.
+    /// The root certificate in PEM. Compare its fingerprint with one from another source before trusting it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_pem: Option<String>,
 }

@@ -80,12 +80,12 @@ pub use tunnel::{
     ConnectEdge, ConnectTo, CreateTunnel, CreatedTunnel, Tunnel, TunnelHolder, TunnelStatus, UpdateTunnel,
 };
 
-/// The header that says for which organisation a request is: its id, or its name. Without it, for that of the token,
-/// which is the account's own for everybody who logged in.
+/// The header with the organisation of a request: its id, or its name. Without the header, a request is for the
+/// organisation of the token. The token of a login is for the account's own organisation.
 pub const ORGANISATION: &str = "sallyport-organisation";
 /// The longest value of [`ORGANISATION`], in bytes: a name of 100 characters.
 pub const MAX_ORGANISATION_BYTES: usize = 400;
-/// The header that makes a creation repeatable: the same key with the same body gives the first answer again.
+/// The header that makes a creation repeatable: the same key with the same body gets the first response again.
 pub const IDEMPOTENCY_KEY: &str = "idempotency-key";
 /// The longest idempotency key, in bytes.
 pub const MAX_IDEMPOTENCY_KEY_BYTES: usize = 128;

@@ -45,7 +45,7 @@ pub struct Refresh {
     pub refresh_token: Secret,
 }
 
-/// Ends every session that came from the same login. `POST /v1/logout`
+/// Ends every session of the same login. `POST /v1/logout`
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Logout {

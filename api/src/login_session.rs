@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use utoipa::ToSchema;
 
-/// A person's login. It is good at the sockets of the account that let the person in.
+/// A person's login. It is valid at the sockets of the account that admit the person.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LoginSession {
     /// Its id.
@@ -19,7 +19,7 @@ pub struct LoginSession {
     pub name: Option<String>,
     /// The person's groups, as the provider gives them.
     pub groups: Vec<String>,
-    /// The identity provider that vouches for the person.
+    /// The identity provider that authenticated the person.
     #[schema(value_type = String)]
     pub provider: ProviderName,
     /// When the provider authenticated the person.

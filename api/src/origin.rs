@@ -22,8 +22,8 @@ pub struct CreateDirectOrigin {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0, maximum = 1000)]
     pub weight: Option<u16>,
-    /// How it proves who it is, at an `https` socket; when absent, by a certificate for its host, of an authority that
-    /// the edges' machines know.
+    /// How the origin proves its identity, at an `https` socket; when absent, by a certificate for its host, of an
+    /// authority that the edges' machines trust.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(schema_with = schema::named_or_null::origin_tls, required = false)]
     pub tls: Option<OriginTlsSettings>,
@@ -47,7 +47,7 @@ pub struct UpdateDirectOrigin {
     /// Where it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
-    /// In which region it counts; `null`: in that of each edge that dials it.
+    /// The region of the origin; `null`: that of each edge that dials the origin.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[schema(value_type = Option<String>)]
     pub region: Option<Option<RegionName>>,
@@ -55,7 +55,7 @@ pub struct UpdateDirectOrigin {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0, maximum = 1000)]
     pub weight: Option<u16>,
-    /// How it proves who it is; all of it at once.
+    /// How the origin proves its identity; the settings change together.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[schema(schema_with = schema::named_or_null::origin_tls, required = false)]
     pub tls: Option<Option<OriginTlsSettings>>,
@@ -96,7 +96,7 @@ pub struct DirectOrigin {
     pub region: Option<RegionName>,
     /// The origin's share of the socket's flows beside the other origins; 0 takes no new ones.
     pub weight: u16,
-    /// How it proves who it is; absent when nothing is set.
+    /// How the origin proves its identity; absent when nothing is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(schema_with = schema::named_or_null::origin_tls, required = false)]
     pub tls: Option<OriginTlsSettings>,

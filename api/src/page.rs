@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-/// How many items a page has when the client does not say.
+/// How many items a page has by default.
 pub const DEFAULT_PAGE_ITEMS: u32 = 50;
 /// The most items of one page.
 pub const MAX_PAGE_ITEMS: u32 = 100;

@@ -70,7 +70,7 @@ pub struct LocalPerson {
     /// The e-mail address, in lower case.
     #[schema(value_type = String)]
     pub email: PersonEmail,
-    /// What they are called.
+    /// The names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// The person's groups.

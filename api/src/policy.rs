@@ -26,7 +26,7 @@ pub struct CreatePolicy {
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct UpdatePolicy {
-    /// What it is called.
+    /// The name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(schema_with = schema::or_null::policy_name, required = false)]
     pub name: Option<PolicyName>,
@@ -34,12 +34,12 @@ pub struct UpdatePolicy {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(schema_with = schema::named_or_null::policy_document, required = false)]
     pub document: Option<Document>,
-    /// Whether to change the policy although a socket would then be closed to everybody.
+    /// Whether to change the policy although a socket would then deny every client.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub force: bool,
 }
 
-/// The place to attach a policy to, or to detach it from: one socket, or everywhere. `POST /v1/policies/{id}/attach`
+/// The place to attach a policy to, or to detach it from: one socket, or all sockets. `POST /v1/policies/{id}/attach`
 /// and `/detach`
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -51,7 +51,7 @@ pub struct PolicyPlace {
     /// All sockets of the organisation, future ones included.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub everywhere: bool,
-    /// Whether to do it although a socket would then be open to everybody, or closed to everybody.
+    /// Whether to change the attachment although a socket would then admit every client, or deny every client.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub force: bool,
 }
@@ -62,7 +62,7 @@ pub struct Policy {
     /// Its id.
     #[schema(value_type = uuid::Uuid)]
     pub id: PolicyId,
-    /// What it is called.
+    /// The name.
     #[schema(schema_with = schema::policy_name)]
     pub name: PolicyName,
     /// Its rules.
@@ -104,7 +104,7 @@ pub struct TestPolicy {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 200)]
     pub groups: Vec<String>,
-    /// The identity provider that vouches for the person.
+    /// The identity provider that authenticated the person.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "google")]
     pub provider: Option<ProviderName>,
@@ -163,7 +163,7 @@ pub struct RuleTested {
     /// The rule: its list and number, and its name where it has one.
     pub rule: String,
     /// The first condition that does not hold: `who`, `where`, `when`, `methods`, `paths` or `ports`; `null` when the
-    /// rule means the question.
+    /// rule matches.
     #[serde(default)]
     pub unmet: Option<String>,
 }

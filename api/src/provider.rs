@@ -86,7 +86,7 @@ pub struct UpdateProvider {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[schema(value_type = Option<String>)]
     pub groups_claim: Option<Option<String>>,
-    /// Whether addresses count about which the provider says nothing.
+    /// Whether an e-mail address counts that the provider does not declare verified.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trust_email: Option<bool>,
     /// Other root certificates; `null`: the system's.
@@ -129,7 +129,7 @@ pub struct Provider {
     pub client_id: String,
     /// Whether there is a client secret. The API never shows the secret.
     pub has_secret: bool,
-    /// What is asked for beside `openid`, `email` and `profile`.
+    /// The requested scopes besides `openid`, `email` and `profile`.
     pub scopes: Vec<String>,
     /// The claim that names a person's groups.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -6,7 +6,7 @@ use utoipa::openapi::{
     schema::{ArrayBuilder, Object, ObjectBuilder, SchemaType, Type},
 };
 
-/// The same words for fields that may be `null`: in requests the default again, in answers nothing.
+/// The same words for fields that may be `null`: in requests the default again, in responses nothing.
 pub(crate) mod or_null {
     macro_rules! or_null {
         ($($name:ident)*) => {$(
@@ -34,7 +34,7 @@ macro_rules! objects {
             )*
         }
 
-        /// References for fields that may be `null`: in requests the default again, in answers nothing.
+        /// References for fields that may be `null`: in requests the default again, in responses nothing.
         pub(crate) mod named_or_null {
             use utoipa::openapi::{RefOr, Schema, Type, schema::{ObjectBuilder, OneOfBuilder}};
             $(
@@ -81,8 +81,8 @@ fn words<'a>(words: impl IntoIterator<Item = &'a str>, description: &str) -> Obj
 /// The types of sockets.
 pub(crate) fn socket_type() -> Object {
     let all = SocketType::ALL.map(SocketType::as_str);
-    let says = "The type of the socket. `http` and `https` name the origin's protocol; clients always get HTTPS. `tcp`, `tls` and \
-                `udp` sockets have a port of their own.";
+    let says = "The type of the socket. `http` and `https` name the origin's protocol; clients always get HTTPS. \
+                `tcp`, `tls` and `udp` sockets have a port of their own.";
     words(all, says).build()
 }
 
@@ -117,7 +117,7 @@ pub(crate) fn proxy_protocol() -> Object {
     words(all, "Whether the origin gets the client's address in a PROXY protocol header; `off` when absent.").build()
 }
 
-/// Who ends TLS.
+/// The end of the TLS connection: the edge or the origin.
 pub(crate) fn tls_mode() -> Object {
     let says =
         "The end of the TLS of a `tls` socket: the edge (`terminate`, when absent), or the origin (`passthrough`).";
@@ -186,11 +186,11 @@ pub(crate) fn header_rules() -> Object {
     ObjectBuilder::new()
         .description(Some("Changes of header fields; 8,192 bytes of names and values at most."))
         .property("request", changes("In requests, before an origin gets them."))
-        .property("response", changes("In the answers of origins, before a client gets them."))
+        .property("response", changes("In the responses of origins, before a client gets them."))
         .build()
 }
 
-/// How a direct origin proves who it is.
+/// How a direct origin proves its identity.
 pub(crate) fn origin_tls() -> Object {
     ObjectBuilder::new()
         .description(Some("How an origin that speaks TLS proves its identity. Edges refuse an origin that does not."))
@@ -211,7 +211,7 @@ pub(crate) fn origin_tls() -> Object {
         .build()
 }
 
-/// From where clients may come.
+/// The networks of clients.
 pub(crate) fn access() -> Object {
     let rules = |description: &str| {
         let rule = ObjectBuilder::new().schema_type(Type::String).examples(["192.0.2.0/24", "country:CH", "asn:64500"]);
@@ -219,12 +219,12 @@ pub(crate) fn access() -> Object {
     };
     ObjectBuilder::new()
         .description(Some("Networks, countries and autonomous systems of clients."))
-        .property("allow", rules("The clients that may enter; everybody when empty."))
-        .property("deny", rules("The clients that may not enter, whatever `allow` says."))
+        .property("allow", rules("The clients to admit; every client when empty."))
+        .property("deny", rules("The clients to deny, whatever `allow` has."))
         .build()
 }
 
-/// Who those are that come.
+/// Identities of clients.
 pub(crate) fn identity() -> Object {
     let text = || ObjectBuilder::new().schema_type(Type::String);
     let list = |example: &str, description: &str| {
@@ -236,11 +236,12 @@ pub(crate) fn identity() -> Object {
     };
     ObjectBuilder::new()
         .description(Some(
-            "Identities of clients. A client enters only with an identity that the socket or one of its policies allows.",
+            "Identities of clients. Only clients with an identity that the socket or one of its policies allows are \
+                admitted.",
         ))
-        .property("email_addresses", list("ann@example.com", "E-mail addresses that may enter."))
-        .property("email_domains", list("example.com", "Domains of e-mail addresses that may enter."))
-        .property("providers", list("google", "Providers of the organisation that may vouch; all when empty."))
+        .property("email_addresses", list("ann@example.com", "E-mail addresses to admit."))
+        .property("email_domains", list("example.com", "Domains of e-mail addresses to admit."))
+        .property("providers", list("google", "Accepted providers of the organisation; all when empty."))
         .property("session_minutes", minutes("Minutes from a login until the provider is asked again.", 720))
         .property("session_idle_minutes", minutes("Minutes for which a login may be unused.", 60))
         .build()
@@ -282,12 +283,14 @@ fn policy_rule() -> ObjectBuilder {
         .description(Some("The identity of the client."))
         .property(
             "anyone",
-            ObjectBuilder::new().schema_type(Type::Boolean).description(Some("Everybody, with nothing beside it.")),
+            ObjectBuilder::new()
+                .schema_type(Type::Boolean)
+                .description(Some("Every client, without other conditions.")),
         )
         .property("emails", list_of(text("An address."), "People by their e-mail addresses."))
         .property("email_domains", list_of(text("A domain."), "People by the exact domains of their e-mail addresses."))
         .property("groups", list_of(text("A group."), "People by the groups that their provider gives."))
-        .property("providers", list_of(text("A provider."), "People by the providers that vouch for them."))
+        .property("providers", list_of(text("A provider."), "People by the providers that authenticate them."))
         .property("service_tokens", list_of(text("A name."), "Machines by the names of their service tokens."));
     let window = ObjectBuilder::new()
         .property(
@@ -314,11 +317,12 @@ fn policy_rule() -> ObjectBuilder {
                 "HTTP paths, each with everything beneath it; `*` within a segment, `**` for segments.",
             ),
         )
-        .property("ports", list_of(port, "Ports by which clients come."));
+        .property("ports", list_of(port, "Public ports of clients' connections."));
     let extensions = sallyport_policy::SshExtension::ALL.map(sallyport_policy::SshExtension::as_str);
     let ssh = ObjectBuilder::new()
         .description(Some(
-            "What an ssh certificate of a person allows whom the rule lets in; absent fields are as the authority has them.",
+            "What an ssh certificate of a person allows whom the rule admits; absent fields are as the authority has \
+                them.",
         ))
         .property("extensions", list_of(words(extensions, "An extension."), "The extensions; none when empty."))
         .property("force_command", text("The one command that the certificate allows.").max_length(Some(1_024)));
@@ -339,8 +343,8 @@ pub(crate) fn service_token_scope() -> Object {
     let list = |of: ObjectBuilder, says: &str| list_of(of, says).max_items(Some(50));
     ObjectBuilder::new()
         .description(Some(
-            "Bounds of the token, which apply before policies: both must allow a request. All bounds must hold; an absent \
-             field bounds nothing.",
+            "Bounds of the token, which apply before policies: both must allow a request. All bounds must hold; an \
+             absent field bounds nothing.",
         ))
         .property("read_only", ObjectBuilder::new().schema_type(Type::Boolean).description(Some(reads)))
         .property("methods", list(text("A method."), "HTTP methods; `GET` stands for `HEAD`, too."))
@@ -348,7 +352,7 @@ pub(crate) fn service_token_scope() -> Object {
             "paths",
             list(text("A path."), "HTTP paths, each with everything beneath it, as policies write them."),
         )
-        .property("ports", list(port, "Ports by which clients come."))
+        .property("ports", list(port, "Public ports of clients' connections."))
         .property("types", list_of(ObjectBuilder::from(socket_type()), "Types of sockets: http, https, tls."))
         .build()
 }

@@ -14,7 +14,7 @@ pub struct CreateServiceToken {
     /// The name of the token, unique in the organisation: one line of 1 to 100 characters. Policies use the name.
     #[schema(value_type = String, min_length = 1, max_length = 100, example = "ci")]
     pub name: DisplayName,
-    /// The ids of the sockets that the token is for; all of them, future ones too, when empty or absent.
+    /// The ids of the sockets for which the token is valid; all of them, future ones too, when empty or absent.
     #[schema(value_type = Vec<uuid::Uuid>, max_items = 100)]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sockets: Vec<SocketId>,
@@ -42,10 +42,10 @@ pub struct ServiceToken {
     /// The id of the token, for `Sallyport-Token-Id`.
     #[schema(value_type = uuid::Uuid)]
     pub id: ServiceTokenId,
-    /// What it is called.
+    /// The name.
     #[schema(value_type = String)]
     pub name: DisplayName,
-    /// The sockets that the token is for; all when empty.
+    /// The sockets for which the token is valid; all when empty.
     #[schema(value_type = Vec<uuid::Uuid>)]
     pub sockets: Vec<SocketId>,
     /// When it was made.

@@ -47,7 +47,7 @@ pub struct CreateSocket {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_items = 8, example = json!(["h2"]))]
     pub alpn: Option<Vec<String>>,
-    /// The health check of the origins; when absent, only the results of flows tell.
+    /// The health check of the origins; when absent, only the results of flows count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health_check: Option<HealthCheck>,
     /// Whether a client comes back to the same origin, and what identifies the client; `none` when absent.
@@ -58,7 +58,7 @@ pub struct CreateSocket {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(schema_with = schema::named_or_null::limits, required = false)]
     pub limits: Option<Limits>,
-    /// Networks, countries and autonomous systems that may enter or not.
+    /// Networks, countries and autonomous systems to admit or to deny.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(schema_with = schema::named_or_null::access, required = false)]
     pub access: Option<AccessRules>,
@@ -66,11 +66,11 @@ pub struct CreateSocket {
     /// forged; `true` when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub amplification_guard: Option<bool>,
-    /// Who those are that come, when the socket asks: by logging in, or by a certificate at a `tls` socket.
+    /// Identities of clients, when the socket requires them: by a login, or by a certificate at a `tls` socket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(schema_with = schema::named_or_null::identity, required = false)]
     pub identity: Option<IdentitySettings>,
-    /// How much its origins in some regions take of what comes to them; those that are not named take all.
+    /// The share of their traffic that regions keep; a region without a share keeps all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(schema_with = schema::named_or_null::regions, required = false)]
     pub regions: Option<BTreeMap<RegionName, EndpointGroup>>,
@@ -79,7 +79,7 @@ pub struct CreateSocket {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, max_length = 259, example = "localhost:3000")]
     pub host_header: Option<HostHeader>,
-    /// Which header fields are set and removed in requests and in the answers of origins (`http` and `https` sockets).
+    /// The header fields to set and to remove in requests and in the responses of origins (`http` and `https` sockets).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(schema_with = schema::named_or_null::header_rules, required = false)]
     pub headers: Option<HeaderRules>,
@@ -120,7 +120,7 @@ impl CreateSocket {
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct UpdateSocket {
-    /// What its owner calls it.
+    /// The name that the owner gave.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, min_length = 1, max_length = 100)]
     pub name: Option<DisplayName>,
@@ -132,7 +132,7 @@ pub struct UpdateSocket {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(schema_with = schema::or_null::origin_protocol, required = false)]
     pub origin_protocol: Option<OriginProtocol>,
-    /// A new user name and password; `null` opens the socket to everybody.
+    /// A new user name and password; `null` opens the socket to every client.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[schema(value_type = Option<Protect>)]
     pub protected: Option<Option<Protect>>,
@@ -140,7 +140,7 @@ pub struct UpdateSocket {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[schema(schema_with = schema::or_null::proxy_protocol, required = false)]
     pub proxy_protocol: Option<Option<ProxyProtocol>>,
-    /// Who ends the TLS of a `tls` socket.
+    /// The end of the TLS of a `tls` socket: the edge or the origin.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[schema(schema_with = schema::or_null::tls_mode, required = false)]
     pub tls_mode: Option<Option<TlsMode>>,
@@ -160,7 +160,7 @@ pub struct UpdateSocket {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[schema(schema_with = schema::named_or_null::limits, required = false)]
     pub limits: Option<Option<Limits>>,
-    /// Networks, countries and autonomous systems that may enter or not; both lists at once.
+    /// Networks, countries and autonomous systems to admit or to deny; both lists at once.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[schema(schema_with = schema::named_or_null::access, required = false)]
     pub access: Option<Option<AccessRules>>,
@@ -168,11 +168,11 @@ pub struct UpdateSocket {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[schema(value_type = Option<bool>)]
     pub amplification_guard: Option<Option<bool>>,
-    /// Identities that may enter; `null`: the socket asks for none.
+    /// Identities to admit; `null`: the socket requires none.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[schema(schema_with = schema::named_or_null::identity, required = false)]
     pub identity: Option<Option<IdentitySettings>>,
-    /// How much its origins in some regions take of what comes to them; all regions at once.
+    /// The share of their traffic that regions keep; all regions at once.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[schema(schema_with = schema::named_or_null::regions, required = false)]
     pub regions: Option<Option<BTreeMap<RegionName, EndpointGroup>>>,
@@ -181,12 +181,12 @@ pub struct UpdateSocket {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[schema(value_type = Option<String>, max_length = 259, example = "localhost:3000")]
     pub host_header: Option<Option<HostHeader>>,
-    /// Which header fields are set and removed in requests and in the answers of origins (`http` and `https` sockets);
+    /// The header fields to set and to remove in requests and in the responses of origins (`http` and `https` sockets);
     /// all of them at once.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[schema(schema_with = schema::named_or_null::header_rules, required = false)]
     pub headers: Option<Option<HeaderRules>>,
-    /// Whether to open the socket to everybody, where `identity` becomes `null` and nothing else limits access.
+    /// Whether to open the socket to every client, where `identity` becomes `null` and nothing else limits access.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub force: bool,
 }
@@ -255,7 +255,7 @@ pub struct Socket {
     /// Which HTTP version the origin is spoken to with.
     #[schema(schema_with = schema::origin_protocol)]
     pub origin_protocol: OriginProtocol,
-    /// The user name that clients must give, or `null` when the socket is open to everybody.
+    /// The user name that clients must give, or `null` when the socket has no password.
     #[serde(default)]
     pub protected: Option<Protected>,
     /// The socket's own port, which stays with the socket; `null` for `http` and `https` sockets.
@@ -265,7 +265,7 @@ pub struct Socket {
     #[serde(default)]
     #[schema(schema_with = schema::proxy_protocol)]
     pub proxy_protocol: ProxyProtocol,
-    /// Who ends TLS.
+    /// The end of the TLS connection: the edge or the origin.
     #[serde(default)]
     #[schema(schema_with = schema::tls_mode)]
     pub tls_mode: TlsMode,
@@ -283,18 +283,18 @@ pub struct Socket {
     #[serde(default)]
     #[schema(schema_with = schema::named::limits)]
     pub limits: Limits,
-    /// Networks, countries and autonomous systems that may enter or not.
+    /// Networks, countries and autonomous systems to admit or to deny.
     #[serde(default)]
     #[schema(schema_with = schema::named::access)]
     pub access: AccessRules,
     /// Whether the edge bounds replies to clients of a `udp` socket that have sent little.
     #[serde(default = "on")]
     pub amplification_guard: bool,
-    /// Identities that may enter; `null`: the socket asks for none.
+    /// Identities to admit; `null`: the socket requires none.
     #[serde(default)]
     #[schema(schema_with = schema::named_or_null::identity)]
     pub identity: Option<IdentitySettings>,
-    /// How much its origins in some regions take of what comes to them; those that are not named take all.
+    /// The share of their traffic that regions keep; a region without a share keeps all.
     #[serde(default)]
     #[schema(schema_with = schema::named::regions)]
     pub regions: BTreeMap<RegionName, EndpointGroup>,
@@ -347,9 +347,8 @@ pub struct SshAccess {
     /// The name to log in with.
     pub user: String,
     /// The command; PORT stands for the service's port.
-    #[schema(
-        example = "ssh -p 2222 -R wandering-shape-7752:80:localhost:PORT 5f2b8f0e9d7c4c2f8f9e0a1b2c3d4e5f@tunnel.localhost"
-    )]
+    #[schema(example = "ssh -p 2222 -R wandering-shape-7752:80:localhost:PORT \
+                   5f2b8f0e9d7c4c2f8f9e0a1b2c3d4e5f@tunnel.localhost")]
     pub command: String,
     /// The server's host keys, as lines of a `known_hosts` file.
     pub known_hosts: Vec<String>,
@@ -371,7 +370,7 @@ fn on() -> bool {
     true
 }
 
-/// Tells a field that is `null` from one that is absent.
+/// Distinguishes a field that is `null` from one that is absent.
 pub(crate) fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
     T::deserialize(deserializer).map(Some)
 }

@@ -27,7 +27,7 @@ pub struct CreateSshKey {
 pub struct SshKey {
     /// Its id.
     pub id: Uuid,
-    /// What its owner calls it.
+    /// The name that the owner gave.
     pub name: String,
     /// The key: type, base64, comment.
     pub public_key: String,
@@ -66,7 +66,7 @@ pub struct SshCertificate {
     /// The port that the ssh client forwards; the server grants no other one.
     #[schema(example = 31873)]
     pub forward_port: u16,
-    /// Until when it lets in. A login goes on after that.
+    /// The end of the certificate's validity. An open ssh session goes on after that.
     #[serde(with = "time::serde::rfc3339")]
     pub valid_until: OffsetDateTime,
 }

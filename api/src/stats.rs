@@ -44,7 +44,7 @@ pub struct SocketStats {
     pub regions: Vec<RegionCounts>,
     /// What each origin took, the busiest first, at most 100 of them; removed origins included.
     pub origins: Vec<OriginCounts>,
-    /// Edges that did not answer, so that their counts are missing.
+    /// Edges that did not respond, so that their counts are missing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub silent: Vec<SilentEdge>,
 }
@@ -59,7 +59,7 @@ pub struct Counts {
     pub requests: BTreeMap<String, u64>,
     /// Connections and flows of datagrams that ended, by verdict.
     pub flows: BTreeMap<String, u64>,
-    /// HTTP requests that an edge answered with an error in the place of the service, by reason.
+    /// HTTP requests that an edge answered with an error of its own, by reason.
     pub refusals: BTreeMap<String, u64>,
     /// Bytes from clients.
     pub bytes_in: u64,
@@ -81,7 +81,7 @@ pub struct Counts {
     /// How long requests and flows took.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration: Option<Quantiles>,
-    /// How long the first byte of the service's answers took, of HTTP requests.
+    /// The time to the first byte of the service's responses, of HTTP requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_byte: Option<Quantiles>,
 }
@@ -93,7 +93,7 @@ pub struct EdgeCounts {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "eu-1")]
     pub edge: Option<EdgeName>,
-    /// The region that it is in.
+    /// The region of the edge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "eu")]
     pub region: Option<RegionName>,

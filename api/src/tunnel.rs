@@ -21,8 +21,8 @@ pub struct CreateTunnel {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0, maximum = 1000)]
     pub weight: Option<u16>,
-    /// The paths of the socket that it serves: this one and everything beneath it; `/`, every path, when absent (`http`
-    /// and `https` sockets). Of several prefixes the longest that fits has the request.
+    /// The paths of the socket that the tunnel serves: this one and everything beneath it; `/`, every path, when absent
+    /// (`http` and `https` sockets). Of several prefixes that fit, the longest takes the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, max_length = 256, example = "/api")]
     pub path: Option<PathPrefix>,
@@ -147,13 +147,13 @@ pub struct Tunnel {
     pub live: Option<u64>,
 }
 
-/// An edge that holds a tunnel. Fields are absent that the edge did not answer within a second.
+/// An edge that holds a tunnel. Fields without a response of the edge within a second are absent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct TunnelHolder {
     /// The edge.
     #[schema(value_type = String, example = "eu-1")]
     pub edge: EdgeName,
-    /// The region that it is in.
+    /// The region of the edge.
     #[schema(value_type = String, example = "eu")]
     pub region: RegionName,
     /// Whether the service behind the tunnel passes this edge's health checks.
@@ -181,10 +181,10 @@ pub struct ConnectTo {
     pub host: String,
     /// TCP port.
     pub port: u16,
-    /// UDP port for connectors that come over QUIC; absent when the edge takes none.
+    /// The UDP port for connectors over QUIC; absent when the edge takes none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quic_port: Option<u16>,
-    /// Edges that the connector may dial when the first one does not answer, at most eight; empty on one machine.
+    /// Edges that the connector may dial when the first one does not respond, at most eight; empty on one machine.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub edges: Vec<ConnectEdge>,
 }

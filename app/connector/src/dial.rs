@@ -281,7 +281,8 @@ impl EdgeDialer {
         let next = *behind.chain(&candidates).find(|transport| **transport != former)?;
         *used = Used::new(next);
         Some(format!(
-            "{MAX_SHORT_SESSIONS} sessions over {former} were lost within {} seconds of their beginning, so {next} is tried",
+            "{MAX_SHORT_SESSIONS} sessions over {former} were lost within {} seconds of their beginning, so {next} is \
+             tried",
             SHORT_SESSION.as_secs()
         ))
     }
@@ -578,13 +579,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_transport_whose_sessions_are_lost_soon_gives_way() {
+    async fn a_transport_with_short_sessions_is_replaced() {
         let (soon, later) = (Duration::from_secs(2), SHORT_SESSION);
         let edge = edge(TransportChoice::Auto);
         for lived in [soon, soon, later, soon, soon] {
             assert_eq!(edge.lost(lived), None, "not three in a row");
         }
-        assert!(edge.dial_control().await.is_err(), "nobody listens there: the edge is away");
+        assert!(edge.dial_control().await.is_err(), "nothing listens there: the edge is away");
         assert_eq!((edge.lost(soon), edge.lost(soon)), (None, None));
         let message = edge.lost(soon).unwrap();
         assert!(
@@ -599,11 +600,11 @@ mod tests {
         let message: Vec<_> = (0..3).filter_map(|_| edge.lost(soon)).collect();
         assert!(message.len() == 1 && message[0].ends_with("so tcp is tried"), "{message:?}");
         let only = self::edge(TransportChoice::Only(Transport::Tcp));
-        assert!((0..9).all(|_| only.lost(soon).is_none()), "nothing else was asked for");
+        assert!((0..9).all(|_| only.lost(soon).is_none()), "no other transport was chosen");
     }
 
     #[test]
-    fn every_failure_is_told_when_nothing_gets_through() {
+    fn every_failure_is_reported_when_no_transport_connects() {
         let failed = |text: &str| io::Error::new(io::ErrorKind::Unsupported, text.to_owned());
         let both = vec![(Transport::Tcp, failed("no ALPN")), (Transport::WebSocket, failed("status 403"))];
         assert_eq!(nothing_gets_through(both).to_string(), "by tcp: no ALPN; by websocket: status 403");

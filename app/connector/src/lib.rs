@@ -1,8 +1,8 @@
 //! The connector: runs next to a private service and brings the streams of its tunnels to it.
 //!
-//! [`Connector`] keeps the session with the edge ([`sallyport_tunnel::run_changing_connector`]), which `dial` reaches. For
-//! every stream, `services` knows which service is meant, `origin` reaches it, with TLS where it speaks it (`origin_tls`),
-//! and `relay` moves the bytes. `flows` does so for datagrams.
+//! [`Connector`] keeps the session with the edge ([`sallyport_tunnel::run_changing_connector`]). `dial` connects to the
+//! edge. For every stream, `services` finds the service, `origin` connects to the service, with TLS where needed
+//! (`origin_tls`), and `relay` moves the bytes. `flows` does the same for datagrams.
 
 mod dial;
 mod flows;

@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn trouble_is_told_when_it_is_new_and_then_once_in_a_while() {
+    fn new_failures_are_reported_at_once_and_then_rarely() {
         let (limit, start) = (ErrorLogLimit::default(), Instant::now());
         let is_due = |text: &str, seconds| limit.is_due(text, start + Duration::from_secs(seconds));
         assert!(is_due("no TLS", 0));

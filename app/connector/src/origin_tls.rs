@@ -152,8 +152,8 @@ fn not_trusted(presented: &CertificateDer<'_>, why: &Error) -> NotTrusted {
         Error::InvalidCertificate(Because::NotValidForNameContext { expected, presented }) => {
             let names: Vec<&str> = presented.iter().map(|name| bare(name)).collect();
             format!(
-                "is for other names ({}) than {}: say with --origin-server-name NAME which one it must have, or name the \
-                 certificate itself with {pin}",
+                "is for other names ({}) than {}: say with --origin-server-name NAME which one it must have, or name \
+                 the certificate itself with {pin}",
                 names.join(", "),
                 expected.to_str()
             )

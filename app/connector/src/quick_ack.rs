@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_pauses_in_the_middle_of_an_answer_that_are_of_that_length_count() {
+    fn only_pauses_of_that_length_within_a_response_count() {
         let (stalls, start) = (Stalls::default(), Instant::now());
         let at = |ms| move || start + Duration::from_millis(ms);
         let mut connection = QuickAck::new(&stalls);
@@ -87,6 +87,6 @@ mod tests {
         assert!(!other.wants(10, 1, at(40_000)));
         assert!(other.wants(10, 2, at(40_041)), "the second one, of whatever connection");
         assert!(connection.wants(5_001, 2_003, at(50_000)));
-        assert!(!connection.wants(5_001, 2_003, at(50_001)), "nothing came");
+        assert!(!connection.wants(5_001, 2_003, at(50_001)), "nothing arrived");
     }
 }

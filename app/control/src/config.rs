@@ -22,8 +22,8 @@ use crate::mail::MailHook;
 /// The ports that `tcp`, `tls` and `udp` sockets get for themselves, unless the operator gives others.
 pub const DEFAULT_PORT_RANGE: RangeInclusive<u16> = 20_000..=20_999;
 
-/// How many ports of this range one account may have, unless the operator says so: half of them, but no more than 100
-/// and no fewer than 10.
+/// How many ports of this range one account may have, unless the operator sets the number: half of them, but no more
+/// than 100 and no fewer than 10.
 #[must_use]
 pub fn default_ports_per_account(range: &RangeInclusive<u16>) -> usize {
     (range.len() / 2).clamp(10, 100)
@@ -73,7 +73,7 @@ pub struct ControlConfig {
     pub sign_up: SignUp,
     /// The ports that `tcp`, `tls` and `udp` sockets get for themselves.
     pub port_range: RangeInclusive<u16>,
-    /// The number of these ports that one account may have, and that all guests may have together.
+    /// The number of these ports that one account may have, and that all clients without an account may have together.
     pub ports_per_account: usize,
     /// Whether all `udp` sockets have the amplification guard, whatever their settings.
     pub requires_amplification_guard: bool,

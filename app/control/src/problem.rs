@@ -82,7 +82,7 @@ impl ApiError {
         self
     }
 
-    /// The status of the answer.
+    /// The status of the response.
     pub(crate) fn status(&self) -> StatusCode {
         self.status
     }
@@ -136,13 +136,13 @@ impl From<StoreError> for ApiError {
         match error {
             StoreError::EmailTaken => Self::new(StatusCode::CONFLICT, "email-taken", says),
             StoreError::NotFirst => {
-                let detail = "this API takes no new accounts without an invitation: ask one of its organisations for one (`sallyport member add`), \
-                     or its operator, who opens it with `sallyport up --sign-up open`";
+                let detail = "this API takes no new accounts without an invitation: ask one of its organisations for \
+                     one (`sallyport member add`), or its operator, who opens it with `sallyport up --sign-up open`";
                 Self::new(StatusCode::FORBIDDEN, "sign-up-closed", detail)
             }
             StoreError::SetupToken => {
-                let detail = "the first account of this server takes its setup token, which the operator finds in the server's log \
-                              and in the file setup-token of its data directory: send it as `setup_token`";
+                let detail = "the first account of this server takes its setup token, which the operator finds in the \
+                              server's log and in the file setup-token of its data directory: send it as `setup_token`";
                 Self::new(StatusCode::FORBIDDEN, "setup-token-needed", detail)
             }
             StoreError::NoInvitation => {
@@ -180,8 +180,8 @@ impl From<StoreError> for ApiError {
                     .inside(says)
             }
             StoreError::OutcomeUnknown => {
-                let detail = "the server lost its database at the end of this change, which was made or not: look what is \
-                              there before you try again";
+                let detail = "the server lost its database at the end of this change, which was made or not: look what \
+                              is there before you try again";
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, "outcome-unknown", detail).inside(says)
             }
             StoreError::Corrupt { .. }

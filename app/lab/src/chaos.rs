@@ -231,7 +231,7 @@ impl Clients {
                     let Ok(tick) = serde_json::from_str::<Tick>(&line) else { continue };
                     let mut states = states.lock();
                     if let Some(client) = states.get_mut(number) {
-                        client.hear(&name, &tick);
+                        client.record(&name, &tick);
                     }
                 }
                 let mut states = states.lock();
@@ -256,7 +256,7 @@ impl Clients {
                 return Ok(false);
             }
             if began.elapsed() > BEGIN_TIME {
-                let (what, seen) = ("an answer to every connection".to_owned(), self.take().0.told.join("; "));
+                let (what, seen) = ("a response on every connection".to_owned(), self.take().0.told.join("; "));
                 return Err(LabError::Late { what, seconds: BEGIN_TIME.as_secs(), seen });
             }
             thread::sleep(LOOK_EVERY);
@@ -300,7 +300,7 @@ impl Drop for Clients {
 }
 
 impl Client {
-    fn hear(&mut self, name: &str, tick: &Tick) {
+    fn record(&mut self, name: &str, tick: &Tick) {
         let now = Instant::now();
         let ago = |ms: u64| now.checked_sub(Duration::from_millis(ms));
         let failed = tick.failed.len() as u64 + tick.more_failed;
@@ -494,7 +494,7 @@ impl Lab {
         let (mut seen, last_failed) = clients.take();
         if whole_ms.is_none() {
             let after = mended.elapsed().as_secs();
-            seen.tell(&format!("not as before {after} s after it was mended: {}", whole.missing()));
+            seen.tell(&format!("not as before {after} s after the repair: {}", whole.missing()));
         }
         let count = clients.names.len() as u64 * u64::from(options.load.connections);
         let report = FaultReport {
@@ -565,7 +565,7 @@ mod tests {
     use crate::load::Failed;
 
     #[test]
-    fn what_clients_tell_is_added_up_and_told_once() {
+    fn reports_of_clients_are_summed_and_reported_once() {
         let mut client = Client::default();
         let failed = |ago: u64| Failed { began_ms_ago: ago + 10, ended_ms_ago: ago, why: "reset".into() };
         let tick = Tick {
@@ -578,8 +578,8 @@ mod tests {
             cut: vec!["reset".into()],
             transfer_bytes: 9,
         };
-        client.hear("eu-client", &tick);
-        client.hear("eu-client", &Tick { good: 2, gap_ms: 30, all_good_ms: Some(0), ..Tick::default() });
+        client.record("eu-client", &tick);
+        client.record("eu-client", &Tick { good: 2, gap_ms: 30, all_good_ms: Some(0), ..Tick::default() });
         assert!(client.all_good.unwrap() > client.last_failed.unwrap());
         let seen = &client.seen;
         assert_eq!((seen.requests, seen.failed, seen.longest_gap_ms), (10, 3, 70));
@@ -588,12 +588,12 @@ mod tests {
         let mut all = seen.clone();
         all.add(seen);
         assert_eq!((all.failed, all.failed_by["eu-client"], all.told.len()), (6, 6, 2));
-        client.hear("eu-client", &Tick::default());
-        assert_eq!(client.all_good, None, "while somebody waits for a first answer");
+        client.record("eu-client", &Tick::default());
+        assert_eq!(client.all_good, None, "while a connection waits for a first response");
     }
 
     #[test]
-    fn who_is_asked_to_stop_mends_first_and_asked_again_waits_for_nothing() {
+    fn the_first_stop_repairs_and_the_second_ends_at_once() {
         let stop = Stop::default();
         assert!(!stop.is_asked());
         stop.ask();

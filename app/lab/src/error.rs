@@ -68,7 +68,10 @@ pub enum LabError {
         log: PathBuf,
     },
     /// Something did not happen in time.
-    #[error("{what} is not there after {seconds} s{}", if seen.is_empty() { String::new() } else { format!(": {seen}") })]
+    #[error(
+        "{what} is not there after {seconds} s{}",
+        if seen.is_empty() { String::new() } else { format!(": {seen}") }
+    )]
     Late {
         /// What.
         what: String,
@@ -111,9 +114,9 @@ impl LabError {
         match self {
             Self::NotRoot => Some("run it with sudo".to_owned()),
             Self::Stands { name, is_whole } => Some(if *is_whole {
-                format!("`sallyport lab status{0}` shows it, `sallyport lab down{0}` takes it away", of(name))
+                format!("`sallyport lab status{0}` shows it, `sallyport lab down{0}` removes it", of(name))
             } else {
-                format!("`sallyport lab down{}` takes away what is there", of(name))
+                format!("`sallyport lab down{}` removes what is there", of(name))
             }),
             Self::None(name) => Some(format!("`sallyport lab up{}` builds it", of(name))),
             Self::Half(name) => Some(format!("`sallyport lab down{0}`, and then `sallyport lab up{0}`", of(name))),

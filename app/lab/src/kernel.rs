@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_program_says_when_it_fails_is_told_in_one_line() {
+    fn the_output_of_a_failed_program_is_one_line() {
         let outcome = run(Command::new("sh").args(["-c", "read x; echo one $x >&2; echo two >&2; exit 3"]), "in\n");
         assert_eq!(
             outcome.unwrap_err().to_string(),

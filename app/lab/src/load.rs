@@ -515,7 +515,7 @@ mod tests {
         tally.bad(began, Failure::Cut("reset".into()));
         let first = tally.tick();
         assert_eq!((first.good, first.failed.len(), first.more_failed), (2, 4, 0));
-        assert_eq!(first.all_good_ms, None, "the other connection has had no good answer");
+        assert_eq!(first.all_good_ms, None, "the other connection has had no good response");
         tally.good(1, began, 0, None);
         let second = tally.tick();
         assert_eq!((second.good, second.failed.len()), (1, 0), "what was reported is not reported again");
@@ -528,7 +528,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_cannot_be_asked_is_refused_and_nobody_listening_is_counted() {
+    async fn invalid_urls_are_refused_and_refused_connections_are_counted() {
         // Bound but not listening, it refuses connections, and keeps the port.
         let held = tokio::net::TcpSocket::new_v4().unwrap();
         held.bind("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -554,11 +554,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let root = sallyport_net::LocalCa::open_or_create(dir.path(), "lab.test").unwrap();
         drop(root);
-        let nobody = options(format!("https://127.0.0.1:{port}/"), dir.path().join("ca.pem"));
-        let report = run(nobody.clone(), |_| true, pending()).await.unwrap();
+        let unreachable = options(format!("https://127.0.0.1:{port}/"), dir.path().join("ca.pem"));
+        let report = run(unreachable.clone(), |_| true, pending()).await.unwrap();
         assert!(report.requests == 3 && report.unreachable == 3, "{report:?}");
-        let endless = LoadOptions { requests: None, time: Duration::from_secs(86_400), rate: Some(1), ..nobody };
+        let endless = LoadOptions { requests: None, time: Duration::from_secs(86_400), rate: Some(1), ..unreachable };
         let stopped = run(endless, |_| true, tokio::time::sleep(Duration::from_millis(50))).await.unwrap();
-        assert!(stopped.requests == 1, "it ends when it is stopped, and tells what came: {stopped:?}");
+        assert!(stopped.requests == 1, "it ends when it is stopped, and reports its requests: {stopped:?}");
     }
 }

@@ -132,12 +132,12 @@ struct Lost {
 }
 
 /// Programs of a measurement, which end with it.
-struct Guests(Vec<Starting>);
+struct MeasuredPrograms(Vec<Starting>);
 
-impl Drop for Guests {
+impl Drop for MeasuredPrograms {
     fn drop(&mut self) {
-        for guest in &self.0 {
-            drop(guest.started().signal(Signal::KILL));
+        for program in &self.0 {
+            drop(program.started().signal(Signal::KILL));
         }
     }
 }
@@ -172,7 +172,13 @@ impl Lab {
     }
 
     /// Starts a command of this program on a node, besides the processes of the plan.
-    fn guest(&self, node: &Node, name: &str, args: Vec<String>, more: &[(&str, &str)]) -> Result<Starting, LabError> {
+    fn start_program(
+        &self,
+        node: &Node,
+        name: &str,
+        args: Vec<String>,
+        more: &[(&str, &str)],
+    ) -> Result<Starting, LabError> {
         let (program, ready) = (self.state.programs.sallyport.clone(), "attached");
         let mut env = self.plan.environment(&self.places);
         env.extend(more.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
@@ -214,13 +220,13 @@ impl Lab {
             let args = args.iter().map(|arg| (*arg).to_owned()).collect();
             // One edge only: with two, which learn one after the other, only the first would be measured.
             let env = [("SALLYPORT_TUNNEL_CREDENTIAL", &*credential), ("SALLYPORT_REDUNDANCY", "1")];
-            let guests = Guests(vec![self.guest(origin, "measured", args, &env)?]);
+            let programs = MeasuredPrograms(vec![self.start_program(origin, "measured", args, &env)?]);
             let came = know(&watchers, KNOW_TIME, |tunnels| tunnels > base).map_err(|edge| late("coming", &edge))?;
             up.push(us(came.1.duration_since(came.0)));
             // Late reports of the tunnel's arrival must not count as its departure.
             thread::sleep(Duration::from_millis(300));
             let gone = Instant::now();
-            drop(guests);
+            drop(programs);
             let all = know(&watchers, KNOW_TIME, |tunnels| tunnels <= base).map_err(|edge| late("going", &edge))?;
             down.push(us(all.1.saturating_duration_since(gone)));
         }
@@ -245,8 +251,8 @@ impl Lab {
             sockets.push(made["id"].as_str().unwrap_or_default().to_owned());
         }
         let before = self.used();
-        tell(&format!("{count} tunnels come, of {} sockets", sockets.len()));
-        let (began, guests) = (Instant::now(), self.start_tunnels(count, &sockets)?);
+        tell(&format!("starting {count} tunnels, of {} sockets", sockets.len()));
+        let (began, programs) = (Instant::now(), self.start_tunnels(count, &sockets)?);
         let wanted = base + u64::from(count);
         let known_at = know(&watchers, ALL_TIME, |tunnels| tunnels >= wanted).map_err(|edge| {
             let seen = watchers.iter().map(|(name, watcher)| format!("{name} {:?}", watcher.tunnels()));
@@ -254,22 +260,22 @@ impl Lab {
         })?;
         // What only the start needed is freed.
         thread::sleep(Duration::from_secs(3));
-        let coming = self.taken_with(&guests, &before);
+        let coming = self.taken_with(&programs, &before);
         tell("at rest");
         // Asking edges costs something too.
         drop(watchers);
         let (before, rested) = (self.used(), Instant::now());
-        let guests_before: Vec<_> = guests.0.iter().filter_map(|guest| guest.started().used()).collect();
+        let used_before: Vec<_> = programs.0.iter().filter_map(|program| program.started().used()).collect();
         thread::sleep(REST);
         let mut rest = self.taken_since(&before);
         let cpu = |used: &[Used]| used.iter().map(|used| used.cpu_us).sum::<u64>();
-        let guests_now: Vec<_> = guests.0.iter().filter_map(|guest| guest.started().used()).collect();
-        let cpu_us = cpu(&guests_now).saturating_sub(cpu(&guests_before));
+        let used_now: Vec<_> = programs.0.iter().filter_map(|program| program.started().used()).collect();
+        let cpu_us = cpu(&used_now).saturating_sub(cpu(&used_before));
         rest.insert("connectors".to_owned(), Taken { memory_bytes: 0, cpu_us });
         let rest_ms = ms(rested.elapsed());
         let Lost { killed, least_known, until_back_ms, holds, until_held_ms } =
             self.lose_an_edge(&self.watchers(SELDOM)?, wanted, tell)?;
-        drop(guests);
+        drop(programs);
         for socket in &sockets {
             self.as_owner(&["socket", "delete", socket])?;
         }
@@ -330,9 +336,9 @@ impl Lab {
     }
 
     /// Starts `sallyport run` on the origins of all regions, with this many services in all.
-    fn start_tunnels(&self, count: u32, sockets: &[String]) -> Result<Guests, LabError> {
+    fn start_tunnels(&self, count: u32, sockets: &[String]) -> Result<MeasuredPrograms, LabError> {
         let origins: Vec<_> = self.plan.nodes.iter().filter(|node| node.kind == Kind::Origin).collect();
-        let mut guests = Guests(Vec::new());
+        let mut programs = MeasuredPrograms(Vec::new());
         let (total, mut made) = (count as usize, 0);
         for (number, origin) in origins.iter().enumerate() {
             let mut left = total / origins.len() + usize::from(number < total % origins.len());
@@ -354,15 +360,15 @@ impl Lab {
                 let file: PathBuf = self.places.root.join(format!("{name}.toml"));
                 fs::write(&file, text).map_err(LabError::io(format!("write {}", file.display())))?;
                 let args = vec!["run".to_owned(), file.display().to_string(), "-o".into(), "json".into()];
-                guests.0.push(self.guest(origin, &name, args, &[])?);
+                programs.0.push(self.start_program(origin, &name, args, &[])?);
             }
         }
-        Ok(guests)
+        Ok(programs)
     }
 
-    fn taken_with(&self, guests: &Guests, before: &BTreeMap<String, Used>) -> ByProcess {
+    fn taken_with(&self, programs: &MeasuredPrograms, before: &BTreeMap<String, Used>) -> ByProcess {
         let mut taken = self.taken_since(before);
-        let used: Vec<_> = guests.0.iter().filter_map(|guest| guest.started().used()).collect();
+        let used: Vec<_> = programs.0.iter().filter_map(|program| program.started().used()).collect();
         let memory: u64 = used.iter().map(|used| used.memory_bytes).sum();
         let sum = Taken {
             memory_bytes: i64::try_from(memory).unwrap_or(i64::MAX),

@@ -167,7 +167,7 @@ pub struct Launch {
     pub env: Vec<(String, String)>,
     /// Whether it must not run as root: it runs as the user `postgres`, in an IPC namespace that ends with it.
     pub as_postgres: bool,
-    /// The text in its log that says that it is ready.
+    /// The text in its log at which the program is ready.
     pub ready: &'static str,
 }
 
@@ -301,7 +301,8 @@ impl Plan {
     #[must_use]
     pub fn set_up(&self, node: &Node) -> String {
         format!(
-            "link set lo up\naddr add {}/24 dev {DEVICE}\nlink set {DEVICE} up txqueuelen 4000\nroute add default dev {DEVICE}\n",
+            "link set lo up\naddr add {}/24 dev {DEVICE}\nlink set {DEVICE} up txqueuelen 4000\n\
+             route add default dev {DEVICE}\n",
             node.address
         )
     }

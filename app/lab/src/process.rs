@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_paused_goes_on_and_ends_and_another_of_its_id_is_not_it() {
+    fn a_process_is_paused_resumed_and_ended_and_its_id_is_not_confused() {
         let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
         let started = Started::of(i32::try_from(child.id()).unwrap()).unwrap();
         assert_eq!(started.life(), Life::Runs);
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn who_shares_our_namespace_is_found() {
+    fn processes_in_the_same_namespace_are_found() {
         let ours = in_namespace(Path::new("/proc/self/ns/net"));
         assert!(ours.iter().any(|process| process.pid == i32::try_from(std::process::id()).unwrap()));
         assert!(in_namespace(Path::new("/nonexistent")).is_empty());

@@ -22,7 +22,7 @@ const GET_NATS: &str = "install nats-server 2.10 or newer from https://nats.io/d
 /// `sallyport`.
 ///
 /// # Errors
-/// A program is missing; the error says how to install it.
+/// A program is missing; the error has the way to install it.
 pub(crate) fn find(database: Database, other: Option<&Path>) -> Result<Programs, LabError> {
     let path = env::var_os("PATH").unwrap_or_default();
     let on_path = |name: &str| search(env::split_paths(&path), name);
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_old_server_is_told_by_what_it_says_of_itself() {
+    fn an_old_server_is_detected_by_its_version() {
         assert_eq!(version_in("nats-server: v2.9.10\n"), Some([2, 9]));
         assert!(version_in("nats-server: v2.9.10") < Some(OLDEST_NATS));
         assert_eq!(version_in("nats-server: v2.15.2\n"), Some([2, 15]));

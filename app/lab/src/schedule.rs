@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn every_act_and_every_thing_comes_and_all_of_it_can_be_done() {
+    fn every_fault_and_target_is_scheduled_and_possible() {
         let plan = plan(&TopologyOptions { edges: 2, ..TopologyOptions::default() });
         let faults = schedule(&plan, 1, HOUR, &Act::ALL, &Target::ALL);
         for target in Target::ALL {

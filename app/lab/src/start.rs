@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_is_ready_when_it_says_so_and_not_because_a_former_one_did() {
+    fn a_program_is_ready_by_its_own_log_and_not_by_a_former_one() {
         let dir = tempfile::tempdir().unwrap();
         shell(dir.path(), "echo ready").wait().unwrap();
         let second = shell(dir.path(), "echo one >&2; echo two; sleep 0.1; exit 4");

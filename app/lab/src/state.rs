@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read_and_half_a_laboratory_is_told_from_a_whole_one() {
+    fn a_written_state_is_read_and_a_partial_laboratory_is_detected() {
         let dir = tempfile::tempdir().unwrap();
         let name = LabName::default();
         assert!(matches!(Lab::open(dir.path(), &name), Err(LabError::None(_))));

@@ -187,7 +187,7 @@ impl Topology {
     /// The topology for these options.
     ///
     /// # Errors
-    /// It is not possible; a sentence says why.
+    /// The topology is not possible; the sentence has the reason.
     pub fn new(options: &TopologyOptions) -> Result<Self, TopologyError> {
         let count = usize::from(options.regions);
         if !(1..=REGIONS.len()).contains(&count) {
@@ -234,7 +234,7 @@ impl Link {
     /// Checks the link.
     ///
     /// # Errors
-    /// A value is not possible; a sentence says which.
+    /// A value is not possible; the sentence names the value.
     pub fn check(&self) -> Result<(), TopologyError> {
         if self.delay > MAX_DELAY {
             return Err(TopologyError::Link(format!("{:?}", self.delay), "delay of a link: 5s at most, one way"));
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_goes_before_the_names() {
+    fn options_replace_the_defaults_of_links() {
         let link = Link { delay: Duration::from_millis(3), loss_percent: 1.5, rate_bits: Some(10_000_000) };
         let options = TopologyOptions {
             delay: Some(link.delay),

@@ -156,7 +156,8 @@ mod tests {
 
     #[test]
     fn the_gauge_is_found_among_others() {
-        let text = "# TYPE sallyport_directory_tunnels gauge\nsallyport_directory_tunnels_x 3\nsallyport_directory_tunnels 7\n";
+        let text = "# TYPE sallyport_directory_tunnels gauge\nsallyport_directory_tunnels_x 3\n\
+                    sallyport_directory_tunnels 7\n";
         assert_eq!(gauge(text, TUNNELS), Some(7));
         assert_eq!(gauge("", TUNNELS), None);
     }

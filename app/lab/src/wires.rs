@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_arrive_when_the_link_between_their_regions_says() {
+    fn packets_arrive_after_the_delay_of_their_link() {
         let mut wires = wires(&TopologyOptions::default());
         let now = ms(1_000);
         assert_eq!(send(&mut wires, now, EU_1, EU_2), Fate::Arrives { at: EU_2, due: now });
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_packet_for_anybody_goes_astray() {
+    fn packets_without_a_receiver_are_dropped() {
         let mut wires = wires(&TopologyOptions::default());
         let mut unknown = packet(&wires, EU_1);
         unknown[19] = 99;

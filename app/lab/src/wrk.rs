@@ -128,9 +128,11 @@ mod tests {
 
     #[test]
     fn what_wrk_prints_is_understood() {
-        let output = "Running 10s test @ https://x/\n  1 threads and 20 connections\n  Thread Stats   Avg      Stdev     Max   +/- Stdev\n    \
-                    Latency     1.00ms    1.00ms  10.00ms   90.00%\n  1234 requests in 10.01s, 1.50MB read\n  \
-                    Socket errors: connect 5, read 6, write 7, timeout 8\n  Non-2xx or 3xx responses: 9\nRequests/sec:    123.40\n";
+        let output = "Running 10s test @ https://x/\n  1 threads and 20 connections\n  \
+                      Thread Stats   Avg      Stdev     Max   +/- Stdev\n    \
+                      Latency     1.00ms    1.00ms  10.00ms   90.00%\n  1234 requests in 10.01s, 1.50MB read\n  \
+                      Socket errors: connect 5, read 6, write 7, timeout 8\n  Non-2xx or 3xx responses: 9\n\
+                      Requests/sec:    123.40\n";
         let report = WrkReport { requests: 1234, refused: 9, connect: 5, read: 6, write: 7, timeout: 8, instead: None };
         assert_eq!(WrkReport::parse(output, ""), report);
         let instead = |complaint: &str| WrkReport::parse("", complaint).instead.unwrap();

@@ -44,7 +44,8 @@ fn of_store(error: &StoreError) -> Failure {
 /// Like [`describe`], for a command with a token: advice is about the token instead of a login.
 pub(crate) fn describe_with_token(error: &anyhow::Error) -> Option<Failure> {
     let is_of_token = error.chain().any(|cause| {
-        matches!(cause.downcast_ref(), Some(ClientError::Problem(problem)) if problem.status == 401 && problem.code == "bad-token")
+        let Some(ClientError::Problem(problem)) = cause.downcast_ref() else { return false };
+        problem.status == 401 && problem.code == "bad-token"
     });
     if !is_of_token {
         return describe(error);
@@ -91,7 +92,8 @@ pub(crate) fn of_client(error: &ClientError) -> Failure {
 }
 
 /// How to name a socket, as advice.
-const WHICH_SOCKET: &str = "see `sallyport socket ls`: a socket goes by its name, by the one in its URL such as wandering-shape-7752, or by its id";
+const WHICH_SOCKET: &str = "see `sallyport socket ls`: a socket goes by its name, by the one in its URL such as \
+                            wandering-shape-7752, or by its id";
 
 /// The commands that list things, by the API's words for these things.
 const WHICH: &[(&str, &str)] = &[
@@ -152,8 +154,8 @@ fn of_problem(problem: &Problem) -> Failure {
     let next_step = match problem.status {
         401 => Some("log in with `sallyport login --email you@example.com`, or use another API token".to_owned()),
         _ if problem.code == "no-such-organisation" => Some(
-            "`sallyport organisation ls` shows yours; where it was chosen with `organisation use`, `sallyport organisation \
-             use --own` goes back to your own"
+            "`sallyport organisation ls` shows yours; where it was chosen with `organisation use`, `sallyport \
+             organisation use --own` goes back to your own"
                 .to_owned(),
         ),
         _ if FORCED.contains(&problem.code.as_str()) => Some("if that is meant, add --force".to_owned()),
@@ -251,7 +253,7 @@ fn flag(field: &str) -> Option<&'static str> {
 const WORDS: &[(&str, &str)] = &[
     ("; with force it is done all the same", ""),
     ("Sallyport-Organisation", "--organisation"),
-    ("set identity there", "ask for a login there (--cloudauth)"),
+    ("set identity there", "require a login there (--cloudauth)"),
     ("without identity", "without --cloudauth"),
     ("set identity", "add --cloudauth"),
     ("email_addresses", "--allowed-email-addresses"),
@@ -405,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn an_api_that_is_not_there_says_what_to_start() {
+    fn the_failure_without_an_api_has_the_command_to_start() {
         let reason = "nothing listens there (connection refused)".to_owned();
         let api = "https://api.localhost:8443".parse().unwrap();
         let failure = describe(&ClientError::Unreachable { api, reason: reason.clone(), advice: None }.into()).unwrap();
@@ -421,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tunnel_that_is_lost_for_good_says_why() {
+    fn a_permanently_lost_tunnel_has_a_reason() {
         for (code, exit) in [("deleted", 4), ("unknown-tunnel", 4), ("bad-credential", 3), ("replaced", 5), ("odd", 1)]
         {
             let error = ConnectorError::Detached { code: code.into(), message: "gone".into() };

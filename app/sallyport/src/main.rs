@@ -1,4 +1,4 @@
-//! `sallyport`: a public door for a private service, in one program.
+//! `sallyport`: a public name for a private service, in one program.
 //!
 //! Rooms from top to bottom, each of which uses those below it: `cli`, `command`, `roles`, `daemon`, `installation`,
 //! `context`, `view`, `args`, `machine`, `runtime`; and `failure`, which all use.

@@ -31,7 +31,7 @@ pub const MAX_LIST_ITEMS: usize = 100_000;
 #[derive(Clone)]
 pub enum Auth {
     /// None: for creating accounts, logins and information.
-    Nobody,
+    Anonymous,
     /// An API token.
     Token(Secret),
     /// A saved session.
@@ -450,7 +450,7 @@ impl ApiClient {
     /// Polls whether the person has agreed.
     ///
     /// # Errors
-    /// Not yet, or no longer: the code of the problem tells which.
+    /// The login is not agreed yet, or has ended: the code of the problem distinguishes the two.
     pub async fn exchange_device_code(&self, code: &ExchangeDeviceCode) -> Result<ClientToken, ClientError> {
         self.open(Method::POST, "/v1/client/device/token", code).await
     }
@@ -584,7 +584,7 @@ impl ApiClient {
     /// The raw answer to a call. This part is not generic, so that it is compiled once.
     async fn fetch(&self, call: Call<'_>) -> Result<Bytes, ClientError> {
         let store = match &self.auth {
-            Auth::Nobody => return Err(self.not_logged_in().await),
+            Auth::Anonymous => return Err(self.not_logged_in().await),
             Auth::Token(token) => return self.fetch_as(&call, Some(token)).await,
             Auth::Saved(store) => store.as_ref(),
         };

@@ -23,7 +23,7 @@ impl ApiClient {
     /// Creates a policy without attachments.
     ///
     /// # Errors
-    /// The name is taken, or the rules cannot apply to anybody.
+    /// The name is taken, or the rules cannot match any client.
     pub async fn create_policy(&self, policy: &CreatePolicy) -> Result<Policy, ClientError> {
         self.send(Method::POST, "/v1/policies", policy).await
     }
@@ -55,7 +55,7 @@ impl ApiClient {
     /// Attaches a policy.
     ///
     /// # Errors
-    /// There is no such policy or socket, or nobody could use a socket afterwards.
+    /// There is no such policy or socket, or a socket would deny every client afterwards.
     pub async fn attach_policy(&self, policy: &PolicyRef, place: &PolicyPlace) -> Result<Policy, ClientError> {
         self.send(Method::POST, &format!("/v1/policies/{policy}/attach"), place).await
     }
@@ -63,7 +63,7 @@ impl ApiClient {
     /// Detaches a policy.
     ///
     /// # Errors
-    /// There is no such policy or socket, or everybody or nobody could use a socket afterwards.
+    /// There is no such policy or socket, or a socket would admit or deny every client afterwards.
     pub async fn detach_policy(&self, policy: &PolicyRef, place: &PolicyPlace) -> Result<Policy, ClientError> {
         self.send(Method::POST, &format!("/v1/policies/{policy}/detach"), place).await
     }

@@ -29,7 +29,7 @@ pub enum ClientError {
     #[error("{0}")]
     Trust(String),
     /// The connection was lost after the request was sent, which may have been executed.
-    #[error("the connection to {api} was lost before it answered: {reason}")]
+    #[error("the connection to {api} was lost before the response: {reason}")]
     Lost {
         /// The address of the API.
         api: ApiAddress,
@@ -52,7 +52,7 @@ pub enum ClientError {
     #[error("{0}")]
     Problem(Box<Problem>),
     /// The answer is not from the API, or from an unsupported version.
-    #[error("{api} gave an answer that is not one of the API's: {reason}")]
+    #[error("{api} sent a response that is not one of the API's: {reason}")]
     Answer {
         /// The address of the API.
         api: ApiAddress,

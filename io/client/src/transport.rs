@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_connection_that_fails_says_why_in_plain_words() {
+    fn a_failed_connection_has_a_reason_in_plain_words() {
         let api: ApiAddress = "https://api.localhost:8443".parse().unwrap();
         let error = |kind: io::ErrorKind| connect_error(&api, &kind.into()).to_string();
         assert_eq!(

@@ -211,7 +211,7 @@ async fn refusals_of_the_api_keep_its_words() {
 }
 
 #[tokio::test]
-async fn what_is_no_answer_of_the_api_is_refused() {
+async fn an_invalid_response_of_the_api_is_refused() {
     for (status, body, reason) in [
         (302, String::new(), "a redirect to https://elsewhere.example/"),
         (502, "<html>".to_owned(), "status 502"),
@@ -219,7 +219,7 @@ async fn what_is_no_answer_of_the_api_is_refused() {
         (200, " ".repeat(MAX_ANSWER_BYTES + 1), "longer than"),
     ] {
         let server = Server::start(move |_, _| Some((status, body.clone()))).await;
-        let error = server.client(Auth::Nobody).info().await.unwrap_err();
+        let error = server.client(Auth::Anonymous).info().await.unwrap_err();
         assert!(matches!(error, ClientError::Answer { .. }) && error.to_string().contains(reason), "{error}");
         assert_eq!(server.requests(), ["GET /v1/info"]);
     }
@@ -250,7 +250,7 @@ async fn an_unreachable_api_is_named_even_without_a_login() {
     LocalCa::open_or_create(dir.path(), "localhost").unwrap();
     let trust = Trust::Ca(dir.path().join("ca.pem"));
     let config =
-        ClientConfig { address, trust, outbound: Outbound::default(), auth: Auth::Nobody, agent: "test/1".into() };
+        ClientConfig { address, trust, outbound: Outbound::default(), auth: Auth::Anonymous, agent: "test/1".into() };
     let error = ApiClient::new(config).unwrap().account().await.unwrap_err();
     assert!(matches!(error, ClientError::Unreachable { .. }), "{error}");
     assert!(error.to_string().contains(&format!("127.0.0.1:{port}")), "{error}");
@@ -284,7 +284,7 @@ fn socket(name: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_creation_whose_answer_is_lost_is_sent_again_with_the_same_key() {
+async fn a_creation_without_a_response_is_repeated_with_the_same_key() {
     let calls = Arc::new(AtomicUsize::new(0));
     let count = calls.clone();
     let server = Server::start(move |_, headers| {

@@ -37,7 +37,7 @@ async fn an_edge_that_is_not_believed_is_not_used() {
 }
 
 #[tokio::test]
-async fn a_port_without_an_edge_is_told_and_tried_again() {
+async fn a_port_without_an_edge_is_reported_and_retried() {
     let edge = Edge::start().await;
     let port = service(|mut stream| async move {
         let _ = stream.write_all(b"SSH-2.0-OpenSSH_9.2\r\n").await;

@@ -14,30 +14,30 @@ use tokio::{net::UdpSocket, sync::mpsc};
 use crate::lab::*;
 
 /// An answer, or the end.
-enum Heard {
+enum Received {
     Datagram(Vec<u8>),
     Closed(FlowEnd),
 }
 
-/// A datagram that has not come in this time is lost.
+/// A datagram that has not arrived in this time is lost.
 const LOST_AFTER: Duration = Duration::from_secs(2);
 
 struct Client {
     flow: FlowHandle,
-    heard: mpsc::UnboundedReceiver<Heard>,
+    received: mpsc::UnboundedReceiver<Received>,
 }
 
-struct Ear(mpsc::UnboundedSender<Heard>);
+struct Forwarder(mpsc::UnboundedSender<Received>);
 
-impl FlowSink for Ear {
+impl FlowSink for Forwarder {
     fn datagrams(&self, batch: &[&[u8]]) {
         for datagram in batch {
-            let _ = self.0.send(Heard::Datagram(datagram.to_vec()));
+            let _ = self.0.send(Received::Datagram(datagram.to_vec()));
         }
     }
 
     fn closed(&self, end: FlowEnd) {
-        let _ = self.0.send(Heard::Closed(end));
+        let _ = self.0.send(Received::Closed(end));
     }
 }
 
@@ -50,11 +50,11 @@ impl Client {
             destination: ([127, 0, 0, 1], 4_433).into(),
             opened_at_us: 1_700_000_000_000_000,
         };
-        let (ear, heard) = mpsc::unbounded_channel();
-        let ear = Arc::new(Ear(ear));
+        let (sink, received) = mpsc::unbounded_channel();
+        let sink = Arc::new(Forwarder(sink));
         let flow = soon(async {
             loop {
-                match tunnel.open_flow(open, ear.clone()) {
+                match tunnel.open_flow(open, sink.clone()) {
                     Ok(flow) => return flow,
                     // The connection for datagrams follows a moment after the tunnel.
                     Err(OpenFlowError::NotReady) => tokio::time::sleep(Duration::from_millis(5)).await,
@@ -63,20 +63,20 @@ impl Client {
             }
         })
         .await;
-        Self { flow, heard }
+        Self { flow, received }
     }
 
     /// The next datagram; `None` if it was lost.
-    async fn hear(&mut self) -> Option<Vec<u8>> {
-        match tokio::time::timeout(LOST_AFTER, self.heard.recv()).await.ok()?.unwrap() {
-            Heard::Datagram(datagram) => Some(datagram),
-            Heard::Closed(end) => panic!("closed: {}", end.as_str()),
+    async fn receive(&mut self) -> Option<Vec<u8>> {
+        match tokio::time::timeout(LOST_AFTER, self.received.recv()).await.ok()?.unwrap() {
+            Received::Datagram(datagram) => Some(datagram),
+            Received::Closed(end) => panic!("closed: {}", end.as_str()),
         }
     }
 
     async fn end(&mut self) -> FlowEnd {
         loop {
-            if let Heard::Closed(end) = soon(self.heard.recv()).await.unwrap() {
+            if let Received::Closed(end) = soon(self.received.recv()).await.unwrap() {
                 return end;
             }
         }
@@ -87,7 +87,7 @@ impl Client {
         soon(async {
             loop {
                 assert!(self.flow.send(question));
-                while let Some(answer) = self.hear().await {
+                while let Some(answer) = self.receive().await {
                     if answer == question {
                         return;
                     }
@@ -116,7 +116,7 @@ impl Client {
             assert!(self.flow.send(&[number]));
         }
         for expected in numbers.clone() {
-            let Some(answer) = self.hear().await else { return false };
+            let Some(answer) = self.receive().await else { return false };
             assert!(answer.len() == 1 && answer[0] >= expected && numbers.contains(&answer[0]), "{answer:?}");
             if answer[0] > expected {
                 return false;
@@ -189,7 +189,7 @@ async fn a_service_that_does_not_run_ends_the_flow() {
 }
 
 #[tokio::test]
-async fn a_flow_that_comes_another_way_keeps_its_socket_and_one_that_ended_does_not() {
+async fn a_flow_on_another_path_keeps_its_socket_and_an_ended_one_does_not() {
     let (port, peers) = udp_echo().await;
     let (_edge, _connector, tunnel) = with(port).await;
     let mut first = Client::new(&tunnel, 1).await;
@@ -214,7 +214,7 @@ async fn a_service_at_another_of_its_hosts_addresses_is_found() {
     let socket = UdpSocket::bind("[::1]:0").await.unwrap();
     let (_edge, _connector, tunnel) = with(socket.local_addr().unwrap().port()).await;
     let mut refused = Client::new(&tunnel, 1).await;
-    assert_eq!(refused.ask_in_vain(b"?").await, FlowEnd::Unreachable, "nobody is at 127.0.0.1");
+    assert_eq!(refused.ask_in_vain(b"?").await, FlowEnd::Unreachable, "nothing listens at 127.0.0.1");
     let again = Client::new(&tunnel, 1).await;
     soon(async {
         let mut datagram = [0; 10];

@@ -45,12 +45,12 @@ impl Names {
     }
 }
 
-struct Doorman {
+struct FixedAdmission {
     present: watch::Sender<Option<TunnelHandle>>,
     datagrams: bool,
 }
 
-impl Admission for Doorman {
+impl Admission for FixedAdmission {
     fn admit(&self, _: TunnelId, credential: &str, _: SocketAddr) -> Result<Admitted, Refusal> {
         match credential {
             "good" => Ok(Admitted {
@@ -88,7 +88,7 @@ impl Edge {
     pub(crate) async fn start_for(datagrams: bool) -> Self {
         let names = Names::new();
         let (present, handle) = watch::channel(None);
-        let tunnels = EdgeTunnels::new(EdgeTunnelsConfig::default(), Arc::new(Doorman { present, datagrams }));
+        let tunnels = EdgeTunnels::new(EdgeTunnelsConfig::default(), Arc::new(FixedAdmission { present, datagrams }));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let acceptor = TlsAcceptor::from(server_config(names.certificates.clone(), ALPN));

@@ -35,15 +35,15 @@ async fn bytes_pass_unchanged_and_each_direction_ends_for_itself() {
 
 #[tokio::test]
 async fn a_service_may_say_its_last_word_first() {
-    let (heard_in, mut heard) = mpsc::channel(1);
+    let (sender, mut received) = mpsc::channel(1);
     let port = service(move |mut stream: TcpStream| {
-        let heard_in = heard_in.clone();
+        let sender = sender.clone();
         async move {
             stream.write_all(b"said first").await.unwrap();
             stream.shutdown().await.unwrap();
             let mut text = String::new();
             stream.read_to_string(&mut text).await.unwrap();
-            heard_in.send(text).await.unwrap();
+            sender.send(text).await.unwrap();
         }
     });
     let (edge, _connector) = before(port.await, None).await;
@@ -53,13 +53,13 @@ async fn a_service_may_say_its_last_word_first() {
     assert_eq!(text, "said first");
     stream.write_all(b"said last").await.unwrap();
     stream.shutdown().await.unwrap();
-    assert_eq!(soon(heard.recv()).await.unwrap(), "said last");
+    assert_eq!(soon(received.recv()).await.unwrap(), "said last");
 }
 
 /// This service has Nagle's algorithm on, and writes each answer in three pieces. The second piece waits for the
 /// acknowledgement of the first, which must come at once.
 #[tokio::test]
-async fn answers_in_pieces_stall_no_longer_once_it_was_noticed() {
+async fn responses_in_pieces_stall_no_longer_after_detection() {
     let port = service(|mut stream: TcpStream| async move {
         stream.set_nodelay(false).unwrap();
         while stream.read_u8().await.is_ok() {
@@ -87,7 +87,7 @@ async fn answers_in_pieces_stall_no_longer_once_it_was_noticed() {
 }
 
 #[tokio::test]
-async fn small_answers_do_not_wait_for_more() {
+async fn small_responses_do_not_wait_for_more() {
     let port = service(|mut stream: TcpStream| async move {
         stream.write_all(b"hello").await.unwrap();
         std::future::pending::<()>().await;
@@ -100,7 +100,7 @@ async fn small_answers_do_not_wait_for_more() {
 }
 
 #[tokio::test]
-async fn a_service_that_does_not_run_is_told_with_what_to_do() {
+async fn a_service_that_does_not_run_is_reported_with_advice() {
     // A port that is bound but not listening refuses connections, and stays reserved.
     let held = TcpSocket::new_v4().unwrap();
     held.bind("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -131,7 +131,7 @@ async fn a_service_that_takes_no_connection_is_given_up_in_time() {
 }
 
 #[tokio::test]
-async fn a_host_without_address_is_told() {
+async fn a_host_without_address_is_reported() {
     let edge = Edge::start().await;
     let origin = OriginAddr { host: "no such host".into(), port: 80 };
     let services = vec![Service { origin, ..service_at(0) }];
@@ -140,7 +140,7 @@ async fn a_host_without_address_is_told() {
 }
 
 #[tokio::test]
-async fn an_answer_that_breaks_off_is_no_complete_answer() {
+async fn a_broken_response_is_no_complete_response() {
     let port = service(|mut stream: TcpStream| async move {
         stream.read_u8().await.unwrap();
         stream.write_all(b"half an ans").await.unwrap();
@@ -180,7 +180,7 @@ async fn a_client_that_breaks_off_is_no_complete_request() {
 }
 
 #[tokio::test]
-async fn an_answer_given_before_the_request_was_read_still_arrives() {
+async fn a_response_sent_before_the_request_was_read_still_arrives() {
     // The connection is closed with most of the request unread, so the kernel resets it.
     let port = service(|mut stream: TcpStream| async move {
         let mut beginning = [0; 1_000];
@@ -202,7 +202,7 @@ async fn an_answer_given_before_the_request_was_read_still_arrives() {
         let mut answer = [0; 5_000];
         soon(reader.read_exact(&mut answer)).await.unwrap();
         assert_eq!(answer, [b'4'; 5_000]);
-        assert!(soon(writing).await.unwrap() < 1 << 30, "the client is told that nobody reads any more");
+        assert!(soon(writing).await.unwrap() < 1 << 30, "the client gets the reset, since nothing reads any more");
     }
 }
 

@@ -98,7 +98,7 @@ async fn the_certificate_must_be_for_the_name_that_is_expected() {
 }
 
 #[tokio::test]
-async fn a_service_without_tls_is_told_apart() {
+async fn a_service_without_tls_is_detected() {
     let names = Names::new();
     let tls = || Some(OriginTls::ca(names.ca_file()));
     let says = "for a service without TLS, make a socket of --type http";

@@ -1,5 +1,5 @@
 //! `/v1/account/password`, `/v1/account/totp`, `/v1/account/sessions`, and `/v1/accounts/forgot`, `/reset`,
-//! `/password`: what lets the owner of an account in.
+//! `/password`: the password and the other credentials of an account's owner.
 
 use axum::{
     extract::{Path, State},
@@ -69,15 +69,15 @@ pub(crate) async fn change_password(
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-/// Send a message to the owner of an account who has forgotten the password
+/// Send a message with a reset code to the owner of an account
 ///
-/// The message has a link and a code to set another password, and goes by the server's mail hook. The answer is the
-/// same whether the account exists or not.
+/// The message has a link and a code to set another password. The server's mail hook sends the message. The response is
+/// the same whether the account exists or not.
 #[utoipa::path(
     post, path = "/v1/accounts/forgot", tag = "accounts", operation_id = "forgot_account_password", security(()),
     request_body = ForgotPassword,
     responses(
-        (status = 202, description = "If there is such an account, a message is on its way."),
+        (status = 202, description = "If there is such an account, the server sends a message."),
         (status = 429, description = "Too many attempts."),
         (status = 501, description = "`no-mail-hook`: this server sends no messages."),
     )
@@ -256,7 +256,7 @@ pub(crate) async fn renew_codes(
 #[utoipa::path(
     get, path = "/v1/account/sessions", tag = "sessions", operation_id = "list_account_sessions",
     responses(
-        (status = 200, description = "All invitations.", body = Page<AccountSession>),
+        (status = 200, description = "All sessions.", body = Page<AccountSession>),
         (status = 403, description = "`login-needed`: an API token is not enough."),
     )
 )]

@@ -22,8 +22,8 @@ use crate::{
 
 /// List events of the audit log
 ///
-/// The newest come first, unless `order` says otherwise. A page may have fewer events than `limit`, or none, and still
-/// a `next`: the search is not complete then.
+/// The newest come first, unless `order` is given. A page may have fewer events than `limit`, or none, and still a
+/// `next`: the search is not complete then.
 #[utoipa::path(
     get, path = "/v1/audit", tag = "audit", operation_id = "list_audit_events", params(AuditQuery),
     responses(

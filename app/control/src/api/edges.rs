@@ -93,8 +93,8 @@ fn to_api(app: &App, edge: StoredEdge, figures: Option<(EdgeFigures, Duration)>)
 
 /// List the edges of this installation, by name
 ///
-/// Only the account that owns the installation may do so. One machine has no edges. Control asks every edge for its
-/// figures. The figures of an edge that does not answer within a second are absent.
+/// Only the account that owns the installation may do so. An installation on one machine has no edges. Control asks
+/// every edge for its figures. The figures of an edge that does not respond within a second are absent.
 #[utoipa::path(
     get, path = "/v1/edges", tag = "edges", operation_id = "list_edges",
     responses(
@@ -148,9 +148,9 @@ pub(crate) async fn delete(
 
 /// Drain an edge
 ///
-/// The edge hands its connectors to other edges and reports on `/readyz` that it is not ready, so that clients go
-/// elsewhere. The edge refuses nobody meanwhile. Flows that still run at the end of the time are cut. The edge stays
-/// drained, past restarts too, until `resume`.
+/// The edge hands its connectors to other edges and reports on `/readyz` that it is not ready, so that clients use
+/// other edges. The edge refuses no client meanwhile. Flows that still run at the end of the time are cut. The edge
+/// stays drained, past restarts too, until `resume`.
 #[utoipa::path(
     post, path = "/v1/edges/{id}/drain", tag = "edges", operation_id = "drain_edge", request_body = DrainEdge,
     params(EdgePath),
@@ -202,7 +202,8 @@ fn check_drainable(app: &App, edge: &StoredEdge) -> Result<(), ApiError> {
     }
     if !edges.iter().any(|seen| seen.card.edge != *id && seen.card.state == Serving::Serving) {
         let detail = format!(
-            "{name} is the last edge that serves: without it nobody reaches anything. Have another edge serve first, or use force"
+            "{name} is the last edge that serves: without it no client is served. Let another edge serve first, or use \
+             force"
         );
         return conflict("last-edge", detail);
     }
@@ -231,7 +232,7 @@ pub(crate) async fn resume(
 
 /// Make a token with which one edge may join
 ///
-/// Only the account that owns the installation may do so. The answer has the token, which the API never shows again.
+/// Only the account that owns the installation may do so. The response has the token, which the API never shows again.
 #[utoipa::path(
     post, path = "/v1/edge-tokens", tag = "edges", operation_id = "create_edge_token", request_body = CreateEdgeToken,
     responses(
@@ -328,7 +329,8 @@ pub(crate) async fn delete_token(
 ///
 /// Only the present owner may do so, and owns the installation no longer.
 #[utoipa::path(
-    put, path = "/v1/installation/owner", tag = "edges", operation_id = "hand_installation_over", request_body = HandOver,
+    put, path = "/v1/installation/owner", tag = "edges", operation_id = "hand_installation_over",
+    request_body = HandOver,
     responses(
         (status = 204, description = "The other account owns the installation."),
         (status = 403, description = "`not-owner`"),

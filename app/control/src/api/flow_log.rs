@@ -63,7 +63,13 @@ impl Cursor {
 }
 
 /// Merges the entries of all edges in the order of their ends, and moves `from` to the next position.
-fn merge(answered: Vec<Answered>, from: &mut Cursor, is_later: bool, limit: usize, shows_who: bool) -> Vec<EndedFlow> {
+fn merge(
+    answered: Vec<Answered>,
+    from: &mut Cursor,
+    is_later: bool,
+    limit: usize,
+    shows_clients: bool,
+) -> Vec<EndedFlow> {
     let mut all = Vec::new();
     for Answered { edge, answer, .. } in answered {
         let Answer::Ended(list) = answer else { continue };
@@ -95,9 +101,9 @@ fn merge(answered: Vec<Answered>, from: &mut Cursor, is_later: bool, limit: usiz
                 method: entry.http.as_ref().map(|http| http.method.clone()),
                 status: entry.http.as_ref().map(|http| http.status),
                 path: entry.http.map(|http| http.path),
-                client: Some(entry.client).filter(|_| shows_who),
-                identity: entry.identity.filter(|_| shows_who),
-                rule: entry.rule.filter(|_| shows_who),
+                client: Some(entry.client).filter(|_| shows_clients),
+                identity: entry.identity.filter(|_| shows_clients),
+                rule: entry.rule.filter(|_| shows_clients),
                 omitted_before: entry.omitted_before,
             };
             all.push((at, id, entry.number, shown));
@@ -120,10 +126,10 @@ fn ms(us: u64) -> f64 {
     us as f64 / 1_000.0
 }
 
-/// List flows and requests that ended lately
+/// List flows and requests that ended recently
 ///
-/// The answer has flows and requests of the organisation's sockets, in the order of their ends. Each edge keeps the
-/// last ones of each socket in memory: up to 256, and up to 50 a second. Without `after`, the answer has the newest
+/// The response has flows and requests of the organisation's sockets, in the order of their ends. Each edge keeps the
+/// last ones of each socket in memory: up to 256, and up to 50 a second. Without `after`, the response has the newest
 /// ones; with `after`, those that ended since. Addresses, identities and rules are for tokens that may read the audit
 /// log.
 #[utoipa::path(
@@ -144,7 +150,7 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller, uri: Uri) -> Re
     let after = query.after.filter(|after| !after.is_empty());
     let is_later = after.is_some();
     let cursor = after.map_or_else(|| Some(Cursor::default()), |after| Cursor::read(&after));
-    let mut cursor = cursor.ok_or_else(|| invalid("after must be the `next` of an answer before".to_owned()))?;
+    let mut cursor = cursor.ok_or_else(|| invalid("after must be the `next` of a former response".to_owned()))?;
     let socket = match &query.socket {
         Some(socket) => Some(app.find_socket(caller.organisation, socket).await?.id),
         None => None,
@@ -152,8 +158,8 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller, uri: Uri) -> Re
     let (organisation, limit) = (caller.organisation, limit as usize);
     let ask = |edge| Ask::Ended { organisation, socket, after: cursor.0.get(&key(edge)).copied(), limit };
     let gathered = app.config.asker.ask_each(ask).await;
-    let shows_who = caller.scopes.allows(Scope::AuditRead);
-    let mut items = merge(gathered.answered, &mut cursor, is_later, limit, shows_who);
+    let shows_clients = caller.scopes.allows(Scope::AuditRead);
+    let mut items = merge(gathered.answered, &mut cursor, is_later, limit, shows_clients);
     for item in &mut items {
         item.direct_origin_address = address_of(&app.routes, item.socket, item.direct_origin);
     }
@@ -210,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_stay_in_order_and_only_some_see_who_it_was() {
+    fn entries_stay_in_order_and_only_some_callers_see_clients() {
         let mut cursor = Cursor::default();
         // The clock was set back between the second and the third.
         let newest = merge(vec![answered(&[(1, 10), (2, 30), (3, 20)])], &mut cursor, false, 2, true);

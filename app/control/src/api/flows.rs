@@ -42,7 +42,7 @@ fn to_api(routes: &Routes, flow: FlowSeen, edge: Option<EdgeName>) -> Flow {
     }
 }
 
-/// The edges that did not answer, in the form of the API.
+/// The edges that did not respond, in the form of the API.
 pub(crate) fn silent(silent: &[UnansweredEdge]) -> Vec<SilentEdge> {
     silent.iter().map(|one| SilentEdge { edge: one.edge.name.clone(), why: one.why.to_string() }).collect()
 }
@@ -74,7 +74,7 @@ fn page(routes: &Routes, answered: Vec<Answered>, limit: usize) -> (Vec<Flow>, O
 /// List the flows that run
 ///
 /// Flows are connections, flows of datagrams, and HTTP connections that became WebSockets; not single requests. Control
-/// asks all edges. `silent` names the edges that do not answer within a second.
+/// asks all edges. `silent` names the edges that do not respond within a second.
 #[utoipa::path(
     get, path = "/v1/flows", tag = "audit", operation_id = "list_flows", params(PageQuery),
     responses(
@@ -109,7 +109,8 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller, uri: Uri) -> Re
     params(("id" = String, Path, description = "The flow's id.")),
     responses(
         (status = 204, description = "The edge cuts the flow."),
-        (status = 503, description = "`edges-silent`: no edge that answered has the flow, and others did not answer."),
+        (status = 503, description = "`edges-silent`: no edge that responded has the flow, and others did not \
+            respond."),
     )
 )]
 pub(crate) async fn kill(State(app): State<App>, caller: Caller, Path(id): Path<String>) -> Result<Response, ApiError> {
@@ -131,13 +132,13 @@ pub(crate) async fn kill(State(app): State<App>, caller: Caller, Path(id): Path<
         (None, None) => Err(ApiError::not_found("flow")),
         (None, Some(names)) => {
             let detail =
-                format!("no edge that answered has this flow, and not all did ({names}): try again in a moment");
+                format!("no edge that responded has this flow, and not all did ({names}): try again in a moment");
             Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "edges-silent", detail))
         }
     }
 }
 
-/// The names of edges that did not answer; `None` if all did.
+/// The names of edges that did not respond; `None` if all did.
 fn silent_names(silent: &[UnansweredEdge]) -> Option<String> {
     let named = silent.iter().map(|one| format!("{}: {}", one.edge.name, one.why)).collect::<Vec<_>>();
     (!named.is_empty()).then(|| named.join("; "))

@@ -67,9 +67,9 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -
 
 /// Invite an e-mail address into the organisation
 ///
-/// The answer does not tell whether the address has an account. The answer has a code, good for 7 days. With the code,
-/// an account of the address accepts the invitation, or the address gets an account, also where sign-up is closed. A
-/// mail hook of the server sends the code too. An invitation replaces a former one for the same address.
+/// The response is the same whether or not the address has an account. The response has a code, valid for 7 days. With
+/// the code, an account of the address accepts the invitation, or the address gets an account, also where sign-up is
+/// closed. A mail hook of the server sends the code too. An invitation replaces a former one for the same address.
 #[utoipa::path(
     post, path = "/v1/invitations", tag = "organisations", operation_id = "create_invitation",
     request_body = CreateInvitation,
@@ -107,7 +107,7 @@ pub(crate) async fn create(
     match app.store.invite(&new, hash).await? {
         InviteOutcome::Done => {
             let location = format!("/v1/invitations/{}", new.id);
-            tracing::info!(organisation = %new.organisation, invitation = %new.id, %role, "somebody was invited");
+            tracing::info!(organisation = %new.organisation, invitation = %new.id, %role, "an address was invited");
             let sent = app.send_invitation(client, &new, &code).await?;
             let is_sent = sent == Delivery::Delivered;
             let problem = if let Delivery::Failed(problem) = sent { Some(problem) } else { None };
@@ -138,7 +138,7 @@ impl App {
         if self.limits.take_message_request(client, now).is_err()
             || !self.limits.message_to_account(email.as_str(), now)
         {
-            let problem = "too many messages were asked for: give the code to them yourself";
+            let problem = "too many messages were requested: give the code to the person yourself";
             return Ok(Delivery::Failed(problem.to_owned()));
         }
         let membership = self.store.membership(invitation.organisation, invitation.invited_by).await?;
@@ -190,7 +190,7 @@ pub(crate) async fn delete(
 
 /// List the invitations of the account, those that end first before the others
 ///
-/// The answer is one page, of 100 at most.
+/// The response is one page, of 100 at most.
 #[utoipa::path(
     get, path = "/v1/account/invitations", tag = "organisations", operation_id = "list_received_invitations",
     responses(

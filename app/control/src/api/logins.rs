@@ -71,7 +71,7 @@ pub(crate) async fn refresh(
     match app.store.rotate_refresh(old, hash, now.unix_seconds, ends, &from).await? {
         Rotation::Done { session, account } => answer(&app, Bearer { account, session }, next, now.unix_seconds),
         Rotation::Reused { account } => {
-            tracing::warn!(%account, "a refresh token came twice: its session was ended");
+            tracing::warn!(%account, "a refresh token was used twice: its session was ended");
             let detail = "this refresh token was used before, so its session was ended: log in again";
             Err(ApiError::unauthorized("refresh-token-reused", detail))
         }

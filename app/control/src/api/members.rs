@@ -33,7 +33,7 @@ fn to_api(member: sallyport_store::Member, organisation: AccountId) -> Member {
     }
 }
 
-/// Those who belong to the organisation: its founder, then the others, oldest first
+/// The members of the organisation: its founder, then the others, oldest first
 #[utoipa::path(
     get, path = "/v1/members", tag = "organisations", operation_id = "list_members", params(PageQuery),
     responses(
@@ -97,7 +97,7 @@ pub(crate) async fn delete(
     let member = find(&app, organisation, &id).await?;
     audit::set_target(&member.account.email);
     done(app.store.remove_member(organisation, member.account.id, caller.role).await?, caller.role)?;
-    tracing::info!(%organisation, account = %member.account.id, "a member was sent away");
+    tracing::info!(%organisation, account = %member.account.id, "a member was removed");
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 

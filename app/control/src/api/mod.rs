@@ -1,4 +1,5 @@
-//! The handlers of `/v1`, one file for each noun: who may ask, what the request says, and what the answer shows.
+//! The handlers of `/v1`, one file for each noun: the authorization, the content of the request, and the content of the
+//! response.
 //!
 //! May use: `device`, `service`, `request`, and what those may use.
 

@@ -26,11 +26,11 @@ fn to_api(membership: Membership, account: AccountId) -> Organisation {
 
 /// List the organisations of the account, its own first
 ///
-/// The answer is one page. An API token sees the one organisation that it is for.
+/// The response is one page. An API token sees only its own organisation.
 #[utoipa::path(
     get, path = "/v1/organisations", tag = "organisations", operation_id = "list_organisations",
     responses(
-        (status = 200, description = "All invitations.", body = Page<Organisation>),
+        (status = 200, description = "All organisations of the account.", body = Page<Organisation>),
     )
 )]
 pub(crate) async fn list(State(app): State<App>, caller: Caller) -> Result<Response, ApiError> {
@@ -93,7 +93,7 @@ pub(crate) async fn leave(State(app): State<App>, caller: Caller) -> Result<Resp
             Ok(StatusCode::NO_CONTENT.into_response())
         }
         MemberChangeOutcome::Founder => {
-            let detail = "this organisation was made with your account and goes with it: it cannot be left";
+            let detail = "this organisation was made with your account and ends with it: it cannot be left";
             Err(ApiError::new(StatusCode::CONFLICT, "founder", detail))
         }
         MemberChangeOutcome::NotFound | MemberChangeOutcome::NotAllowed => Err(ApiError::not_found("organisation")),

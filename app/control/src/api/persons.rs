@@ -75,12 +75,12 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -
 /// Add a person
 ///
 /// The person gets a link to set a password, by the hook of the provider of kind `local`. Without a hook, or when the
-/// hook does not take the link, the answer has the link, once.
+/// hook does not accept the link, the response has the link, once.
 #[utoipa::path(
     post, path = "/v1/persons", tag = "persons", operation_id = "create_person",
     request_body = CreatePerson,
     responses(
-        (status = 201, description = "The person, and how the link goes on.", body = InvitedPerson),
+        (status = 201, description = "The person, and how the link reaches the person.", body = InvitedPerson),
         (status = 409, description = "`person-taken`, `no-local-provider` or `limit-reached`"),
     )
 )]
@@ -163,7 +163,7 @@ pub(crate) async fn delete(
     post, path = "/v1/persons/{id}/reset", tag = "persons", operation_id = "reset_person",
     params(PersonPath), request_body = ResetPerson,
     responses(
-        (status = 200, description = "The person, and how the link goes on.", body = InvitedPerson),
+        (status = 200, description = "The person, and how the link reaches the person.", body = InvitedPerson),
         (status = 409, description = "`person-disabled`"),
     )
 )]

@@ -37,7 +37,7 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -
 
 /// Make a policy
 ///
-/// A policy that is attached to nothing has no effect. Control refuses rules that nobody could meet.
+/// A policy that is attached to nothing has no effect. Control refuses rules that no client could match.
 #[utoipa::path(
     post, path = "/v1/policies", tag = "policies", operation_id = "create_policy",
     request_body = CreatePolicy,
@@ -73,7 +73,7 @@ pub(crate) async fn get(State(app): State<App>, caller: Caller, Path(id): Path<S
 
 /// Change a policy
 ///
-/// Edges keep to the change from the answer on, and apply it to open connections within seconds.
+/// Edges apply the change to new connections from the response on, and to open connections within seconds.
 #[utoipa::path(
     patch, path = "/v1/policies/{id}", tag = "policies", operation_id = "update_policy",
     params(PolicyPath),
@@ -115,7 +115,7 @@ pub(crate) async fn delete(
 
 /// Attach a policy to a socket, or to all
 ///
-/// From then on only those enter whom a rule allows. Attaching a policy twice changes nothing.
+/// From then on only clients that a rule allows are admitted. Attaching a policy twice changes nothing.
 #[utoipa::path(
     post, path = "/v1/policies/{id}/attach", tag = "policies", operation_id = "attach_policy",
     params(PolicyPath),
@@ -123,7 +123,7 @@ pub(crate) async fn delete(
     responses(
         (status = 200, description = "The policy after the change. The edge of `up` applies the change already; \
              edges on other machines do a moment later.", body = Policy),
-        (status = 409, description = "`closes-sockets`: nobody could use a socket then; `limit-reached`."),
+        (status = 409, description = "`closes-sockets`: a socket would deny every client; `limit-reached`."),
     )
 )]
 pub(crate) async fn attach(
@@ -139,7 +139,7 @@ pub(crate) async fn attach(
 
 /// Detach a policy from a socket, or from all
 ///
-/// Without its last policy a socket is open to everybody: control refuses that unless `force` is set.
+/// Without its last policy a socket admits every client: control refuses that unless `force` is set.
 #[utoipa::path(
     post, path = "/v1/policies/{id}/detach", tag = "policies", operation_id = "detach_policy",
     params(PolicyPath),
@@ -147,8 +147,8 @@ pub(crate) async fn attach(
     responses(
         (status = 200, description = "The policy after the change. The edge of `up` applies the change already; \
              edges on other machines do a moment later.", body = Policy),
-        (status = 409, description = "`opens-sockets` or `closes-sockets`: a socket would be open to everybody, or \
-             to nobody."),
+        (status = 409, description = "`opens-sockets` or `closes-sockets`: a socket would admit every client, or deny \
+            every client."),
     )
 )]
 pub(crate) async fn detach(

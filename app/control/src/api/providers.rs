@@ -73,7 +73,7 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -
 
 /// Add an identity provider
 ///
-/// Control does not test the provider; `POST /v1/providers/{id}/test` does. Register the `redirect_uri` of the answer
+/// Control does not test the provider; `POST /v1/providers/{id}/test` does. Register the `redirect_uri` of the response
 /// at the provider.
 #[utoipa::path(
     post, path = "/v1/providers", tag = "providers", operation_id = "create_provider",
@@ -114,7 +114,7 @@ pub(crate) async fn get(
 
 /// Change an identity provider
 ///
-/// Another issuer, tenant or client id ends the logins that the provider vouched for.
+/// Another issuer, tenant or client id ends the logins through the provider.
 #[utoipa::path(
     patch, path = "/v1/providers/{id}", tag = "providers", operation_id = "update_provider",
     params(ProviderPath), request_body = UpdateProvider,
@@ -136,11 +136,11 @@ pub(crate) async fn update(
 
 /// Delete an identity provider
 ///
-/// The logins that the provider vouched for end.
+/// The logins through the provider end.
 #[utoipa::path(
     delete, path = "/v1/providers/{id}", tag = "providers", operation_id = "delete_provider",
-    params(ProviderPath, ("force" = Option<bool>, Query, description = "Whether to delete the provider although \
-         nobody could log in at a socket then, or its persons go too."),
+    params(ProviderPath, ("force" = Option<bool>, Query, description = "Whether to delete the provider although a \
+        socket would then have no provider, or the provider's persons are deleted too."),
     ),
     responses(
         (status = 204, description = "The provider is deleted."),
@@ -159,7 +159,7 @@ pub(crate) async fn delete(
     let force = match uri.query().unwrap_or_default() {
         "" | "force=false" => false,
         "force=true" => true,
-        _ => return Err(ApiError::field("force", "it is true or false, and nothing else is asked here")),
+        _ => return Err(ApiError::field("force", "it is true or false, and there is no other parameter")),
     };
     app.delete_provider(&provider, force).await?;
     Ok(StatusCode::NO_CONTENT.into_response())

@@ -68,9 +68,9 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -
 
 /// Make a service token
 ///
-/// A machine shows a service token to sockets that ask for an identity. The answer has the secret, which the API never
-/// shows again. A repetition with the same idempotency key therefore gets 409 `secret-already-shown` and the token's
-/// location. Policies name the token and say what it may do.
+/// A machine sends a service token to sockets that require an identity. The response has the secret, which the API
+/// never shows again. A repetition with the same idempotency key therefore gets 409 `secret-already-shown` and the
+/// token's location. Policies name the token and decide what the token may do.
 #[utoipa::path(
     post, path = "/v1/service-tokens", tag = "identity", operation_id = "create_service_token",
     params(IdempotencyHeader),
@@ -152,7 +152,7 @@ pub(crate) async fn get(State(app): State<App>, caller: Caller, Path(id): Path<S
 
 /// Get a client certificate for a service token
 ///
-/// The holder of the key enters as the token, at `tls` sockets and HTTP sockets of the organisation that ask for an
+/// The holder of the key has the token's access to `tls` sockets and HTTP sockets of the organisation that require an
 /// identity. The certificate ends with the token at the latest. Deleting the token ends its certificates at once.
 #[utoipa::path(
     post, path = "/v1/service-tokens/{id}/certificate", tag = "identity",
@@ -241,7 +241,7 @@ impl App {
 
 /// Delete a service token
 ///
-/// Connections that came in with the token are cut.
+/// Connections that use the token are cut.
 #[utoipa::path(
     delete, path = "/v1/service-tokens/{id}", tag = "identity", operation_id = "delete_service_token",
     params(TokenPath),

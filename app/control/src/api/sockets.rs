@@ -44,7 +44,7 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -
 
 /// Make a socket
 ///
-/// A repetition with the same idempotency key gets the first answer again.
+/// A repetition with the same idempotency key gets the first response again.
 #[utoipa::path(
     post, path = "/v1/sockets", tag = "sockets", operation_id = "create_socket",
     params(IdempotencyHeader),
@@ -67,7 +67,7 @@ pub(crate) async fn create(
     match app.create_socket(caller.organisation, input.value, kind, input.keyed.as_ref(), by_own).await? {
         Creation::Made((socket, answer)) => Ok(located(json_text(StatusCode::CREATED, answer), &location(socket.id))),
         Creation::Repeated(stored) => {
-            let answer = stored.answer.ok_or_else(|| ApiError::internal("an answer was not stored"))?;
+            let answer = stored.answer.ok_or_else(|| ApiError::internal("a response was not stored"))?;
             let location = location(SocketId::from_bytes(stored.resource));
             let mut response = located(json_text(StatusCode::CREATED, answer), &location);
             response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));

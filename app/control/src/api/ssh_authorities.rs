@@ -49,7 +49,11 @@ pub(crate) async fn show(State(app): State<App>, caller: Caller) -> Result<Respo
     patch, path = "/v1/ssh-authority", tag = "programs", operation_id = "update_ssh_authority",
     request_body = UpdateSshAuthority,
     responses(
-        (status = 200, description = "The settings after the change. Issued certificates stay as they are.", body = SshAuthority),
+        (
+            status = 200,
+            description = "The settings after the change. Issued certificates stay as they are.",
+            body = SshAuthority
+        ),
     )
 )]
 pub(crate) async fn update(
@@ -75,7 +79,7 @@ pub(crate) async fn update(
 
 /// Sign a host key
 ///
-/// ssh clients that trust the organisation's authority then know the host behind the socket without a question about a
+/// ssh clients that trust the organisation's authority then accept the host behind the socket without a prompt about a
 /// fingerprint.
 #[utoipa::path(
     post, path = "/v1/sockets/{id}/ssh-host-certificate", tag = "programs", operation_id = "sign_ssh_host_key",

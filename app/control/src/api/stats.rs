@@ -90,8 +90,8 @@ fn add(to: &mut SocketUse, from: &SocketUse) {
 /// Show the counters of a socket, edge by edge
 ///
 /// The counters are requests and flows by verdict, bytes, running flows, durations, and the rate of the last minute: of
-/// all edges, of each edge, and by origin. Control asks all edges. `silent` names the edges that do not answer within a
-/// second.
+/// all edges, of each edge, and by origin. Control asks all edges. `silent` names the edges that do not respond within
+/// a second.
 #[utoipa::path(
     get, path = "/v1/sockets/{id}/stats", tag = "sockets", operation_id = "get_socket_stats",
     params(SocketPath),

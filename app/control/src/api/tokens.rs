@@ -52,9 +52,9 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -
 
 /// Make an API token, for one organisation
 ///
-/// The token may do what its scopes and the present role of its maker both allow. The answer has the secret, which the
-/// API never shows again. A repetition with the same idempotency key therefore gets 409 `secret-already-shown` and the
-/// token's location.
+/// The token may do what its scopes and the present role of its maker both allow. The response has the secret, which
+/// the API never shows again. A repetition with the same idempotency key therefore gets 409 `secret-already-shown` and
+/// the token's location.
 #[utoipa::path(
     post, path = "/v1/tokens", tag = "tokens", operation_id = "create_token",
     params(IdempotencyHeader),

@@ -33,7 +33,7 @@ fn location(socket: SocketId, id: TunnelId) -> String {
     format!("/v1/sockets/{socket}/tunnels/{id}")
 }
 
-/// The answers of edges about tunnels; the edge is `None` on one machine.
+/// The responses of edges about tunnels; the edge is `None` on one machine.
 type TunnelHolders = HashMap<TunnelId, Vec<(Option<EdgeId>, TunnelFigures)>>;
 
 /// Asks the edges that hold tunnels of the socket about these tunnels.
@@ -130,7 +130,7 @@ fn to_api_with_credential(app: &App, tunnel: &sallyport_model::Tunnel, credentia
     CreatedTunnel { details: to_api(app, tunnel), credential, connect }
 }
 
-/// How many edges a connector learns at first; its first edge tells it of more.
+/// How many edges a connector learns at first; its first edge sends it more.
 const MAX_CONNECT_EDGES: usize = 8;
 
 /// Some edges that accept connectors, of all regions in turn.
@@ -150,7 +150,7 @@ fn serving_edges(app: &App) -> Vec<ConnectEdge> {
 
 /// List the socket's tunnels, oldest first
 ///
-/// With `-` in the place of the socket, the answer has the tunnels of all sockets, without the fields that only edges
+/// With `-` in the place of the socket, the response has the tunnels of all sockets, without the fields that only edges
 /// know.
 #[utoipa::path(
     get, path = "/v1/sockets/{id}/tunnels", tag = "tunnels", operation_id = "list_tunnels",
@@ -179,8 +179,8 @@ pub(crate) async fn list(
 
 /// Make a tunnel at a socket
 ///
-/// The answer has the credential, which the API never shows again. A repetition with the same idempotency key therefore
-/// gets 409 `secret-already-shown` and the tunnel's location, where a new credential can be had.
+/// The response has the credential, which the API never shows again. A repetition with the same idempotency key
+/// therefore gets 409 `secret-already-shown` and the tunnel's location, where a new credential is available.
 #[utoipa::path(
     post, path = "/v1/sockets/{id}/tunnels", tag = "tunnels", operation_id = "create_tunnel",
     params(SocketPath, IdempotencyHeader),

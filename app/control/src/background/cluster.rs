@@ -67,7 +67,7 @@ impl App {
     }
 
     /// Like [`App::sweep`], and publishes the change.
-    pub(crate) async fn sweep_and_tell(&self) -> Result<(), ApiError> {
+    pub(crate) async fn sweep_and_publish(&self) -> Result<(), ApiError> {
         let swept = self.sweep().await?;
         self.publish_sweep(swept).await
     }
@@ -94,7 +94,7 @@ pub(crate) async fn beat(app: Weak<AppParts>) {
     let mut is_failing = false;
     while let Some(app) = app.upgrade().map(App) {
         let done = match app.beat().await {
-            Ok(true) => app.sweep_and_tell().await.map_err(|error| error.sentence().to_owned()),
+            Ok(true) => app.sweep_and_publish().await.map_err(|error| error.sentence().to_owned()),
             done => done.map(|_| ()).map_err(|error| error.to_string()),
         };
         match done {

@@ -7,11 +7,11 @@ use anyhow::Context as _;
 use crate::state::{App, Control};
 
 impl Control {
-    /// Reads every socket from the store again and tells edges what differs from what they know: for changes that
-    /// another process made to the store. Returns how many sockets differed.
+    /// Reads every socket from the store again, and publishes the differences to edges: for changes that another
+    /// process made to the store. Returns how many sockets differed.
     ///
     /// # Errors
-    /// When the store cannot be read; nothing was told then.
+    /// When the store cannot be read; nothing was published then.
     pub async fn reload(&self) -> anyhow::Result<usize> {
         let app = &self.app;
         // Before the publishing lock: the maker of a temporary socket delays the sweep, and publishes what it has made.

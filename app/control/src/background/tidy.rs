@@ -16,7 +16,7 @@ pub(crate) async fn sweep(app: Weak<AppParts>) {
         app.identities.end_sessions(|session| session.expires_at <= now);
         let app = App(app);
         if app.edges.get().is_some()
-            && let Err(error) = app.sweep_and_tell().await
+            && let Err(error) = app.sweep_and_publish().await
         {
             tracing::debug!(error = error.sentence(), "temporary sockets of gone ssh clients are removed later");
         }

@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_count_on_is_gone() {
+    fn a_control_that_stops_counting_is_gone() {
         let (mut peers, start) = (Peers::default(), Instant::now());
         assert!(peers.may_live([2; 16]), "nothing is known yet");
         let mut at = start;

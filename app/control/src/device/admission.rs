@@ -32,7 +32,7 @@ impl App {
         };
         let Some(route) = route else { return Err(ApiError::not_found("socket")) };
         if route.settings.identity.is_none() {
-            let detail = format!("{host} asks for no identity: there is nothing to log in to");
+            let detail = format!("{host} requires no identity: there is nothing to log in to");
             return Err(ApiError::new(StatusCode::CONFLICT, "no-identity", detail));
         }
         Ok((route, host))
@@ -51,7 +51,7 @@ impl App {
     /// Refuses a login that is not valid at this socket.
     pub(super) fn require_accepted_session(&self, session: &LoginSession, route: &SocketRoute) -> Result<(), ApiError> {
         let asked = route.settings.identity.as_ref();
-        let identity = asked.ok_or_else(|| login_required("the socket asks nobody who they are"))?;
+        let identity = asked.ok_or_else(|| login_required("the socket requires no identity"))?;
         validate_session(session, route.account, identity, self.clock.now().unix_seconds)
             .map_err(|why| login_required(&why.to_string()))
     }
@@ -109,7 +109,7 @@ impl App {
             email = %session.person.email, %address, by,
         );
         self.audit_decision(&session, "certificate.create", &host, Some(&by));
-        let detail = format!("{} may not come to {host} now: ask the socket's owner", session.person.email);
+        let detail = format!("{} is not admitted to {host} now: ask the socket's owner", session.person.email);
         Err(ApiError::new(StatusCode::FORBIDDEN, "not-allowed", detail))
     }
 }
@@ -117,12 +117,12 @@ impl App {
 /// The policies of the socket; if they cannot be read, they admit no person.
 fn policies_of(route: &SocketRoute) -> PolicySet {
     PolicySet::of_route(route).unwrap_or_else(|error| {
-        tracing::error!(socket = %route.id, %error, "a policy cannot be read: nobody is let in");
+        tracing::error!(socket = %route.id, %error, "a policy cannot be read: every client is denied");
         PolicySet::deny_all()
     })
 }
 
-/// An error that programs answer with a login.
+/// An error after which programs log in.
 pub(super) fn login_required(detail: &str) -> ApiError {
     ApiError::unauthorized("login-required", detail)
 }

@@ -263,7 +263,7 @@ pub(crate) async fn end(State(app): State<App>, caller: ClientCaller) -> Result<
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-/// Exchange the code that the browser brought
+/// Exchange the code from the browser's redirect
 #[utoipa::path(
     post, path = "/v1/client/token", tag = "programs", operation_id = "exchange_client_code", security(()),
     request_body = ExchangeClientCode,
@@ -337,14 +337,14 @@ pub(crate) async fn begin_device(
     Ok(json(StatusCode::OK, &login))
 }
 
-/// Ask whether the person has agreed
+/// Poll for the person's agreement
 #[utoipa::path(
     post, path = "/v1/client/device/token", tag = "programs", operation_id = "exchange_device_code", security(()),
     request_body = ExchangeDeviceCode,
     responses(
         (status = 200, description = "The token; the API gives it once.", body = ClientToken),
-        (status = 400, description = "`authorization-pending`: ask again after the interval. `slow-down`: add 5 \
-             seconds to the interval. `access-denied`, `expired-code`: the login has ended."),
+        (status = 400, description = "`authorization-pending`: poll again after the interval. `slow-down`: add 5 \
+                                      seconds to the interval. `access-denied`, `expired-code`: the login has ended."),
     )
 )]
 pub(crate) async fn exchange_device(
@@ -356,7 +356,7 @@ pub(crate) async fn exchange_device(
     let now = app.clock.now();
     if let Some(interval) = app.device_limits.slow_down(hash, now.monotonic) {
         let seconds = interval.as_secs();
-        return refuse("slow-down", &format!("asked too often: wait {seconds} seconds between two questions"));
+        return refuse("slow-down", &format!("polled too often: wait {seconds} seconds between two polls"));
     }
     let answer = app.store.take_device_answer(hash, now.unix_seconds).await?;
     if answer != Some(DeviceAnswer::Pending) {
@@ -367,7 +367,7 @@ pub(crate) async fn exchange_device(
             Ok(json(StatusCode::OK, &app.client_token(session, socket).await?))
         }
         Some(DeviceAnswer::Pending) => {
-            refuse("authorization-pending", "the person has not agreed yet: ask again after the interval")
+            refuse("authorization-pending", "the person has not agreed yet: poll again after the interval")
         }
         Some(DeviceAnswer::Denied) => refuse("access-denied", "the person has refused the login"),
         None => refuse("expired-code", "the code has ended or was used: begin the login again"),
@@ -376,8 +376,8 @@ pub(crate) async fn exchange_device(
 
 /// Get a client certificate for a socket
 ///
-/// Control issues the certificate while the login is good and the socket's policies allow the person from this address.
-/// Edges check both again at every connection.
+/// Control issues the certificate while the login is valid and the socket's policies allow the person from this
+/// address. Edges check both again at every connection.
 #[utoipa::path(
     post, path = "/v1/client/tls-certificate", tag = "programs", operation_id = "create_client_certificate",
     request_body = CreateClientCertificate,
@@ -400,8 +400,8 @@ pub(crate) async fn tls_certificate(
 
 /// Sign a person's ssh key
 ///
-/// Hosts that trust the organisation's authority let the holder of the key in for some minutes, as the users whose
-/// principals the hosts list.
+/// Hosts that trust the organisation's authority accept the key for some minutes, for the users whose principals the
+/// hosts list.
 #[utoipa::path(
     post, path = "/v1/client/ssh-certificate", tag = "programs", operation_id = "create_client_ssh_certificate",
     request_body = CreateClientSshCertificate,

@@ -84,13 +84,13 @@ impl App {
         let host = Escaped(&host);
         let email = Escaped(session.person.email.as_str());
         let body = format!(
-            "<p>{explanation}</p><p>It wants to enter <code>{host}</code>, and the other services of the same owner that \
-             let you in, as <strong>{email}</strong>, until this login ends.</p><p>Go on only if you have just started \
-             it yourself.</p><form method=\"post\" action=\"{path}\"><input type=\"hidden\" name=\"form\" \
-             value=\"{form}\"><div class=\"acts\"><button name=\"decision\" value=\"allow\">Let it in</button><button \
+            "<p>{explanation}</p><p>It requests access to <code>{host}</code>, and to the other services of the same \
+             owner that admit you, as <strong>{email}</strong>, until this login ends.</p><p>Go on only if you have \
+             just started it yourself.</p><form method=\"post\" action=\"{path}\"><input type=\"hidden\" name=\"form\" \
+             value=\"{form}\"><div class=\"acts\"><button name=\"decision\" value=\"allow\">Allow</button><button \
              class=\"other\" name=\"decision\" value=\"deny\">No</button></div></form>"
         );
-        Ok(written(StatusCode::OK, "Let this program in?", body).forms_lead(Some(programs)).into_response())
+        Ok(written(StatusCode::OK, "Allow this program?", body).forms_lead(Some(programs)).into_response())
     }
 }
 
@@ -121,7 +121,7 @@ async fn client_page(app: &App, uri: &Uri, headers: &HeaderMap) -> Result<Respon
     // No redirect happens before the address was checked.
     let redirect_uri = take("redirect_uri")?;
     if !is_loopback(&redirect_uri) {
-        return Err(bad("the program must take the answer at its own machine: http://127.0.0.1:PORT/..."));
+        return Err(bad("the redirect_uri must be an address of the program's own machine: http://127.0.0.1:PORT/..."));
     }
     if take("response_type")? != "code" || take("code_challenge_method")? != "S256" {
         return Err(bad("the program must ask for a code with a code challenge of the method S256"));
@@ -129,7 +129,7 @@ async fn client_page(app: &App, uri: &Uri, headers: &HeaderMap) -> Result<Respon
     let (state, challenge, host) = (take("state")?, take("code_challenge")?, take("host")?);
     let is_state = (8..=MAX_STATE_BYTES).contains(&state.len()) && state.bytes().all(|byte| byte.is_ascii_graphic());
     if !is_state || !is_challenge(&challenge) {
-        return Err(bad("the program gave no good state or code challenge"));
+        return Err(bad("the program gave no valid state or code challenge"));
     }
     let (route, host) = app.asking_socket(&host).await?;
     let Some(session) = app.person_at(headers, &route).await? else { return Ok(app.to_sign_on(&host, uri)) };
@@ -234,7 +234,7 @@ async fn decided(app: &App, headers: &HeaderMap, body: Body) -> Result<Response,
     let route = app.route(form.socket).await?.ok_or_else(|| bad("the socket is gone"))?;
     // The browser must still have the login that saw the page.
     let session = app.person_at(headers, &route).await?.filter(|session| session.id == form.session);
-    let session = session.ok_or_else(|| bad("you are not logged in any more as who you were: begin again"))?;
+    let session = session.ok_or_else(|| bad("you are not logged in any more as the same person: begin again"))?;
     let agreed = match given.get("decision").map(String::as_str) {
         Some("allow") => true,
         Some("deny") => false,

@@ -84,7 +84,7 @@ async fn local_sessions(app: &App, sessions: &[Arc<LoginSession>]) -> Result<Vec
 }
 
 /// The response to a form of a person who has logged out meanwhile.
-fn nobody() -> LoginError {
+fn not_logged_in() -> LoginError {
     LoginError::new(
         StatusCode::FORBIDDEN,
         "Not logged in",
@@ -96,15 +96,15 @@ fn nobody() -> LoginError {
 /// A page on which a person without a login names a service. The form leads on to an identity provider.
 fn way_in() -> Response {
     let text = "<p>Nobody is logged in in this browser. With which service do you want to log in?</p><form \
-                action=\"/sign-on\"><input type=\"hidden\" name=\"to\" value=\"/account\"><label>Address of the service \
-                <input name=\"socket\" maxlength=\"300\" autocapitalize=\"none\" spellcheck=\"false\" required \
+                action=\"/sign-on\"><input type=\"hidden\" name=\"to\" value=\"/account\"><label>Address of the \
+                service <input name=\"socket\" maxlength=\"300\" autocapitalize=\"none\" spellcheck=\"false\" required \
                 autofocus></label><div class=\"acts\"><button>Log in</button></div></form>";
     page::written(StatusCode::FORBIDDEN, "Not logged in", text.to_owned()).forms_lead(None).into_response()
 }
 
 fn current_password() -> &'static str {
-    "<label>Current password <input name=\"current\" type=\"password\" autocomplete=\"current-password\" maxlength=\"1024\" \
-     required></label>"
+    "<label>Current password <input name=\"current\" type=\"password\" autocomplete=\"current-password\" \
+     maxlength=\"1024\" required></label>"
 }
 
 /// A form about one login of this browser.
@@ -166,14 +166,15 @@ fn own_sections(one: &LocalSession) -> String {
     let off = format!("{}{code}", current_password());
     text.push_str(&match (one.person.has_totp, one.provider.config.require_totp) {
         (true, true) => format!(
-            "<p>Codes are asked for beside your password, as whoever runs the services wants; {} recovery codes are left.</p>",
+            "<p>Logins need a code besides your password, as the operator of the services requires; {} recovery codes \
+             are left.</p>",
             one.person.recovery_codes
         ),
         (true, false) => {
             let title = format!("Codes ({} recovery codes are left)", one.person.recovery_codes);
-            section(one, "totp-off", &title, &off, "Ask for no codes any more")
+            section(one, "totp-off", &title, &off, "Require no codes any more")
         }
-        (false, _) => section(one, "totp-on", "Codes", current_password(), "Ask for a code beside the password"),
+        (false, _) => section(one, "totp-on", "Codes", current_password(), "Require a code besides the password"),
     });
     text.push_str(&section(one, "sign-out", "Everywhere", "", "Log out everywhere"));
     text
@@ -189,11 +190,11 @@ pub(super) async fn change(
     let given = form::read(&app, &headers, body).await?;
     let all = local_sessions(&app, &signed_on_sessions(&app, &headers).await?).await?;
     if all.is_empty() {
-        return Err(nobody());
+        return Err(not_logged_in());
     }
     // The form must be about a current login of this browser.
     let wanted = given.get("session").ok_or_else(form::not_valid)?;
-    let one = all.iter().find(|one| one.session.id.to_string() == *wanted).ok_or_else(nobody)?;
+    let one = all.iter().find(|one| one.session.id.to_string() == *wanted).ok_or_else(not_logged_in)?;
     match given.get("action").map(String::as_str) {
         Some("password") => set_password(&app, client, &all, one, &given).await,
         Some("totp-on") => set_up(&app, client, &all, one, &given).await,
@@ -250,7 +251,7 @@ async fn set_password(
     let former = one.secrets.password_hash.as_deref().unwrap_or_default();
     let now = app.clock.now().unix_seconds;
     if !app.store.change_person_password(one.person.id, former, &hash, now).await? {
-        return Err(nobody());
+        return Err(not_logged_in());
     }
     app.end_logins_of(&one.person).await?;
     app.audit_person(one.person.organisation, one.person.email.as_str(), "person.password");
@@ -273,7 +274,7 @@ fn setting_up(
         "{}{}{}",
         wrong_text(wrong),
         enrolment(app, one.person.email.as_str(), secret),
-        section(one, "totp-confirm", "Its first code", &fields, "Ask for codes from now on")
+        section(one, "totp-confirm", "Its first code", &fields, "Require codes from now on")
     );
     Ok(page(if wrong.is_some() { StatusCode::FORBIDDEN } else { StatusCode::OK }, "Set up your codes", text))
 }
@@ -288,7 +289,7 @@ async fn set_up(
     let Some(attempt) = verify_password(app, client, one, given).await? else { return Ok(wrong_password(all)) };
     app.attempts.record_success(attempt);
     if one.person.has_totp {
-        return Ok(written(all, StatusCode::CONFLICT, Some("Codes are asked for already.")));
+        return Ok(written(all, StatusCode::CONFLICT, Some("Codes are required already.")));
     }
     setting_up(app, one, &random::bytes()?, None)
 }
@@ -335,5 +336,5 @@ async fn end_codes(
     app.store.end_totp(one.person.id, app.clock.now().unix_seconds).await?;
     app.audit_person(one.person.organisation, one.person.email.as_str(), "person.totp-off");
     let back = ways_on(&[("/account", "Back to your account")]);
-    Ok(page(StatusCode::OK, "Codes are off", format!("<p>No codes are asked for any more.</p>{back}")))
+    Ok(page(StatusCode::OK, "Codes are off", format!("<p>No codes are required any more.</p>{back}")))
 }

@@ -102,7 +102,7 @@ async fn end(app: &App, provider: &StoredProvider, token: &str) -> Result<usize,
         }
     })?;
     if app.store.is_used(provider.organisation, logout.id, now).await? {
-        return Err(invalid("the logout token has come before"));
+        return Err(invalid("the logout token was used before"));
     }
     // A login that is just returning from the provider is not known yet, and checks this mark later.
     if let Some(sid) = &logout.sid {
@@ -146,7 +146,10 @@ impl App {
         for session in &ended {
             self.audit_ended_by_provider(session, "logged out at the provider");
         }
-        tracing::info!(account = %provider.organisation, provider = %provider.name, ended = ended.len(), "a provider ended logins");
+        tracing::info!(
+            account = %provider.organisation, provider = %provider.name, ended = ended.len(),
+            "a provider ended logins"
+        );
         Ok(ended.len())
     }
 }

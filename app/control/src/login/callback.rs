@@ -52,7 +52,7 @@ pub(super) fn not_begun() -> LoginError {
     LoginError::new(
         StatusCode::BAD_REQUEST,
         "This login is not known here",
-        "It did not begin in this browser, it began more than ten minutes ago, or it has come back already.",
+        "The login did not begin in this browser, began more than ten minutes ago, or was completed already.",
     )
     .next("Open the address of the service again.")
 }
@@ -122,7 +122,7 @@ async fn come_back(
             "The login did not work",
             "The provider's secret cannot be read any more.",
         )
-        .next("Tell whoever runs the service.")
+        .next("Contact the operator of the service.")
         .inside("the secret of a provider was sealed with another key: `sallyport provider edit` sets it again")
     })?;
     let authorization = AuthorizationResponse {
@@ -163,7 +163,7 @@ async fn come_back(
 /// The provider, or the person there, has refused (RFC 6749 section 4.1.2.1).
 fn provider_refused(error: &str, service: &str) -> LoginError {
     if error == "access_denied" {
-        let detail = "You did not log in at the identity provider, or it does not let you.";
+        let detail = "You did not log in at the identity provider, or it did not allow the login.";
         return LoginError::new(StatusCode::FORBIDDEN, "Not logged in", detail).link(service, "Try again");
     }
     let error: String = error.chars().filter(char::is_ascii_graphic).take(64).collect();
@@ -172,7 +172,7 @@ fn provider_refused(error: &str, service: &str) -> LoginError {
         "The login did not work",
         &format!("The identity provider refused to let you log in here: {error}."),
     )
-    .next("If it stays so, tell whoever runs the service.")
+    .next("If it stays so, contact the operator of the service.")
     .link(service, "Try again")
-    .inside(format!("the provider said {error}"))
+    .inside(format!("the provider reported {error}"))
 }

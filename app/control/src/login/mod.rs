@@ -59,8 +59,7 @@ pub(crate) fn router(app: &App, others: Router<App>) -> Router {
 
 async fn index() -> Response {
     let text =
-        "<p>You are sent here by a service that wants to know who you are. Open the address of that service, and \
-                follow it from there.</p>"
+        "<p>This is the login page of a service. Open the address of that service, and follow it from there.</p>"
             .to_owned();
     let ways = page::ways_on(&[("/account", "Your account"), ("/logout", "Log out")]);
     page::page(StatusCode::OK, "Here people log in", text + &ways)
@@ -93,7 +92,7 @@ async fn finish_page(State(app): State<App>, request: Request, next: Next) -> Re
     let cookies: Vec<HeaderValue> = response.headers().get_all(header::SET_COOKIE).iter().cloned().collect();
     let error = response.extensions_mut().remove::<LoginError>().or_else(|| {
         (status == StatusCode::METHOD_NOT_ALLOWED)
-            .then(|| LoginError::new(status, "Not that way", "This page is not asked for in this way."))
+            .then(|| LoginError::new(status, "Not that way", "This page does not support this request method."))
     });
     if let Some(error) = error {
         if let Some(inside) = &error.inside {

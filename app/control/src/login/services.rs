@@ -1,4 +1,4 @@
-//! Links to services that a person may enter, for pages that would otherwise be dead ends.
+//! Links to services that admit a person, for pages that would otherwise be dead ends.
 
 use std::net::IpAddr;
 

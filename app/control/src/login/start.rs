@@ -105,7 +105,7 @@ pub(super) fn failed(error: &OidcError, service: &str) -> LoginError {
     let page = LoginError::new(status, title, &format!("{detail}."));
     let page = if status == StatusCode::FORBIDDEN {
         // The same account would fail in the same way.
-        page.next("When that is mended there, log in again; or use another account.")
+        page.next("When that is repaired there, log in again; or use another account.")
             .link(&format!("{service}/.sallyport/login?switch=1"), "Use another account")
     } else {
         page.link(service, "Try again")
@@ -152,10 +152,10 @@ pub(super) async fn start(
         [] => Err(LoginError::new(
             StatusCode::SERVICE_UNAVAILABLE,
             "Nobody can log in here yet",
-            "This service asks for a login, and there is no identity provider for it yet.",
+            "This service requires a login, and there is no identity provider for it yet.",
         )
-        .next("Tell whoever runs the service.")
-        .inside("a socket asks for a login, and its organisation has no identity provider that it takes")),
+        .next("Contact the operator of the service.")
+        .inside("a socket requires a login, and its organisation has no identity provider that it accepts")),
         [one]
             if wanted.is_some() || !(request.switch || (has_logged_out && one.config.kind != ProviderKind::Local)) =>
         {
@@ -219,7 +219,7 @@ fn no_such_service() -> LoginError {
 
 /// A page with a link for each provider: links, because forms may not lead to another host.
 fn chooser(service: &str, sealed: &str, providers: &[StoredProvider], has_logged_out: bool) -> Response {
-    let mut text = format!("<p>The service <code>{}</code> wants to know who you are.</p>", Escaped(host_of(service)));
+    let mut text = format!("<p>The service <code>{}</code> requires a login.</p>", Escaped(host_of(service)));
     if has_logged_out {
         text.push_str("\n<p>You have logged out in this browser.</p>");
     }

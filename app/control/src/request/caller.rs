@@ -79,8 +79,8 @@ impl Caller {
     pub(crate) async fn require_installation_owner(&self, app: &App) -> Result<(), ApiError> {
         self.require_own()?;
         if app.store.first_account().await? != Some(self.who.id) {
-            let detail =
-                "this is for the account that owns this installation: the first that was made, or whom that has named";
+            let detail = "this is for the account that owns this installation: the first that was made, or the one \
+                          that the owner has named";
             return Err(ApiError::new(StatusCode::FORBIDDEN, "not-owner", detail));
         }
         if !self.scopes.covers(&ScopeSet::all()) {
@@ -145,7 +145,7 @@ fn bearer_token(parts: &Parts) -> Result<Option<&str>, ApiError> {
     }
 }
 
-/// The organisation that the request says it is for: an id or a name.
+/// The organisation that the request names: an id or a name.
 fn organisation_asked_for(parts: &Parts) -> Result<Option<&str>, ApiError> {
     let mut values = parts.headers.get_all(ORGANISATION).iter();
     let Some(value) = values.next() else { return Ok(None) };
@@ -164,7 +164,7 @@ fn organisation_asked_for(parts: &Parts) -> Result<Option<&str>, ApiError> {
 async fn by_api_token(app: &App, token: &str, asked_for: Option<&str>) -> Result<Caller, ApiError> {
     let unknown = || ApiError::unauthorized("bad-token", "this API token is not known: it may have been deleted");
     let Some((token, account)) = app.store.token_by_hash(random::hash(token)).await? else {
-        audit::report_bad_token("an API token that nobody has", None);
+        audit::report_bad_token("an unknown API token", None);
         return Err(unknown());
     };
     let organisation = token.organisation;
@@ -178,8 +178,8 @@ async fn by_api_token(app: &App, token: &str, asked_for: Option<&str>) -> Result
         && asked_for.parse() != Ok(organisation)
         && asked_for != membership.name
     {
-        let detail = "this API token is for another organisation than the one in Sallyport-Organisation: leave that out, or \
-                      show a token for that organisation";
+        let detail = "this API token is for another organisation than the one in Sallyport-Organisation: leave that \
+                      out, or show a token for that organisation";
         return Err(ApiError::new(StatusCode::FORBIDDEN, "wrong-organisation", detail));
     }
     audit::set_actor(actor);

@@ -79,7 +79,7 @@ fn refused_by_router(status: StatusCode) -> Option<ApiError> {
         status if status.is_client_error() => {
             Some(ApiError::new(status, "bad-request", "the request is not valid: check its path"))
         }
-        status if status.is_server_error() => Some(ApiError::internal("an answer without its reason")),
+        status if status.is_server_error() => Some(ApiError::internal("a response without its reason")),
         _ => None,
     }
 }

@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn many_clients_lock_a_person_and_not_who_has_been_it() {
+    fn many_clients_lock_a_person_except_for_known_clients() {
         let (attempts, now) = (Attempts::new(AttemptGossip::default()), Instant::now());
         let begin = |n: u8| attempts.begin(organisation(), "ann@example.com", client(n), now);
         attempts.record_success(begin(1).unwrap());
@@ -288,7 +288,7 @@ mod tests {
         }
         assert_eq!(begin(100).unwrap().locks_for, Some(FIRST_WAIT));
         assert!(begin(101).is_err() && attempts.locked_for(organisation(), "ann@example.com", now).is_some());
-        assert!(begin(1).is_ok(), "she comes in from where she always comes from");
+        assert!(begin(1).is_ok(), "her usual client is not locked");
         assert!(attempts.begin(organisation(), "bob@example.com", client(101), now).is_ok());
         assert!(attempts.begin(AccountId::from_random([2; 16]), "ann@example.com", client(101), now).is_ok());
         attempts.unlock(organisation(), "ann@example.com");
@@ -313,7 +313,7 @@ mod tests {
         let attempt_gossip = AttemptGossip::default();
         let mut sent = attempt_gossip.begin().unwrap();
         let (one, two, now) = (Attempts::new(attempt_gossip), Attempts::new(AttemptGossip::default()), Instant::now());
-        let hear = |sent: &mut tokio::sync::mpsc::Receiver<Vec<u8>>| {
+        let receive = |sent: &mut tokio::sync::mpsc::Receiver<Vec<u8>>| {
             while let Ok(word) = sent.try_recv() {
                 two.record_remote(&serde_json::from_slice(&word).unwrap(), now);
             }
@@ -324,19 +324,19 @@ mod tests {
         }
         begin(&two).unwrap();
         let fresh = begin(&two).unwrap();
-        hear(&mut sent);
+        receive(&mut sent);
         assert!(begin(&two).is_err(), "the tries of both together are too many");
         one.unlock(organisation(), "Ann@example.com");
-        hear(&mut sent);
-        assert!(begin(&two).is_ok(), "who is let in there is let in here");
+        receive(&mut sent);
+        assert!(begin(&two).is_ok(), "a lock that ends there ends here");
         drop(fresh);
         one.record_success(begin(&one).unwrap());
-        hear(&mut sent);
+        receive(&mut sent);
         for n in 2..2 + FREE_OF_PERSON as u8 {
             two.begin(organisation(), "ann@example.com", client(n), now).unwrap();
         }
         assert!(two.begin(organisation(), "ann@example.com", client(200), now).is_err());
-        assert!(begin(&two).is_ok(), "who has been her at one is known at the other");
+        assert!(begin(&two).is_ok(), "a client that logged in at one is known at the other");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The client of a request, as limits and policies tell clients apart.
+//! The client of a request, as limits and policies distinguish clients.
 
 use std::{
     convert::Infallible,
@@ -13,7 +13,7 @@ use sallyport_store::SessionClient;
 /// How much of a program's `User-Agent` is kept, in characters.
 const MAX_PROGRAM_CHARS: usize = 120;
 
-/// The address of a client, as limits tell clients apart.
+/// The address of a client, as limits distinguish clients.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Client(pub(crate) IpAddr);
 

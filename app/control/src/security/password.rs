@@ -80,7 +80,7 @@ mod tests {
         assert!(!passwords.verify("correct horse".into(), Some("not a hash".into())).await.unwrap());
         let (dummy, shape) = (passwords.dummy.split('$'), hash.split('$'));
         let lengths = |parts: std::str::Split<'_, char>| parts.map(str::len).collect::<Vec<_>>();
-        assert_eq!(lengths(dummy), lengths(shape), "a hash of nobody takes as long as any other");
+        assert_eq!(lengths(dummy), lengths(shape), "the hash for an unknown person takes as long as any other");
         // The hash of random bytes can be verified, and matches no password.
         assert!(!passwords.memory.enter().verify(b"correct horse", &passwords.dummy));
         assert_ne!(passwords.hash("correct horse".into()).await.unwrap(), hash, "each hash has its own salt");

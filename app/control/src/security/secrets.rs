@@ -36,11 +36,14 @@ pub enum SecretsError {
         action: &'static str,
         /// On which file.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
     /// Others can read it.
-    #[error("{} can be read by others (mode {mode:04o}): run chmod 600 on it, or delete it to get a new one", path.display())]
+    #[error(
+        "{} can be read by others (mode {mode:04o}): run chmod 600 on it, or delete it to get a new one",
+        path.display()
+    )]
     Loose {
         /// The file.
         path: PathBuf,

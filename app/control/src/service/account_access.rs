@@ -58,8 +58,8 @@ pub(crate) struct CreatedReset {
 
 /// The response to a reset code that is not valid, the same for every reason.
 fn not_good() -> ApiError {
-    let detail = "this code sets no password any more: it was used, is older than an hour, or a newer one has taken its place; \
-                  ask for another one";
+    let detail = "this code sets no password any more: it was used, is older than an hour, or a newer one has taken \
+                  its place; ask for another one";
     ApiError::new(StatusCode::NOT_FOUND, "bad-code", detail)
 }
 
@@ -68,8 +68,8 @@ fn wrong_password() -> ApiError {
 }
 
 fn wrong_code(status: StatusCode) -> ApiError {
-    let detail = "the code is wrong, too old, or was used before: type the one that the authenticator shows now, or a recovery \
-                  code";
+    let detail = "the code is wrong, too old, or was used before: type the one that the authenticator shows now, or a \
+                  recovery code";
     if status == StatusCode::UNAUTHORIZED {
         ApiError::unauthorized("wrong-code", detail)
     } else {
@@ -94,7 +94,10 @@ impl App {
                 self.metrics.login(LoginOutcome::Failed);
                 let why = match attempt.locks_for.or(attempt.waits_for) {
                     Some(wait) => {
-                        format!("wrong code; too many were wrong, so none is looked at for {} seconds", wait.as_secs())
+                        format!(
+                            "wrong code; too many were wrong, so attempts are refused for {} seconds",
+                            wait.as_secs()
+                        )
                     }
                     None => "wrong code".to_owned(),
                 };
@@ -224,7 +227,7 @@ impl App {
     async fn send_forgotten_message(&self, email: &Email) -> Result<(), ApiError> {
         let Some((account, _)) = self.store.account_access(email).await? else { return Ok(()) };
         if !self.limits.message_to_account(account.email.as_str(), self.clock.now().monotonic) {
-            tracing::info!(account = %account.id, "too many messages were asked for: one was not sent");
+            tracing::info!(account = %account.id, "too many messages were requested: one was not sent");
             return Ok(());
         }
         self.metrics.account_change(AccountChange::Forgotten);

@@ -155,7 +155,7 @@ impl App {
                 self.limits.record_right_login(client, email, now.monotonic);
                 self.metrics.login(LoginOutcome::CodeNeeded);
                 let detail =
-                    "this account asks for a code of its authenticator too: send it, or a recovery code, as `code`";
+                    "this account requires a code of its authenticator too: send it, or a recovery code, as `code`";
                 return Err(ApiError::unauthorized("code-needed", detail));
             };
             self.require_code(client, (account, access), code.expose(), StatusCode::UNAUTHORIZED).await?;

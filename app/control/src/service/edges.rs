@@ -27,8 +27,8 @@ impl App {
             return Ok(());
         }
         if self.store.count_accounts().await? > 1 {
-            let detail = "this account owns the installation, and edges need an owner to join: name another owner first, with \
-                          `sallyport account hand-over EMAIL`";
+            let detail = "this account owns the installation, and edges need an owner to join: name another owner \
+                          first, with `sallyport account hand-over EMAIL`";
             return Err(ApiError::new(StatusCode::CONFLICT, "owns-installation", detail));
         }
         Ok(())

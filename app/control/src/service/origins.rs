@@ -39,7 +39,10 @@ impl App {
         if let Creation::Made(origin) = &made {
             self.publish(socket.id).await?;
             audit::set_target(format_args!("{}/{}", socket.name, origin.address));
-            tracing::info!(socket = %socket.id, origin = %origin.id, address = %origin.address, "direct origin created");
+            tracing::info!(
+                socket = %socket.id, origin = %origin.id, address = %origin.address,
+                "direct origin created"
+            );
         }
         Ok(made)
     }
@@ -99,9 +102,9 @@ impl App {
     fn dialable(&self, address: &str) -> Result<OriginAddr, ApiError> {
         let networks = &self.config.direct_origins;
         if networks.is_empty() {
-            let detail = "edges dial no addresses themselves here: the operator has to name the networks that they may dial, with \
-                          --direct-origins NETWORK,... of `sallyport up`, or of `sallyport control` and each `sallyport edge`; a \
-                          tunnel needs none of that";
+            let detail = "edges dial no addresses themselves here: the operator has to name the networks that they may \
+                          dial, with --direct-origins NETWORK,... of `sallyport up`, or of `sallyport control` and \
+                          each `sallyport edge`; a tunnel needs none of that";
             return Err(ApiError::new(StatusCode::FORBIDDEN, "direct-origins-off", detail));
         }
         let address = address.parse::<OriginAddr>().map_err(|error| ApiError::field("address", error))?;
@@ -109,15 +112,15 @@ impl App {
             && !networks.permit(ip)
         {
             let detail = format!(
-                "{ip} is in none of the networks that edges may dial here: use another address, or ask the operator to name its \
-                 network with --direct-origins"
+                "{ip} is in none of the networks that edges may dial here: use another address, or ask the operator to \
+                 name its network with --direct-origins"
             );
             return Err(ApiError::field("address", detail));
         }
         if let Some(edge) = address.ip().and_then(|ip| self.edge_at(ip, address.port)) {
             let detail = format!(
-                "{address} is where the edge {edge} serves clients: edges do not dial edges, because the traffic would loop; name \
-                 the service itself"
+                "{address} is where the edge {edge} serves clients: edges do not dial edges, because the traffic would \
+                 loop; name the service itself"
             );
             return Err(ApiError::field("address", detail));
         }

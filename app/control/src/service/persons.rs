@@ -22,7 +22,7 @@ pub(crate) const LINK_PREFIX: &str = "spl_";
 pub(crate) enum LinkPurpose {
     /// The person was added.
     Invitation,
-    /// Somebody claims to have forgotten this person's password, or the owner wants a new one.
+    /// The person may have forgotten the password, or the owner wants a new one.
     PasswordReset,
 }
 
@@ -61,8 +61,8 @@ fn check_groups(mut groups: Vec<String>) -> Result<Vec<String>, ApiError> {
     let is_group = |group: &String| {
         (1..=MAX_GROUP_BYTES).contains(&group.len()) && !group.chars().any(misleads) && group.trim() == group
     };
-    let is_told = header_groups(&groups).is_some();
-    if groups.len() > MAX_GROUPS || !groups.iter().all(is_group) || !is_told {
+    let fits_header = header_groups(&groups).is_some();
+    if groups.len() > MAX_GROUPS || !groups.iter().all(is_group) || !fits_header {
         let reason = format!(
             "at most {MAX_GROUPS} groups of 1 to {MAX_GROUP_BYTES} bytes, without blanks around them, or what hides or \
              turns text; origins get all of them, so they may have at most {MAX_HEADER_GROUPS_BYTES} bytes together"
@@ -244,7 +244,8 @@ impl App {
     /// Whether people can log in with this provider of kind `local`, and a sentence about it.
     pub(super) async fn test_local(&self, provider: &StoredProvider) -> (bool, String) {
         if provider.config.hook.is_none() {
-            let detail = "people log in at this installation itself; without a hook, links are shown to who adds them";
+            let detail = "people log in at this installation itself; without a hook, links are shown to the one who \
+                          adds them";
             return (true, detail.to_owned());
         }
         let body = json!({

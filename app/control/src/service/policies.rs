@@ -191,7 +191,7 @@ impl App {
         let refused = |code, detail| Err(ApiError::new(StatusCode::CONFLICT, code, detail));
         if !opened.is_empty() {
             let detail = format!(
-                "nothing else says who may come in, so this would open {} to everybody: set identity there or attach \
+                "nothing else limits access, so this would open {} to every client: set identity there or attach \
                  another policy first; with force it is done all the same",
                 some_of(&opened)
             );
@@ -199,8 +199,9 @@ impl App {
         }
         if !closed.is_empty() {
             let detail = format!(
-                "nobody could use {} then: no rule would let anybody in, or only rules about people, whom a socket without \
-                 identity does not know; set identity there or add a rule that allows; with force it is done all the same",
+                "{} would deny every client then: no rule would allow a client, or only rules about people, which a \
+                 socket without identity cannot apply; set identity there or add a rule that allows; with force it \
+                 is done all the same",
                 some_of(&closed)
             );
             return refused("closes-sockets", detail);
@@ -251,7 +252,7 @@ fn answer(
     (http, port): (bool, u16),
 ) -> Result<PolicyTest, ApiError> {
     if test.email.is_some() && test.service_token.is_some() {
-        return Err(ApiError::field("service_token", "nobody is a person and a service token at once"));
+        return Err(ApiError::field("service_token", "no client is a person and a service token at once"));
     }
     if test.email.is_none() && (!test.groups.is_empty() || test.provider.is_some()) {
         return Err(ApiError::field("email", "groups and a provider belong to a person: give an email"));
@@ -314,7 +315,8 @@ fn check_document(document: &Document, now: i64, databases: AddressDatabases) ->
         (alone.needs_asn() && !databases.asn, "asn", "--geoip-asn"),
     ] {
         if is_missing {
-            let detail = format!("this server cannot tell the {what} of a client: it was started without {option}");
+            let detail =
+                format!("this server cannot determine the {what} of a client: it was started without {option}");
             return Err(refused(&detail));
         }
     }
@@ -336,8 +338,8 @@ fn check_bounds(policies: &[AttachedPolicy]) -> Result<(), ApiError> {
     Err(ApiError::new(StatusCode::CONFLICT, "limit-reached", detail))
 }
 
-/// Refuses a socket that no client could enter.
-pub(super) fn check_that_somebody_enters(
+/// Refuses a socket that would deny every client.
+pub(super) fn check_some_client_is_admitted(
     policies: &[AttachedPolicy],
     identity: Option<&IdentitySettings>,
 ) -> Result<(), ApiError> {
@@ -350,19 +352,20 @@ pub(super) fn check_that_somebody_enters(
     Err(match (identity.is_some(), policies.is_empty()) {
         (true, true) => ApiError::field(
             "identity",
-            "nobody could enter: give email_addresses or email_domains, or policies that allow somebody",
+            "every client would be denied: give email_addresses or email_domains, or policies that allow a client",
         ),
         (true, false) => {
             let detail = format!(
-                "nobody could enter: the policies that concern the socket ({names}) only deny; give email_addresses or \
-                 email_domains, or a policy that allows somebody"
+                "every client would be denied: the policies that concern the socket ({names}) only deny; give \
+                 email_addresses or email_domains, or a policy that allows a client"
             );
             ApiError::field("identity", detail)
         }
         (false, _) => {
             let detail = format!(
-                "nobody could enter: the policies that concern the socket ({names}) let nobody in who has not logged in, or \
-                 deny somebody, who may be anybody there; set identity, or attach policies that say nothing of who comes"
+                "every client would be denied: the policies that concern the socket ({names}) allow no client without \
+                 a login, or deny people, whom only a login identifies; set identity, or attach policies without \
+                 conditions on people"
             );
             ApiError::field("identity", detail)
         }
@@ -397,7 +400,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rules_that_need_a_database_nobody_has_are_refused() {
+    fn rules_that_need_an_absent_database_are_refused() {
         for (place, option) in [("country:CH", "--geoip-country"), ("asn:64500", "--geoip-asn")] {
             let json = format!(r#"{{"allow":[{{"where":["192.0.2.0/24","{place}"]}}]}}"#);
             let document = Document::parse(&json).unwrap();

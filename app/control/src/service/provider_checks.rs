@@ -97,7 +97,10 @@ impl App {
                 let _turn = turns.acquire_owned().await;
                 if let Err(error) = app.check_one(&check, &silent).await {
                     // The check is due again when its claim expires.
-                    tracing::warn!(session = %check.session.id, error = error.sentence(), "a login could not be checked");
+                    tracing::warn!(
+                        session = %check.session.id, error = error.sentence(),
+                        "a login could not be checked"
+                    );
                 }
             });
         }
@@ -142,7 +145,10 @@ impl App {
                 self.identities.end_these(&[id]);
                 self.audit_ended_by_provider(session, &reason);
                 let provider = &provider.name;
-                tracing::info!(account = %organisation, session = %id, %provider, reason, "a login has ended at its provider");
+                tracing::info!(
+                    account = %organisation, session = %id, %provider, reason,
+                    "a login has ended at its provider"
+                );
                 Ok(())
             }
             Ok(LoginCheck::CannotAsk) => {
@@ -168,7 +174,10 @@ impl App {
         let (account, name) = (provider.organisation, &provider.name);
         match reason {
             Some(reason) => {
-                tracing::warn!(%account, provider = %name, reason, "logins cannot be checked at a provider: they stay valid meanwhile");
+                tracing::warn!(
+                    %account, provider = %name, reason,
+                    "logins cannot be checked at a provider: they stay valid meanwhile"
+                );
             }
             None => tracing::info!(%account, provider = %name, "logins can be checked at a provider again"),
         }
@@ -187,7 +196,10 @@ impl App {
             if self.session(was.id).await?.is_none() {
                 self.identities.end_these(&[was.id]);
             }
-            tracing::info!(account = %was.organisation, session = %was.id, "a provider has changed the description of a person");
+            tracing::info!(
+                account = %was.organisation, session = %was.id,
+                "a provider has changed the description of a person"
+            );
         }
         Ok(())
     }
@@ -209,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_provider_that_is_down_is_asked_more_and_more_rarely() {
+    fn a_provider_that_is_down_is_checked_more_and_more_rarely() {
         let pauses: Vec<i64> = (0..6).map(|failures| next_after(1_000, 60, failures) - 1_000).collect();
         assert_eq!(pauses, [60, 120, 240, 480, 480, 480]);
         assert_eq!(next_after(0, 300, 9), 900);

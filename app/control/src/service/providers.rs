@@ -96,7 +96,10 @@ impl App {
         let provider =
             StoredProvider { id, organisation, name: create.name, config, secret, created_at: now.unix_seconds };
         self.store.create_provider(&provider).await?;
-        tracing::info!(account = %organisation, provider = %provider.name, kind = %provider.config.kind, "provider added");
+        tracing::info!(
+            account = %organisation, provider = %provider.name, kind = %provider.config.kind,
+            "provider added"
+        );
         Ok(provider)
     }
 
@@ -231,7 +234,7 @@ impl App {
         if !sockets.is_empty() {
             sockets.sort();
             let (name, sockets) = (&provider.name, some_of(&sockets));
-            why.push(format!("people log in by {name} at {sockets}: let these believe another provider first"));
+            why.push(format!("people log in through {name} at {sockets}: give these another provider first"));
         }
         if !force && !why.is_empty() {
             let code = if persons > 0 { "provider-has-persons" } else { "provider-in-use" };
@@ -257,10 +260,10 @@ impl App {
             Ok(found) => ProviderFound {
                 works: true,
                 detail: if found.issuer.is_empty() {
-                    format!("{} has no discovery to ask: the first login shows whether it works", config.kind)
+                    format!("{} has no discovery document: the first login shows whether it works", config.kind)
                 } else {
                     format!(
-                        "{} answers and has {} keys to sign with{}",
+                        "{} responds and has {} keys to sign with{}",
                         found.issuer,
                         found.keys,
                         can_end(&found, config)
@@ -295,7 +298,7 @@ impl App {
 
 /// How logins end here after their end at the provider, in words.
 fn can_end(found: &ProviderMetadata, config: &ProviderConfig) -> String {
-    let tells = if found.sends_logout_tokens { "tells of logouts" } else { "does not say that it tells of logouts" };
+    let tells = if found.sends_logout_tokens { "reports logouts" } else { "does not declare that it reports logouts" };
     let asked = match config.check_seconds() {
         None => "logins are not checked there".to_owned(),
         Some(seconds) => {

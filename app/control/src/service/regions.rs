@@ -92,7 +92,7 @@ mod tests {
     fn dials_sum_to_nothing_only_where_no_other_region_takes_anything() {
         let two = served(&["eu", "us"], false);
         assert!(two.is_closed_by(&dials(&[("eu", 0), ("us", 0)])));
-        assert!(two.is_closed_by(&dials(&[("eu", 0), ("us", 0), ("mars", 100)])), "nobody is on mars");
+        assert!(two.is_closed_by(&dials(&[("eu", 0), ("us", 0), ("mars", 100)])), "no origin is on mars");
         for open in [&[("eu", 0)][..], &[("eu", 0), ("us", 1)], &[]] {
             assert!(!two.is_closed_by(&dials(open)), "{open:?}");
         }

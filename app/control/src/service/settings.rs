@@ -193,7 +193,8 @@ fn checked_access(access: &AccessRules, databases: AddressDatabases) -> Result<A
         (list.needs_asn() && !databases.asn, "asn", "--geoip-asn"),
     ] {
         if is_missing {
-            let detail = format!("this server cannot tell the {what} of a client: it was started without {option}");
+            let detail =
+                format!("this server cannot determine the {what} of a client: it was started without {option}");
             let is_it = |texts: &[String]| texts.iter().any(|text| text.to_ascii_lowercase().starts_with(what));
             let field = if is_it(&access.allow) { "access.allow" } else { "access.deny" };
             return Err(ApiError::field(field, detail));
@@ -208,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rules_that_need_a_database_nobody_has_are_refused() {
+    fn rules_that_need_an_absent_database_are_refused() {
         let make = |rule: &str, socket_type, databases| {
             let access = AccessRules { allow: vec![rule.to_owned()], deny: Vec::new() };
             let update = UpdateSocket { access: Some(Some(access)), ..UpdateSocket::default() };

@@ -44,8 +44,8 @@ impl App {
         tracing::warn!(
             setup_token = token.expose(),
             file = %path.display(),
-            "there is no account yet: the first one takes this setup token (sallyport account create --setup-token TOKEN; on this \
-             machine, the command finds it by itself)"
+            "there is no account yet: the first one takes this setup token (sallyport account create --setup-token \
+             TOKEN; on this machine, the command finds it by itself)"
         );
         Ok(())
     }

@@ -11,7 +11,7 @@ use sallyport_policy::PolicySet;
 use sallyport_store::{Creation, HolderId, IdempotencyKey, Maker, NameConflict, NewSocket, PortRequest, SocketChange};
 
 use super::{
-    policies::{check_that_somebody_enters, note_on_logins},
+    policies::{check_some_client_is_admitted, note_on_logins},
     regions::check_dials,
     settings::{SettingsChange, settled},
 };
@@ -195,7 +195,7 @@ impl App {
         }
         let policies = self.policies_of_new(account, create.policies.as_deref().unwrap_or_default()).await?;
         let concerning = self.store.policies_of_new_socket(account, &policies).await?;
-        check_that_somebody_enters(&concerning, settings.identity.as_ref())?;
+        check_some_client_is_admitted(&concerning, settings.identity.as_ref())?;
         self.need_authorities(account, socket_type, &settings).await?;
         let basic_auth = match create.protected {
             Some(protected) => Some(self.protect(protected).await?),
@@ -244,8 +244,8 @@ impl App {
             return Ok(());
         }
         let detail = format!(
-            "nothing else says who may come in, so this would open {} to everybody: attach a policy or set a password first; \
-             with force it is done all the same",
+            "nothing else limits access, so this would open {} to every client: attach a policy or set a password \
+             first; with force it is done all the same",
             self.dns_name(name)
         );
         Err(ApiError::new(StatusCode::CONFLICT, "opens-sockets", detail))
@@ -256,8 +256,8 @@ impl App {
         if !self.config.requires_amplification_guard || !change.is_without_guard() {
             return Ok(());
         }
-        let detail = "this server requires the amplification guard of all udp sockets: leave the option out, or ask the \
-                      operator";
+        let detail = "this server requires the amplification guard of all udp sockets: leave the option out, or ask \
+                      the operator";
         Err(ApiError::new(StatusCode::FORBIDDEN, "amplification-guard-required", detail))
     }
 
@@ -305,7 +305,7 @@ impl App {
         let change = SettingsChange::of_change(&update);
         self.check_guard(&change)?;
         let served = self.origin_regions(Some(found.id), &change).await?;
-        let asks_who = update.identity.is_some();
+        let changes_identity = update.identity.is_some();
         let (mut given, force) = (given(&update), update.force);
         if let Some(Some(identity)) = &update.identity {
             let known = found.settings.identity.as_ref().map_or(&[][..], |identity| &identity.providers);
@@ -323,23 +323,23 @@ impl App {
             let new_type = socket_type.unwrap_or(now.socket_type);
             if new_type.has_port() != now.socket_type.has_port() {
                 let detail = format!(
-                    "a socket of the type {} cannot become one of the type {new_type}, since only tcp, tls and udp sockets have a port of \
-                     their own: make a new one",
+                    "a socket of the type {} cannot become one of the type {new_type}, since only tcp, tls and udp \
+                     sockets have a port of their own: make a new one",
                     now.socket_type
                 );
                 return Err(ApiError::field("type", detail));
             }
             only_http(new_type, protects, origin_protocol.unwrap_or_default())?;
             let identity = identity(now)?;
-            let asks_who = asks_who || identity.is_some();
+            let changes_identity = changes_identity || identity.is_some();
             let change = match identity {
                 Some(identity) => change.with_identity(identity),
                 None => change,
             };
             let settings = settled(&change, (&now.settings, now.socket_type), new_type, databases)?;
             check_dials(served.as_ref(), &settings)?;
-            if asks_who {
-                check_that_somebody_enters(&policies, settings.identity.as_ref())?;
+            if changes_identity {
+                check_some_client_is_admitted(&policies, settings.identity.as_ref())?;
             }
             let keeps_password = basic_auth.as_ref().map_or(now.basic_auth.is_some(), Option::is_some);
             // Removing the last gate of a socket needs force.
@@ -354,7 +354,7 @@ impl App {
         self.need_authorities(account, socket.socket_type, &socket.settings).await?;
         self.publish(socket.id).await?;
         audit::set_target(&socket.name);
-        if !asks_who && found.settings.identity != socket.settings.identity {
+        if !changes_identity && found.settings.identity != socket.settings.identity {
             given.push(if socket.settings.identity.is_some() { "identity" } else { "identity=null" }.to_owned());
             given.sort_unstable();
         }

@@ -138,8 +138,8 @@ impl App {
         let named = self.socket_named(login.account, address).await?;
         if port != tunnel.forward_port || named.is_some_and(|socket| socket.id != login.socket) {
             let message = format!(
-                "this login is for one tunnel alone: ask for its forward port, -R {}:HOST:PORT, or log in with a key of \
-                 the account for anything else",
+                "this login is for one tunnel alone: ask for its forward port, -R {}:HOST:PORT, or log in with a key \
+                 of the account for anything else",
                 tunnel.forward_port
             );
             return Err(ForwardRefusal { message });
@@ -241,11 +241,13 @@ impl App {
         );
         let address: String = address.chars().filter(|c| !c.is_control()).take(64).collect();
         let message = if is_guest {
-            format!("{address}:{port} cannot be forwarded: as a guest, ask for port {anywhere}, without an address")
+            format!(
+                "{address}:{port} cannot be forwarded: without an account, ask for port {anywhere}, without an address"
+            )
         } else {
             format!(
-                "{address}:{port} cannot be forwarded: ask for the forward port of one of your tunnels, for the name of \
-                 one of your sockets as the address, or without an address for port {anywhere}"
+                "{address}:{port} cannot be forwarded: ask for the forward port of one of your tunnels, for the name \
+                 of one of your sockets as the address, or without an address for port {anywhere}"
             )
         };
         ForwardRefusal { message }

@@ -29,9 +29,7 @@ pub(crate) enum KeyError {
     TooLong,
     #[error("it has several lines: give one public key, as in a .pub file")]
     Lines,
-    #[error(
-        "this is a private key, which nobody else may ever see: give the public key, in the file that ends in .pub"
-    )]
+    #[error("this is a private key, which must stay secret: give the public key, in the file that ends in .pub")]
     Private,
     #[error("it begins with options or with no known type: give a line such as `ssh-ed25519 AAAA... you@laptop`")]
     Form,

@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failure_is_told_once() {
+    fn a_failure_is_reported_once() {
         let (failing, id) = (FailingProviders::default(), ProviderId::from_random([1; 16]));
         assert!(failing.set_failing(id, true) && !failing.set_failing(id, true));
         assert!(failing.set_failing(id, false) && !failing.set_failing(id, false));

@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 
 use crate::{problem::ApiError, security::secrets::Secrets};
 
-/// How many sockets guests of one address (in IPv6: of one network of 64 bits) have at a time.
+/// How many sockets the clients of one address without an account have at a time (in IPv6: of one network of 64 bits).
 pub const MAX_GUEST_SOCKETS_PER_ADDRESS: usize = 5;
 
 /// The time for which a tunnel of an ssh client may be missing at its edge before control removes it.
@@ -37,7 +37,7 @@ pub struct SshTarget {
 /// An ssh client that asks for a forward.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SshClient {
-    /// The account of the client; [`sallyport_store::guest_account`] for a guest.
+    /// The account of the client; [`sallyport_store::guest_account`] for a client without an account.
     pub account: AccountId,
     /// The fingerprint of the key that the client has proven to hold. The same key gets the same names and ports again.
     pub key: Option<String>,
@@ -79,7 +79,8 @@ pub(crate) struct TemporaryForwards {
     tunnels: Mutex<HashSet<TunnelId>>,
     /// Things that edges hold and that are missing from the directory, with the time since when.
     absent: Mutex<HashMap<[u8; 16], Instant>>,
-    /// The addresses of guests with a socket; no more than [`sallyport_store::MAX_GUEST_SOCKETS`].
+    /// The addresses of clients without an account that have a socket; no more than
+    /// [`sallyport_store::MAX_GUEST_SOCKETS`].
     guests: Mutex<HashMap<TunnelId, IpAddr>>,
     /// Held while a socket or tunnel is made, so that a sweep does not remove it as a remainder.
     pub(crate) making: tokio::sync::Mutex<()>,
@@ -115,15 +116,15 @@ impl TemporaryForwards {
         self.guests.lock().remove(&tunnel);
     }
 
-    /// Whether a guest at this address may have one more socket; only while `making` is held.
+    /// Whether a client without an account at this address may have one more socket; only while `making` is held.
     pub(crate) fn admit_guest(&self, address: IpAddr) -> Result<(), ForwardRefusal> {
         let guests = self.guests.lock();
         if guests.values().filter(|of| **of == address).count() < MAX_GUEST_SOCKETS_PER_ADDRESS {
             return Ok(());
         }
         let message = format!(
-            "no more than {MAX_GUEST_SOCKETS_PER_ADDRESS} sockets for the guests of one address at a time: end a forward, or \
-             log in with an account"
+            "no more than {MAX_GUEST_SOCKETS_PER_ADDRESS} sockets without an account for one address at a time: end a \
+             forward, or log in with an account"
         );
         Err(ForwardRefusal { message })
     }

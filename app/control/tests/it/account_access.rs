@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::{
     fake_hook::{FakeHook, SECRET, path_of},
-    harness::{Answer, Api, PASSWORD},
+    harness::{Api, HttpResponse, PASSWORD},
     local::form,
     login::assert_page,
 };
@@ -19,7 +19,7 @@ const EMAIL: &str = "ann@example.com";
 const NEXT: &str = "another horse battery";
 
 impl Api {
-    async fn try_login(&self, password: &str, code: Option<&str>) -> Answer {
+    async fn try_login(&self, password: &str, code: Option<&str>) -> HttpResponse {
         let mut body = json!({"email": EMAIL, "password": password});
         if let Some(code) = code {
             body["code"] = json!(code);
@@ -31,7 +31,7 @@ impl Api {
         self.get("/v1/account", Some(token)).await.status == StatusCode::OK
     }
 
-    async fn change_password(&self, token: &str, current: &str, next: &str) -> Answer {
+    async fn change_password(&self, token: &str, current: &str, next: &str) -> HttpResponse {
         let body = json!({"current_password": current, "new_password": next});
         self.post("/v1/account/password", Some(token), body).await
     }
@@ -178,7 +178,7 @@ async fn sessions_say_when_from_where_and_by_what_and_end_at_once() {
 }
 
 #[tokio::test]
-async fn codes_are_asked_for_beside_the_password_and_are_good_once() {
+async fn codes_are_required_besides_the_password_and_work_once() {
     let api = Api::start().await;
     let here = api.account(EMAIL).await;
     let there = api.login(EMAIL).await;
@@ -219,7 +219,7 @@ async fn codes_are_asked_for_beside_the_password_and_are_good_once() {
 
     // The original clients cannot send a code, and get an error.
     let original = api.post("/login", None, json!({"email": EMAIL, "password": PASSWORD})).await;
-    assert!(original.status == StatusCode::UNAUTHORIZED && original.text.contains("asks for a code"), "{original:?}");
+    assert!(original.status == StatusCode::UNAUTHORIZED && original.text.contains("requires a code"), "{original:?}");
 
     // New recovery codes, and then none.
     api.clock.pass(60);
@@ -241,7 +241,7 @@ async fn codes_are_asked_for_beside_the_password_and_are_good_once() {
 }
 
 #[tokio::test]
-async fn who_tries_codes_waits_longer_and_longer_and_the_owner_is_not_locked_out() {
+async fn wrong_codes_wait_longer_and_longer_without_locking_the_owner_out() {
     let api = Api::start().await;
     let here = api.account(EMAIL).await;
     let (secret, _) = api.enable_totp(&here).await;
@@ -270,8 +270,8 @@ async fn who_tries_codes_waits_longer_and_longer_and_the_owner_is_not_locked_out
     api.clock.pass(30);
     assert_eq!(home.post("/v1/login", with(&api.totp_code(&secret, 0))).await.status, StatusCode::OK);
     let events = api.audit(&here, "&kind=login").await;
-    let told = events.iter().filter_map(|event| event.login.as_ref()?.reason.clone());
-    assert!(told.into_iter().any(|reason| reason.starts_with("wrong code; too many were wrong")));
+    let reasons = events.iter().filter_map(|event| event.login.as_ref()?.reason.clone());
+    assert!(reasons.into_iter().any(|reason| reason.starts_with("wrong code; too many were wrong")));
 }
 
 /// Makes the first account with closed sign-up, and another one by invitation.
@@ -283,7 +283,7 @@ async fn guest(api: &Api, owner: &str, email: &str) -> String {
 }
 
 #[tokio::test]
-async fn the_owner_of_the_installation_resets_a_password_and_the_codes_of_who_lost_them() {
+async fn the_owner_of_the_installation_resets_a_lost_password_and_codes() {
     let api = Api::start().await;
     let owner = api.account("owner@example.com").await;
     let here = api.account(EMAIL).await;
@@ -332,7 +332,7 @@ async fn the_owner_of_the_installation_resets_a_password_and_the_codes_of_who_lo
 }
 
 #[tokio::test]
-async fn the_operator_lets_the_owner_in_again_with_the_data_directory() {
+async fn the_operator_resets_the_owner_with_the_data_directory() {
     let api = Api::start().await;
     let here = api.account(EMAIL).await;
     api.enable_totp(&here).await;
@@ -350,7 +350,7 @@ async fn the_operator_lets_the_owner_in_again_with_the_data_directory() {
 }
 
 #[tokio::test]
-async fn whoever_forgot_a_password_gets_a_message_and_nobody_learns_who_has_an_account() {
+async fn a_forgotten_password_gets_a_message_without_revealing_accounts() {
     let hook = FakeHook::start().await;
     let api = Api::start_with_hook(&hook.url, SECRET).await;
     let here = api.account(EMAIL).await;
@@ -359,17 +359,17 @@ async fn whoever_forgot_a_password_gets_a_message_and_nobody_learns_who_has_an_a
     assert_eq!((known.status, &known.text), (StatusCode::ACCEPTED, &unknown.text));
     assert_eq!(known.status, unknown.status);
     let message = hook.waits_for(1).await;
-    let told = message.json();
-    assert_eq!((told["kind"].as_str(), told["email"].as_str()), (Some("account-password-reset"), Some(EMAIL)));
+    let content = message.json();
+    assert_eq!((content["kind"].as_str(), content["email"].as_str()), (Some("account-password-reset"), Some(EMAIL)));
     assert!(message.header("sallyport-signature").starts_with("t="), "{}", message.head);
-    let code = told["code"].as_str().unwrap().to_owned();
+    let code = content["code"].as_str().unwrap().to_owned();
     let command = format!("sallyport account password --api https://api.localhost:8443 --code {code}");
-    assert_eq!(told["command"], command.as_str());
+    assert_eq!(content["command"], command.as_str());
     // Until it is used, everything is as before.
     assert!(api.is_good(&here).await && api.try_login(PASSWORD, None).await.status == StatusCode::OK);
 
     // Opening the page of the link does not use it up.
-    let path = path_of(told["link"].as_str().unwrap());
+    let path = path_of(content["link"].as_str().unwrap());
     for _ in 0..2 {
         let page = api.page(Request::get(&path).body(Body::empty()).unwrap()).await;
         assert_page(&page, 200, EMAIL);
@@ -399,15 +399,15 @@ async fn whoever_forgot_a_password_gets_a_message_and_nobody_learns_who_has_an_a
         forgot("nobody@example.com").await;
     }
     forgot("nobody@example.com").await.assert_problem(StatusCode::TOO_MANY_REQUESTS, "too-many-attempts");
-    assert_eq!(hook.told().len(), 3, "three at once, then one every five minutes");
+    assert_eq!(hook.messages().len(), 3, "three at once, then one every five minutes");
 }
 
 #[tokio::test]
-async fn without_a_hook_a_server_says_that_it_sends_nothing() {
+async fn without_a_hook_a_server_refuses_to_send_messages() {
     let api = Api::start().await;
     for email in [EMAIL, "nobody@example.com"] {
-        let told = api.post("/v1/accounts/forgot", None, json!({ "email": email })).await;
-        told.assert_problem(StatusCode::NOT_IMPLEMENTED, "no-mail-hook");
+        let refused = api.post("/v1/accounts/forgot", None, json!({ "email": email })).await;
+        refused.assert_problem(StatusCode::NOT_IMPLEMENTED, "no-mail-hook");
     }
 }
 
@@ -421,8 +421,8 @@ async fn a_reset_by_the_owner_goes_by_the_hook_and_is_shown_where_that_fails() {
     let reset = || api.post("/v1/accounts/reset", Some(&owner), json!({"email": "bob@example.com"}));
     let sent: AccountReset = reset().await.read(StatusCode::OK);
     assert!(sent.sent && sent.code.is_none() && sent.link.is_none() && sent.problem.is_none());
-    let told = hook.waits_for(2).await.json();
-    assert_eq!(told["email"], "bob@example.com");
+    let content = hook.waits_for(2).await.json();
+    assert_eq!(content["email"], "bob@example.com");
     hook.answers("403 Forbidden");
     let shown: AccountReset = reset().await.read(StatusCode::OK);
     assert!(!shown.sent && shown.code.is_some() && shown.problem.unwrap().contains("403"));

@@ -9,16 +9,16 @@ use crate::harness::{Api, PASSWORD};
 #[tokio::test]
 async fn an_account_is_made_and_seen_by_its_owner() {
     let api = Api::start().await;
-    let answer = api.create_account("Ann@Example.COM").await;
-    assert_eq!(answer.header("location"), Some("/v1/account"));
-    let made: Account = answer.read(StatusCode::CREATED);
+    let response = api.create_account("Ann@Example.COM").await;
+    assert_eq!(response.header("location"), Some("/v1/account"));
+    let made: Account = response.read(StatusCode::CREATED);
     assert_eq!(made.email.as_str(), "Ann@example.com");
     assert_eq!(made.created_at.unix_timestamp(), crate::harness::START);
     let token = api.login("ann@example.com").await.access_token;
-    let answer = api.get("/v1/account", Some(token.expose())).await;
-    assert_eq!(answer.read::<Account>(StatusCode::OK), made);
-    assert!(!answer.text.contains("argon2") && !answer.text.contains("password"), "{}", answer.text);
-    assert_eq!(answer.header("cache-control"), Some("no-store"));
+    let response = api.get("/v1/account", Some(token.expose())).await;
+    assert_eq!(response.read::<Account>(StatusCode::OK), made);
+    assert!(!response.text.contains("argon2") && !response.text.contains("password"), "{}", response.text);
+    assert_eq!(response.header("cache-control"), Some("no-store"));
 }
 
 #[tokio::test]
@@ -42,9 +42,9 @@ async fn bad_accounts_are_refused_with_the_field() {
         (json!({"name": "A", "email": "a@example.com", "password": 12}), "password", "expected a string"),
         (json!({"name": "A", "email": "a@example.com", "password": PASSWORD, "admin": true}), "admin", "no such field"),
     ] {
-        let answer = api.post("/v1/accounts", None, body.clone()).await;
-        let detail = answer.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
-        assert_eq!(answer.field(), field, "{body}");
+        let response = api.post("/v1/accounts", None, body.clone()).await;
+        let detail = response.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+        assert_eq!(response.field(), field, "{body}");
         assert!(detail.contains(says), "{body}: {detail}");
     }
     assert_eq!(api.store.count_accounts().await.unwrap(), 0);
@@ -77,13 +77,13 @@ async fn new_accounts_of_one_client_are_limited() {
     let ours = api.client_at("[2001:db8::1]:4000");
     // Taken addresses count as attempts too, and are refused quickly.
     for n in 0..30 {
-        let answer = ours.post("/v1/accounts", body(n % 2)).await;
-        assert!([StatusCode::CREATED, StatusCode::CONFLICT].contains(&answer.status), "{answer:?}");
+        let response = ours.post("/v1/accounts", body(n % 2)).await;
+        assert!([StatusCode::CREATED, StatusCode::CONFLICT].contains(&response.status), "{response:?}");
     }
     let same_customer = api.client_at("[2001:db8::2]:4000");
-    let answer = same_customer.post("/v1/accounts", body(100)).await;
-    answer.assert_problem(StatusCode::TOO_MANY_REQUESTS, "too-many-attempts");
-    assert_eq!(answer.header("retry-after"), Some("60"));
+    let response = same_customer.post("/v1/accounts", body(100)).await;
+    response.assert_problem(StatusCode::TOO_MANY_REQUESTS, "too-many-attempts");
+    assert_eq!(response.header("retry-after"), Some("60"));
     assert_eq!(api.post("/v1/accounts", None, body(101)).await.status, StatusCode::CREATED, "others are not touched");
     api.clock.pass(60);
     assert_eq!(same_customer.post("/v1/accounts", body(100)).await.status, StatusCode::CREATED);
@@ -98,10 +98,10 @@ async fn where_sign_up_is_closed_the_first_account_alone_is_made() {
         making.spawn(async move { api.create_account(&format!("a{n}@example.com")).await });
     }
     let answers = making.join_all().await;
-    let (made, refused): (Vec<_>, Vec<_>) = answers.iter().partition(|answer| answer.status == StatusCode::CREATED);
+    let (made, refused): (Vec<_>, Vec<_>) = answers.iter().partition(|response| response.status == StatusCode::CREATED);
     assert_eq!(made.len(), 1, "{answers:?}");
-    for answer in refused {
-        let detail = answer.assert_problem(StatusCode::FORBIDDEN, "sign-up-closed");
+    for response in refused {
+        let detail = response.assert_problem(StatusCode::FORBIDDEN, "sign-up-closed");
         assert!(detail.contains("--sign-up open"), "{detail}");
     }
     // The response does not reveal whether an address has an account.

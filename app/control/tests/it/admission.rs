@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::{
     fake_hook::{FakeHook, SECRET},
-    harness::{Answer, Api, PASSWORD, TestClock},
+    harness::{Api, HttpResponse, PASSWORD, TestClock},
     postgres,
 };
 
@@ -23,7 +23,7 @@ impl Api {
         fs::read_to_string(self.setup_file()).unwrap().trim().to_owned()
     }
 
-    async fn comes(&self, email: &str, more: Value) -> Answer {
+    async fn comes(&self, email: &str, more: Value) -> HttpResponse {
         let mut body = json!({"name": "Ann", "email": email, "password": PASSWORD});
         body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         self.post("/v1/accounts", None, body).await
@@ -36,7 +36,7 @@ impl Api {
 }
 
 #[tokio::test]
-async fn the_first_account_takes_the_setup_token_and_not_whoever_comes_first() {
+async fn the_first_account_needs_the_setup_token() {
     for sign_up in [SignUp::Closed, SignUp::Open] {
         let api = Api::start_with_setup(sign_up).await;
         let token = api.setup_token();
@@ -53,7 +53,7 @@ async fn the_first_account_takes_the_setup_token_and_not_whoever_comes_first() {
 
         let made = api.comes("ann@example.com", json!({ "setup_token": token })).await;
         assert_eq!(made.status, StatusCode::CREATED, "{}", made.text);
-        assert!(!api.setup_file().exists(), "it is good once, and gone");
+        assert!(!api.setup_file().exists(), "the file is used once and then removed");
         let ann = api.login("ann@example.com").await.access_token.expose().to_owned();
         assert_eq!(api.actions(&ann).await, ["installation.setup"]);
         let next = api.comes("bob@example.com", json!({ "setup_token": token })).await;
@@ -65,7 +65,7 @@ async fn the_first_account_takes_the_setup_token_and_not_whoever_comes_first() {
 }
 
 #[tokio::test]
-async fn the_setup_token_stays_over_restarts_until_it_is_used_and_another_comes_with_the_last_account() {
+async fn the_setup_token_stays_over_restarts_until_it_is_used_and_is_replaced_with_the_last_account() {
     let api = Api::start_with_setup(SignUp::Closed).await;
     let token = api.setup_token();
     let api = api.restart_with_setup().await;
@@ -110,9 +110,9 @@ async fn several_controls_agree_on_one_setup_token() {
     assert_eq!(two.setup_token(), token);
     let body = || json!({ "setup_token": token });
     let (ann, bob) = tokio::join!(one.comes("ann@example.com", body()), two.comes("bob@example.com", body()));
-    let mut told = [ann.status, bob.status];
-    told.sort_unstable();
-    assert_eq!(told, [StatusCode::CREATED, StatusCode::FORBIDDEN], "{} {}", ann.text, bob.text);
+    let mut statuses = [ann.status, bob.status];
+    statuses.sort_unstable();
+    assert_eq!(statuses, [StatusCode::CREATED, StatusCode::FORBIDDEN], "{} {}", ann.text, bob.text);
     assert_eq!(one.store.count_accounts().await.unwrap(), 1);
 }
 
@@ -120,7 +120,7 @@ async fn several_controls_agree_on_one_setup_token() {
 async fn an_invitation_makes_the_account_where_sign_up_is_closed() {
     let api = Api::start_closed().await;
     let ann = api.account("ann@example.com").await;
-    let house = api.id_of(&ann).await;
+    let organisation = api.id_of(&ann).await;
     let invited = api.invited(&ann, "Bob@example.com").await;
     assert!(!invited.sent && invited.problem.is_none(), "there is no hook");
     let code = invited.code.expose();
@@ -134,14 +134,17 @@ async fn an_invitation_makes_the_account_where_sign_up_is_closed() {
     let bob = api.login("bob@example.com").await.access_token.expose().to_owned();
     let theirs: Page<Organisation> = api.get("/v1/organisations", Some(&bob)).await.read(StatusCode::OK);
     let roles: Vec<_> = theirs.items.iter().map(|one| (one.id.to_string(), one.role.as_str(), one.own)).collect();
-    assert!(roles.contains(&(house.clone(), "member", false)), "{roles:?}");
+    assert!(roles.contains(&(organisation.clone(), "member", false)), "{roles:?}");
     let members: Page<Member> = api.get("/v1/members", Some(&ann)).await.read(StatusCode::OK);
     assert!(members.items.iter().any(|member| member.id == made.id));
     // It is used up for everyone.
     let again = json!({ "invitation": code });
     api.comes("bob@example.com", again.clone()).await.assert_problem(StatusCode::FORBIDDEN, "no-invitation");
     api.comes("carl@example.com", again).await.assert_problem(StatusCode::FORBIDDEN, "no-invitation");
-    assert!(api.actions(&ann).await.contains(&"account.create-by-invitation".to_owned()), "the organisation is told");
+    assert!(
+        api.actions(&ann).await.contains(&"account.create-by-invitation".to_owned()),
+        "the organisation's log has the event"
+    );
 
     // An existing account accepts; a code ends after a week, and when it is withdrawn.
     let second = api.invited(&ann, "carl@example.com").await;
@@ -157,17 +160,20 @@ async fn an_invitation_makes_the_account_where_sign_up_is_closed() {
 }
 
 #[tokio::test]
-async fn an_invitation_goes_by_the_hook_and_nobody_gets_many() {
+async fn the_hook_sends_invitations_and_limits_them_by_address() {
     let hook = FakeHook::start().await;
     let api = Api::start_with_hook(&hook.url, SECRET).await;
     let ann = api.account("ann@example.com").await;
     let invited = api.invited(&ann, "bob@example.com").await;
     assert!(invited.sent && invited.problem.is_none());
-    let told = hook.waits_for(1).await.json();
-    assert_eq!((told["kind"].as_str(), told["email"].as_str()), (Some("account-invitation"), Some("bob@example.com")));
-    assert_eq!((told["code"].as_str(), told["link"].is_null()), (Some(invited.code.expose()), true));
-    assert_eq!(told["organisation_name"], "Ann");
-    let command = told["command"].as_str().unwrap();
+    let message = hook.waits_for(1).await.json();
+    assert_eq!(
+        (message["kind"].as_str(), message["email"].as_str()),
+        (Some("account-invitation"), Some("bob@example.com"))
+    );
+    assert_eq!((message["code"].as_str(), message["link"].is_null()), (Some(invited.code.expose()), true));
+    assert_eq!(message["organisation_name"], "Ann");
+    let command = message["command"].as_str().unwrap();
     assert!(command.starts_with("sallyport account create --api https://api.localhost:8443 --name "), "{command}");
     assert!(command.ends_with(&format!("--email bob@example.com --invitation {}", invited.code.expose())));
     for _ in 0..2 {
@@ -175,5 +181,5 @@ async fn an_invitation_goes_by_the_hook_and_nobody_gets_many() {
     }
     let fourth = api.invited(&ann, "bob@example.com").await;
     assert!(!fourth.sent && fourth.problem.unwrap().contains("too many messages"));
-    assert_eq!(hook.told().len(), 3);
+    assert_eq!(hook.messages().len(), 3);
 }

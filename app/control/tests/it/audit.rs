@@ -52,8 +52,8 @@ async fn whatever_changes_something_leaves_an_event() {
     let tunnel = api.tunnel(&token, &socket).await;
     let mut expected = vec!["account.create", "socket.create", "tunnel.create"];
     for (method, path, body, action) in changes(&socket.id.to_string(), &tunnel.details.id.to_string()) {
-        let answer = api.send(method, &path, Some(&token), (!body.is_null()).then_some(body)).await;
-        assert!(answer.status.is_success(), "{method} {path}: {}", answer.text);
+        let response = api.send(method, &path, Some(&token), (!body.is_null()).then_some(body)).await;
+        assert!(response.status.is_success(), "{method} {path}: {}", response.text);
         expected.push(action);
     }
     let listed = |list: &str| {
@@ -116,15 +116,15 @@ async fn no_request_of_the_description_succeeds_or_is_forbidden_without_a_trace(
                     continue;
                 }
                 let before = api.actions(&token).await.len();
-                let answer = api.send(&method.to_uppercase(), &real, Some(who), body).await;
-                if !answer.status.is_success() && answer.status != StatusCode::FORBIDDEN {
+                let response = api.send(&method.to_uppercase(), &real, Some(who), body).await;
+                if !response.status.is_success() && response.status != StatusCode::FORBIDDEN {
                     continue;
                 }
                 looked_at += 1;
                 let events = api.audit(&token, "&order=oldest&kind=admin").await;
-                assert_eq!(events.len(), before + 1, "{method} {path} left no event: {}", answer.text);
+                assert_eq!(events.len(), before + 1, "{method} {path} left no event: {}", response.text);
                 let event = events.last().unwrap().admin.as_ref().unwrap();
-                let outcome = if answer.status == StatusCode::FORBIDDEN { "refused" } else { "done" };
+                let outcome = if response.status == StatusCode::FORBIDDEN { "refused" } else { "done" };
                 assert_eq!((event.outcome.as_str(), event.action.contains('.')), (outcome, true), "{event:?}");
                 assert_eq!(event.actor, if who == &reader { "token:t" } else { "ann@example.com" });
             }
@@ -178,7 +178,7 @@ async fn the_original_clients_paths_and_ssh_clients_leave_events_too() {
 }
 
 #[tokio::test]
-async fn a_wrong_password_is_on_record_for_whose_account_it_is() {
+async fn a_wrong_password_is_in_the_log_of_its_account() {
     let api = Api::start().await;
     let token = api.account("ann@example.com").await;
     let wrong = |email: &str| api.post("/v1/login", None, json!({"email": email, "password": "not the right one"}));
@@ -221,8 +221,8 @@ async fn one_organisation_sees_nothing_of_another_and_a_token_needs_its_scope() 
         "limit=1&limit=2",
         "wait=1&order=newest",
     ] {
-        let answer = api.get(&format!("/v1/audit?{query}"), Some(&reader)).await;
-        answer.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-query");
+        let response = api.get(&format!("/v1/audit?{query}"), Some(&reader)).await;
+        response.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-query");
     }
 }
 
@@ -269,7 +269,7 @@ async fn pages_go_on_where_they_ended_and_new_events_are_waited_for() {
 }
 
 #[tokio::test]
-async fn flows_are_listed_and_cut_by_those_who_may() {
+async fn flows_are_listed_and_cut_with_permission() {
     let api = Api::start().await;
     let ann = api.account("ann@example.com").await;
     let bob = api.account("bob@example.com").await;
@@ -296,7 +296,7 @@ async fn flows_are_listed_and_cut_by_those_who_may() {
 }
 
 #[tokio::test]
-async fn what_only_edges_know_is_asked_for_with_care() {
+async fn invalid_queries_of_flows_are_refused() {
     let api = Api::start().await;
     let ann = api.account("ann@example.com").await;
     let socket = api.socket(&ann, "mine").await;
@@ -304,11 +304,11 @@ async fn what_only_edges_know_is_asked_for_with_care() {
         ("limit=0", "limit must be a whole number from 1 to 100"),
         ("limit=101", "limit must be a whole number from 1 to 100"),
         ("limit=x", "the query is not valid"),
-        ("after=x", "after must be the `next` of an answer before"),
+        ("after=x", "after must be the `next` of a former response"),
         ("colour=green", "the query is not valid"),
     ] {
-        let answer = api.get(&format!("/v1/flows/log?{query}"), Some(&ann)).await;
-        let detail = answer.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-query");
+        let response = api.get(&format!("/v1/flows/log?{query}"), Some(&ann)).await;
+        let detail = response.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-query");
         assert!(detail.contains(expected), "{query}: {detail}");
     }
     for path in ["/v1/flows/log?socket=calm-bay-9999", "/v1/sockets/calm-bay-9999/stats"] {
@@ -322,7 +322,7 @@ async fn what_only_edges_know_is_asked_for_with_care() {
         .assert_problem(StatusCode::NOT_FOUND, "not-found");
     let other = api.api_token(&ann, &["audit:read"]).await;
     api.get(&stats, Some(&other)).await.assert_problem(StatusCode::FORBIDDEN, "missing-scope");
-    // An edge without a valid answer does not count.
+    // An edge without a valid response does not count.
     let counted = api.get(&stats, Some(&ann)).await.read::<sallyport_api::SocketStats>(StatusCode::OK);
     assert!(counted.edges.is_empty() && counted.total.requests.is_empty() && counted.total.since.is_none());
     let page = api.get("/v1/flows/log", Some(&ann)).await.read::<sallyport_api::EndedFlowPage>(StatusCode::OK);

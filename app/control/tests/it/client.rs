@@ -13,7 +13,7 @@ use sallyport_identity::{Purpose, Sealer};
 use sallyport_model::{LoginSession, LoginSessionId, Person};
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Api, START};
+use crate::harness::{Api, HttpResponse, START};
 
 const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJdD7y3aLq454yWBdwLWbieU1ebz9/cu7/QEXn9OIeZJ ann@laptop";
 /// A verifier and its challenge: RFC 7636 appendix B.
@@ -99,7 +99,7 @@ impl World {
         ]
     }
 
-    pub(crate) async fn get_page(&self, path: &str, cookie: Option<&str>) -> Answer {
+    pub(crate) async fn get_page(&self, path: &str, cookie: Option<&str>) -> HttpResponse {
         let mut request = Request::get(path);
         if let Some(cookie) = cookie {
             request = request.header(header::COOKIE, cookie);
@@ -107,11 +107,18 @@ impl World {
         self.api.page(request.body(Body::empty()).unwrap()).await
     }
 
-    pub(crate) async fn decide(&self, path: &str, page: &Answer, decision: &str) -> Answer {
+    pub(crate) async fn decide(&self, path: &str, page: &HttpResponse, decision: &str) -> HttpResponse {
         self.decide_as(path, page, decision, &self.cookie, "https://login.localhost:8443").await
     }
 
-    async fn decide_as(&self, path: &str, page: &Answer, decision: &str, cookie: &str, origin: &str) -> Answer {
+    async fn decide_as(
+        &self,
+        path: &str,
+        page: &HttpResponse,
+        decision: &str,
+        cookie: &str,
+        origin: &str,
+    ) -> HttpResponse {
         let form = page.text.split("name=\"form\" value=\"").nth(1).and_then(|rest| rest.split('"').next());
         let body = format!("form={}&decision={decision}", form.unwrap_or_else(|| panic!("no form: {}", page.text)));
         let request = Request::post(path)
@@ -135,7 +142,7 @@ impl World {
         code.to_owned()
     }
 
-    pub(crate) async fn exchange(&self, code: &str, verifier: &str, redirect: &str) -> Answer {
+    pub(crate) async fn exchange(&self, code: &str, verifier: &str, redirect: &str) -> HttpResponse {
         let body = json!({"code": code, "code_verifier": verifier, "redirect_uri": redirect});
         self.api.post("/v1/client/token", None, body).await
     }
@@ -147,7 +154,7 @@ impl World {
         token.token.expose().to_owned()
     }
 
-    async fn tls(&self, token: &str, host: &str, csr: &str) -> Answer {
+    async fn tls(&self, token: &str, host: &str, csr: &str) -> HttpResponse {
         self.api.post("/v1/client/tls-certificate", Some(token), json!({"host": host, "csr": csr})).await
     }
 
@@ -158,7 +165,7 @@ impl World {
         self.api.send("PATCH", &path, Some(token.expose()), Some(json!({ "identity": identity }))).await.status
     }
 
-    pub(crate) async fn ssh(&self, token: &str, host: &str, key: &str) -> Answer {
+    pub(crate) async fn ssh(&self, token: &str, host: &str, key: &str) -> HttpResponse {
         self.api.post("/v1/client/ssh-certificate", Some(token), json!({"host": host, "public_key": key})).await
     }
 }
@@ -194,7 +201,7 @@ async fn a_program_logs_in_through_the_browser_and_gets_certificates() {
     std::fs::write(&leaf, &made.certificate).unwrap();
     std::fs::write(&ca, &made.authority).unwrap();
     let route = world.api.routes.get(world.socket.id).unwrap();
-    assert!(route.client_authority.is_some(), "edges know whom to believe");
+    assert!(route.client_authority.is_some(), "edges have the authority's certificate");
     assert_eq!(world.socket.client_authority.as_deref(), Some(made.authority.as_str()));
     let verify = Command::new("openssl")
         .args(["verify", "-purpose", "sslclient", "-attime", &START.to_string(), "-x509_strict", "-CAfile"])
@@ -248,7 +255,7 @@ async fn a_program_logs_out_and_the_login_is_worth_nothing_anywhere() {
     end(None).await.assert_problem(StatusCode::UNAUTHORIZED, "not-logged-in");
     end(Some(world.token.clone())).await.assert_problem(StatusCode::UNAUTHORIZED, "login-required");
     assert_eq!(end(Some(token.clone())).await.status, StatusCode::NO_CONTENT);
-    assert!(world.api.identities.session(world.session).is_none(), "edges know at once");
+    assert!(world.api.identities.session(world.session).is_none(), "edges get the change at once");
     assert!(world.api.identities.session(bob).is_some(), "others stay");
     for token in [&token, &other] {
         end(Some(token.clone())).await.assert_problem(StatusCode::UNAUTHORIZED, "login-required");
@@ -275,14 +282,14 @@ async fn what_a_person_decides_and_is_refused_is_on_record() {
         world.api.get(&path, Some(&world.token)).await.read::<Page<AuditEvent>>(StatusCode::OK).items
     };
     let admin: Vec<_> = seen("&kind=admin").await.into_iter().filter_map(|event| event.admin).collect();
-    let told: Vec<_> = admin.iter().map(|one| (one.action.as_str(), one.outcome.as_str())).collect();
+    let actions: Vec<_> = admin.iter().map(|one| (one.action.as_str(), one.outcome.as_str())).collect();
     let expected = [("program.let-in", "done"), ("program.let-in", "refused"), ("certificate.create", "refused")];
-    assert_eq!(told, expected);
+    assert_eq!(actions, expected);
     assert!(admin.iter().all(|one| one.client.is_some() && one.target.as_deref() == Some(world.host())), "{admin:?}");
     assert_eq!(admin[2].reason.as_deref(), Some("no rule allows it"));
     let certificates = seen("&kind=certificate").await;
     assert_eq!(certificates.len(), 1);
-    assert!(certificates[0].certificate.as_ref().unwrap().client.is_some(), "from where it was asked for");
+    assert!(certificates[0].certificate.as_ref().unwrap().client.is_some(), "the address of the request");
     let logins = seen("&kind=login").await;
     assert_eq!(logins[0].login.as_ref().unwrap().outcome, "ended");
     // By each of the socket's names.
@@ -297,7 +304,7 @@ async fn what_a_person_decides_and_is_refused_is_on_record() {
 }
 
 #[tokio::test]
-async fn a_code_is_good_once_for_who_asked_for_it() {
+async fn a_code_works_once_for_the_program_that_requested_it() {
     let world = World::new().await;
     let code = world.code().await;
     let again = world.code().await;
@@ -306,8 +313,8 @@ async fn a_code_is_good_once_for_who_asked_for_it() {
     assert_eq!(world.exchange(&code, VERIFIER, BACK).await.status, StatusCode::OK);
     world.exchange(&code, VERIFIER, BACK).await.assert_problem(StatusCode::BAD_REQUEST, "bad-code");
     let elsewhere = world.code().await;
-    let answer = world.exchange(&elsewhere, VERIFIER, "http://127.0.0.1:4001/callback").await;
-    answer.assert_problem(StatusCode::BAD_REQUEST, "bad-code");
+    let response = world.exchange(&elsewhere, VERIFIER, "http://127.0.0.1:4001/callback").await;
+    response.assert_problem(StatusCode::BAD_REQUEST, "bad-code");
     let late = world.code().await;
     world.api.clock.pass(61);
     world.exchange(&late, VERIFIER, BACK).await.assert_problem(StatusCode::BAD_REQUEST, "bad-code");
@@ -317,7 +324,7 @@ async fn a_code_is_good_once_for_who_asked_for_it() {
 }
 
 #[tokio::test]
-async fn nothing_goes_to_a_program_that_asks_wrongly() {
+async fn a_wrong_request_of_a_program_gets_nothing() {
     let world = World::new().await;
     for (name, value) in [
         ("redirect_uri", "https%3A%2F%2Fevil.test%2F"),
@@ -345,7 +352,7 @@ async fn nothing_goes_to_a_program_that_asks_wrongly() {
 }
 
 #[tokio::test]
-async fn nobody_agrees_for_somebody_else() {
+async fn a_person_cannot_agree_for_another_person() {
     let world = World::new().await;
     let address = path(&world.client_query());
     let stranger = world.get_page(&address, None).await;
@@ -383,7 +390,7 @@ async fn nobody_agrees_for_somebody_else() {
 }
 
 #[tokio::test]
-async fn certificates_are_for_whom_the_socket_lets_in_now() {
+async fn certificates_are_for_persons_that_the_socket_admits_now() {
     let world = World::new().await;
     let (token, csr) = (world.client_token().await, p256_csr());
     let host = world.host().to_owned();
@@ -393,8 +400,8 @@ async fn certificates_are_for_whom_the_socket_lets_in_now() {
         tls_socket(&world.api, &world.token, json!({"email_addresses": ["nobody@example.com"]})).await.dns_name;
     world.tls(&token, &closed, &csr).await.assert_problem(StatusCode::FORBIDDEN, "not-allowed");
     world.ssh(&token, &closed, KEY).await.assert_problem(StatusCode::FORBIDDEN, "not-allowed");
-    let asks_nobody = world.api.socket(&world.token, "web").await.dns_name;
-    world.tls(&token, &asks_nobody, &csr).await.assert_problem(StatusCode::CONFLICT, "no-identity");
+    let without_identity = world.api.socket(&world.token, "web").await.dns_name;
+    world.tls(&token, &without_identity, &csr).await.assert_problem(StatusCode::CONFLICT, "no-identity");
     let other = world.api.account("other@example.com").await;
     let foreign = tls_socket(&world.api, &other, json!({"email_domains": ["example.com"]})).await.dns_name;
     world.tls(&token, &foreign, &csr).await.assert_problem(StatusCode::UNAUTHORIZED, "login-required");
@@ -493,7 +500,7 @@ async fn codes_are_not_guessed() {
         }
         assert_eq!(page.status, StatusCode::NOT_FOUND);
         tries += 1;
-        assert!(tries < 50, "nobody may guess on and on");
+        assert!(tries < 50, "the number of guesses is limited");
     }
     assert_eq!(tries, 10);
 }
@@ -623,7 +630,7 @@ async fn authorities_outlive_a_restart() {
 }
 
 #[tokio::test]
-async fn who_is_not_known_logs_in_and_comes_back_to_the_page() {
+async fn an_unknown_person_logs_in_and_returns_to_the_page() {
     let world = World::new().await;
     let address = path(&world.client_query());
     let stranger = world.get_page(&address, None).await;

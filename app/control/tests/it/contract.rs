@@ -18,7 +18,7 @@ pub(crate) struct Exchange<'a> {
     pub(crate) request: Option<&'a [u8]>,
     pub(crate) status: u16,
     pub(crate) content_type: &'a str,
-    pub(crate) answer: &'a str,
+    pub(crate) text: &'a str,
 }
 
 static DESCRIPTION: LazyLock<Value> =
@@ -49,12 +49,12 @@ fn operation(method: &str, path: &str) -> Option<(&'static str, &'static Value)>
 /// Fails the test if an exchange differs from the description. Other paths are ignored.
 #[track_caller]
 pub(crate) fn check(exchange: &Exchange<'_>) {
-    let Exchange { method, target, request, status, content_type, answer } = *exchange;
+    let Exchange { method, target, request, status, content_type, text } = *exchange;
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let Some((template, operation)) = operation(method, path) else {
         let is_ours =
             path.starts_with("/v1/") && (200..300).contains(&status) && !["HEAD", "OPTIONS"].contains(&method);
-        assert!(!is_ours, "{method} {path} answers {status}, and is not described");
+        assert!(!is_ours, "{method} {path} responds {status}, and is not described");
         return;
     };
     let place = format!("{method} {template}");
@@ -62,16 +62,16 @@ pub(crate) fn check(exchange: &Exchange<'_>) {
     let code = status.to_string();
     let assert_error = status >= 400;
     let response = responses.get(&code).or_else(|| responses.get("default").filter(|_| assert_error));
-    let response = response.unwrap_or_else(|| panic!("{place} answers {status}, which is not described: {answer}"));
+    let response = response.unwrap_or_else(|| panic!("{place} responds {status}, which is not described: {text}"));
     let kind = content_type.split(';').next().unwrap().trim();
     match response["content"].as_object() {
-        None => assert!(answer.is_empty(), "{place} answers {status} with a body that is not described: {answer}"),
+        None => assert!(text.is_empty(), "{place} responds {status} with a body that is not described: {text}"),
         Some(content) => {
             let described = content.get(kind);
             let described =
-                described.unwrap_or_else(|| panic!("{place} answers {status} as {kind:?}, which is not described"));
-            let value: Value = serde_json::from_str(answer).unwrap_or_else(|_| panic!("{place}: no JSON: {answer}"));
-            fits(&format!("the answer {status} of {place}"), &described["schema"], &value);
+                described.unwrap_or_else(|| panic!("{place} responds {status} as {kind:?}, which is not described"));
+            let value: Value = serde_json::from_str(text).unwrap_or_else(|_| panic!("{place}: no JSON: {text}"));
+            fits(&format!("the response {status} of {place}"), &described["schema"], &value);
         }
     }
     if (200..300).contains(&status) {
@@ -99,7 +99,10 @@ fn check_request(place: &str, operation: &Value, query: &str, body: Option<&[u8]
     let Some(body) = body else { return };
     let described = &operation["requestBody"];
     if body.is_empty() {
-        assert!(described["required"] != true, "{place} accepts a request without the body that it is said to need");
+        assert!(
+            described["required"] != true,
+            "{place} accepts a request without the body that the description requires"
+        );
         return;
     }
     if described.is_null() {
@@ -113,13 +116,13 @@ fn check_request(place: &str, operation: &Value, query: &str, body: Option<&[u8]
 #[test]
 fn what_deviates_from_the_description_is_found() {
     let info = serde_json::to_string(&json!({"domain": 3})).unwrap();
-    let exchange = |status, content_type, answer, request| Exchange {
+    let exchange = |status, content_type, text, request| Exchange {
         method: "PATCH",
         target: "/v1/ssh-authority",
         request,
         status,
         content_type,
-        answer,
+        text,
     };
     let good = json!({"public_key": "k", "extensions": [], "mysocket_principal": false}).to_string();
     let more = json!({"public_key": "k", "extensions": [], "mysocket_principal": false, "more": 1}).to_string();
@@ -137,6 +140,6 @@ fn what_deviates_from_the_description_is_found() {
         assert!(found.is_err(), "{why} was not found");
     }
     let unknown =
-        Exchange { method: "GET", target: "/v1/nowhere", request: None, status: 200, content_type: "", answer: "" };
+        Exchange { method: "GET", target: "/v1/nowhere", request: None, status: 200, content_type: "", text: "" };
     assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| check(&unknown))).is_err());
 }

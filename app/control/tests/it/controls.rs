@@ -79,13 +79,13 @@ async fn a_login_that_begins_at_one_ends_at_the_other() {
     assert_eq!(known.session, grant.session);
     // The same state again, at the first control.
     let again = other_browser.get(&shop.api, &back).await;
-    assert!(again.status == StatusCode::BAD_REQUEST && again.text.contains("come back already"), "{}", again.text);
+    assert!(again.status == StatusCode::BAD_REQUEST && again.text.contains("completed already"), "{}", again.text);
     // The login ends at the first control, and is invalid at the second.
     let path = format!("/v1/login-sessions/{}", grant.session);
     let ended = shop.api.send("DELETE", &path, Some(&shop.token), None).await;
     assert_eq!(ended.status, StatusCode::NO_CONTENT, "{}", ended.text);
-    let answer = browser.get(&two, &shop.start_path(&shop.request())).await;
-    assert!(answer.header("location").unwrap().starts_with(&provider.issuer), "{answer:?}");
+    let response = browser.get(&two, &shop.start_path(&shop.request())).await;
+    assert!(response.header("location").unwrap().starts_with(&provider.issuer), "{response:?}");
 }
 
 #[tokio::test]
@@ -115,17 +115,17 @@ async fn codes_of_programs_are_good_once_at_both() {
         world.api.post("/v1/client/device/token", None, body()),
         world_at_two.api.post("/v1/client/device/token", None, body())
     );
-    let mut told = [first.status, second.status];
-    told.sort_unstable();
-    assert_eq!(told, [StatusCode::OK, StatusCode::BAD_REQUEST], "{} {}", first.text, second.text);
+    let mut statuses = [first.status, second.status];
+    statuses.sort_unstable();
+    assert_eq!(statuses, [StatusCode::OK, StatusCode::BAD_REQUEST], "{} {}", first.text, second.text);
 }
 
 #[tokio::test]
 async fn only_one_account_is_the_first() {
     let Some((one, two)) = two("first", SignUp::Closed).await else { return };
     let (ann, bob) = tokio::join!(one.create_account("ann@example.com"), two.create_account("bob@example.com"));
-    let mut told = [ann.status, bob.status];
-    told.sort_unstable();
-    assert_eq!(told, [StatusCode::CREATED, StatusCode::FORBIDDEN], "{} {}", ann.text, bob.text);
+    let mut statuses = [ann.status, bob.status];
+    statuses.sort_unstable();
+    assert_eq!(statuses, [StatusCode::CREATED, StatusCode::FORBIDDEN], "{} {}", ann.text, bob.text);
     assert_eq!(one.store.count_accounts().await.unwrap(), 1);
 }

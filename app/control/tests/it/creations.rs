@@ -59,7 +59,7 @@ async fn twenty_requests_with_one_key_make_one_socket() {
         making.spawn(async move { api.post_keyed("/v1/sockets", &token, "k", json!({"name": "s"})).await.text });
     }
     let answers = making.join_all().await;
-    assert!(answers.iter().all(|answer| *answer == answers[0]));
+    assert!(answers.iter().all(|response| *response == answers[0]));
     assert_eq!(api.routes.all().len(), 1);
 }
 

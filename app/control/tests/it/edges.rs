@@ -13,7 +13,7 @@ use sha2::{Digest as _, Sha256};
 use crate::harness::Api;
 
 #[tokio::test]
-async fn a_restart_publishes_every_socket_before_it_answers() {
+async fn a_restart_publishes_every_socket_before_it_serves() {
     let api = Api::start().await;
     let token = api.account("ann@example.com").await;
     let body = json!({"name": "s", "type": "https", "protected": {"username": "u", "password": "p"}});
@@ -28,7 +28,7 @@ async fn a_restart_publishes_every_socket_before_it_answers() {
 }
 
 #[tokio::test]
-async fn a_client_that_goes_away_leaves_edges_with_what_the_store_has() {
+async fn a_client_that_disconnects_leaves_edges_with_the_stored_state() {
     let api = Api::start().await;
     let token = api.account("ann@example.com").await;
     for n in 0..60 {
@@ -51,7 +51,7 @@ async fn a_client_that_goes_away_leaves_edges_with_what_the_store_has() {
             break;
         }
         tries += 1;
-        assert!(tries < 50, "edges know {} of {} sockets", published.len(), stored.len());
+        assert!(tries < 50, "edges have {} of {} sockets", published.len(), stored.len());
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
@@ -95,7 +95,7 @@ async fn joined_edge(api: &Api) -> EdgeId {
 }
 
 #[tokio::test]
-async fn an_edge_that_has_not_heard_of_a_tunnel_learns_whether_there_is_one() {
+async fn an_edge_checks_an_unknown_tunnel_at_control() {
     let api = Api::start().await;
     let edge = joined_edge(&api).await;
     let token = api.account("ann@example.com").await;
@@ -110,8 +110,8 @@ async fn an_edge_that_has_not_heard_of_a_tunnel_learns_whether_there_is_one() {
         let address = ClientAddr("192.0.2.7:7".parse().unwrap());
         request.extensions_mut().insert(NodePeer { edge: Some(edge), address });
         request.extensions_mut().insert(address);
-        let answer = Api::answer(api.control.node_router(), request).await;
-        (answer.status, answer.json()["status"].as_str().unwrap_or_default().to_owned())
+        let response = Api::response(api.control.node_router(), request).await;
+        (response.status, response.json()["status"].as_str().unwrap_or_default().to_owned())
     };
     assert_eq!(ask(&tunnel.to_string(), credential).await, (StatusCode::OK, "known".into()));
     assert_eq!(ask(&tunnel.to_string(), "another").await, (StatusCode::OK, "bad-credential".into()));
@@ -122,7 +122,7 @@ async fn an_edge_that_has_not_heard_of_a_tunnel_learns_whether_there_is_one() {
     assert_eq!(
         ask(&tunnel.to_string(), credential).await,
         (StatusCode::OK, "unknown".into()),
-        "it went with its socket"
+        "it was deleted with its socket"
     );
 }
 
@@ -136,12 +136,12 @@ async fn ask(router: Router, edge: Option<EdgeId>, path: &str, client: Option<&s
     let address = ClientAddr("192.0.2.7:7".parse().unwrap());
     request.extensions_mut().insert(NodePeer { edge, address });
     request.extensions_mut().insert(address);
-    let answer = Api::answer(router, request).await;
-    (answer.status, answer.json_code())
+    let response = Api::response(router, request).await;
+    (response.status, response.json_code())
 }
 
 #[tokio::test]
-async fn what_edges_ask_themselves_is_answered_on_their_own_connections_alone() {
+async fn requests_of_edges_are_served_on_their_own_connections_alone() {
     let api = Api::start().await;
     let edge = Some(joined_edge(&api).await);
     let client = Some("192.0.2.1:1");

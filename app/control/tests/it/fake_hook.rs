@@ -40,7 +40,7 @@ pub(crate) fn path_of(link: &str) -> String {
 
 pub(crate) struct FakeHook {
     pub(crate) url: String,
-    told: Arc<Mutex<Vec<Message>>>,
+    messages: Arc<Mutex<Vec<Message>>>,
     answers: Arc<Mutex<String>>,
     serving: JoinHandle<()>,
 }
@@ -55,9 +55,9 @@ impl FakeHook {
     pub(crate) async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/mail?for=shop", listener.local_addr().unwrap());
-        let (told, answers) = (Arc::default(), Arc::new(Mutex::new("204 No Content".to_owned())));
-        let serving = tokio::spawn(serve(listener, Arc::clone(&told), Arc::clone(&answers)));
-        Self { url, told, answers, serving }
+        let (messages, answers) = (Arc::default(), Arc::new(Mutex::new("204 No Content".to_owned())));
+        let serving = tokio::spawn(serve(listener, Arc::clone(&messages), Arc::clone(&answers)));
+        Self { url, messages, answers, serving }
     }
 
     /// Sets its status and header fields.
@@ -65,25 +65,25 @@ impl FakeHook {
         *self.answers.lock().unwrap() = status.to_owned();
     }
 
-    pub(crate) fn told(&self) -> Vec<Message> {
-        self.told.lock().unwrap().clone()
+    pub(crate) fn messages(&self) -> Vec<Message> {
+        self.messages.lock().unwrap().clone()
     }
 
     /// Waits for this many messages.
     pub(crate) async fn waits_for(&self, count: usize) -> Message {
         for _ in 0..2_000 {
-            if let Some(message) = self.told().get(count - 1) {
+            if let Some(message) = self.messages().get(count - 1) {
                 return message.clone();
             }
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;
         }
-        panic!("only {} messages came", self.told().len());
+        panic!("only {} messages arrived", self.messages().len());
     }
 }
 
-async fn serve(listener: TcpListener, told: Arc<Mutex<Vec<Message>>>, answers: Arc<Mutex<String>>) {
+async fn serve(listener: TcpListener, messages: Arc<Mutex<Vec<Message>>>, answers: Arc<Mutex<String>>) {
     while let Ok((mut stream, _)) = listener.accept().await {
-        let (told, answers) = (Arc::clone(&told), Arc::clone(&answers));
+        let (messages, answers) = (Arc::clone(&messages), Arc::clone(&answers));
         tokio::spawn(async move {
             let mut request = Vec::new();
             loop {
@@ -94,7 +94,7 @@ async fn serve(listener: TcpListener, told: Arc<Mutex<Vec<Message>>>, answers: A
                 if let Some((head, body)) = text.split_once("\r\n\r\n") {
                     let message = Message { head: head.to_owned(), body: body.to_owned() };
                     if body.len() == message.header("content-length").parse::<usize>().unwrap_or_default() {
-                        told.lock().unwrap().push(message);
+                        messages.lock().unwrap().push(message);
                         break;
                     }
                 }
@@ -103,8 +103,8 @@ async fn serve(listener: TcpListener, told: Arc<Mutex<Vec<Message>>>, answers: A
                 }
             }
             let status = answers.lock().unwrap().clone();
-            let answer = format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
-            let _ = stream.write_all(answer.as_bytes()).await;
+            let response = format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+            let _ = stream.write_all(response.as_bytes()).await;
         });
     }
 }

@@ -44,25 +44,25 @@ pub(crate) struct Says {
     pub(crate) signing: Signing,
     /// Replaces claims of a good token; `null` removes one.
     pub(crate) claims: Value,
-    /// The answer of userinfo.
+    /// The response of userinfo.
     pub(crate) userinfo: Value,
     /// The addresses of the user of GitHub.
     pub(crate) github_emails: Value,
     /// Replaces fields of the discovery document.
     pub(crate) discovery: Value,
-    /// An answer to the code instead of tokens, with its status.
-    pub(crate) token_answer: Option<(u16, String)>,
+    /// A response to the code instead of tokens, with its status.
+    pub(crate) token_response: Option<(u16, String)>,
     pub(crate) key_id: String,
     pub(crate) now: i64,
-    /// Added to the answer to a good code.
+    /// Added to the response to a good code.
     pub(crate) with_tokens: Value,
     /// Replaces claims of a refreshed ID token; `None` for no ID token.
     pub(crate) refreshed: Option<Value>,
-    /// An answer to a refresh token instead of tokens, with its status.
-    pub(crate) refresh_answer: Option<(u16, String)>,
+    /// A response to a refresh token instead of tokens, with its status.
+    pub(crate) refresh_response: Option<(u16, String)>,
     /// The next valid refresh token.
     pub(crate) refresh_token: Option<String>,
-    /// The answer of introspection.
+    /// The response of introspection.
     pub(crate) introspection: (u16, Value),
     pair: EcdsaKeyPair,
     codes: HashMap<String, (String, String)>,
@@ -97,12 +97,12 @@ impl FakeProvider {
             userinfo: json!({}),
             discovery: json!({}),
             github_emails: json!([]),
-            token_answer: None,
+            token_response: None,
             key_id: "k1".to_owned(),
             now: START,
             with_tokens: json!({}),
             refreshed: None,
-            refresh_answer: None,
+            refresh_response: None,
             refresh_token: None,
             introspection: (200, json!({"active": true})),
             pair: new_pair(),
@@ -152,11 +152,11 @@ impl FakeProvider {
 async fn serve(listener: TcpListener, issuer: String, says: Arc<Mutex<Says>>) {
     while let Ok((stream, _)) = listener.accept().await {
         let (issuer, says) = (issuer.clone(), says.clone());
-        tokio::spawn(async move { answer(stream, &issuer, &says).await });
+        tokio::spawn(async move { response(stream, &issuer, &says).await });
     }
 }
 
-async fn answer(mut stream: TcpStream, issuer: &str, says: &Mutex<Says>) -> Option<()> {
+async fn response(mut stream: TcpStream, issuer: &str, says: &Mutex<Says>) -> Option<()> {
     let mut request = Vec::new();
     let (head, body) = loop {
         let mut chunk = [0; 4_096];
@@ -171,10 +171,10 @@ async fn answer(mut stream: TcpStream, issuer: &str, says: &Mutex<Says>) -> Opti
         }
     };
     let path = head.split(' ').nth(1)?.to_owned();
-    let (status, answer) = says.lock().unwrap().answer(issuer, &path, &head, &body);
+    let (status, response) = says.lock().unwrap().response(issuer, &path, &head, &body);
     let text = format!(
-        "HTTP/1.1 {status} X\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{answer}",
-        answer.len()
+        "HTTP/1.1 {status} X\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{response}",
+        response.len()
     );
     stream.write_all(text.as_bytes()).await.ok()?;
     stream.shutdown().await.ok()
@@ -192,7 +192,7 @@ fn over(mut good: Value, lies: &Value) -> Value {
 }
 
 impl Says {
-    fn answer(&mut self, issuer: &str, path: &str, head: &str, body: &str) -> (u16, String) {
+    fn response(&mut self, issuer: &str, path: &str, head: &str, body: &str) -> (u16, String) {
         let path = path.strip_prefix("/id").unwrap_or(path);
         self.asked.push(path.to_owned());
         let is_bearer = head.lines().any(|line| line == "authorization: Bearer at");
@@ -233,8 +233,8 @@ impl Says {
     }
 
     fn token(&mut self, issuer: &str, head: &str, body: &str) -> (u16, String) {
-        if let Some(answer) = &self.token_answer {
-            return answer.clone();
+        if let Some(response) = &self.token_response {
+            return response.clone();
         }
         let parameters = crate::login::parameters(body);
         let expected = "s3%20cret%3Awith%2Fodd%2Bsigns";
@@ -259,8 +259,8 @@ impl Says {
 
     /// Each refresh token is valid once, and is replaced.
     fn refresh(&mut self, issuer: &str, body: &str) -> (u16, String) {
-        if let Some(answer) = &self.refresh_answer {
-            return answer.clone();
+        if let Some(response) = &self.refresh_response {
+            return response.clone();
         }
         let given = crate::login::parameters(body).remove("refresh_token");
         if given.is_none() || given != self.refresh_token {
@@ -289,8 +289,8 @@ impl Says {
 
     /// The token endpoint of GitHub and Facebook, with the secret in the form.
     fn plain_token(&mut self, body: &str) -> (u16, String) {
-        if let Some(answer) = &self.token_answer {
-            return answer.clone();
+        if let Some(response) = &self.token_response {
+            return response.clone();
         }
         let parameters = crate::login::parameters(body);
         let challenge = URL_SAFE_NO_PAD.encode(Sha256::digest(&parameters["code_verifier"]));

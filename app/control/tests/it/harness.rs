@@ -106,13 +106,13 @@ pub(crate) struct Api {
 
 /// A response.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct HttpResponse {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) text: String,
 }
 
-impl Answer {
+impl HttpResponse {
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.text).unwrap_or_else(|_| panic!("not JSON: {self:?}"))
     }
@@ -189,7 +189,7 @@ impl Api {
         Self::start_with(dir, TestClock::new(), SignUp::Open, |config| config.provider_reach = Reach::Public).await
     }
 
-    /// An API whose edges dial no direct origins.
+    /// An API with edges that dial no direct origins.
     pub(crate) async fn start_without_direct_origins() -> Self {
         let dir = tempfile::tempdir().unwrap();
         Self::start_with(dir, TestClock::new(), SignUp::Open, |config| {
@@ -328,20 +328,26 @@ impl Api {
         Requests { api: self, client: address.parse().unwrap() }
     }
 
-    pub(crate) async fn send(&self, method: &str, path: &str, token: Option<&str>, body: Option<Value>) -> Answer {
+    pub(crate) async fn send(
+        &self,
+        method: &str,
+        path: &str,
+        token: Option<&str>,
+        body: Option<Value>,
+    ) -> HttpResponse {
         Requests { api: self, client: self.client }.send(method, path, token, body).await
     }
 
-    pub(crate) async fn get(&self, path: &str, token: Option<&str>) -> Answer {
+    pub(crate) async fn get(&self, path: &str, token: Option<&str>) -> HttpResponse {
         self.send("GET", path, token, None).await
     }
 
-    pub(crate) async fn post(&self, path: &str, token: Option<&str>, body: Value) -> Answer {
+    pub(crate) async fn post(&self, path: &str, token: Option<&str>, body: Value) -> HttpResponse {
         self.send("POST", path, token, Some(body)).await
     }
 
     /// A `POST` with an idempotency key.
-    pub(crate) async fn post_keyed(&self, path: &str, token: &str, key: &str, body: Value) -> Answer {
+    pub(crate) async fn post_keyed(&self, path: &str, token: &str, key: &str, body: Value) -> HttpResponse {
         let request = Request::post(path)
             .header(header::AUTHORIZATION, format!("Bearer {token}"))
             .header(header::CONTENT_TYPE, "application/json")
@@ -352,13 +358,13 @@ impl Api {
     }
 
     /// Any request.
-    pub(crate) async fn raw(&self, mut request: Request<Body>) -> Answer {
+    pub(crate) async fn raw(&self, mut request: Request<Body>) -> HttpResponse {
         request.extensions_mut().insert(ClientAddr(self.client));
         Self::as_described(self.router.clone(), request).await
     }
 
-    /// What the API answers, which must be as its description says.
-    async fn as_described(router: Router, request: Request<Body>) -> Answer {
+    /// The response of the API, which must conform to the description.
+    async fn as_described(router: Router, request: Request<Body>) -> HttpResponse {
         let (parts, body) = request.into_parts();
         let (method, target) = (parts.method.clone(), parts.uri.to_string());
         // A body whose length is not known may have no end.
@@ -368,33 +374,33 @@ impl Api {
         } else {
             (None, body)
         };
-        let answer = Self::answer(router, Request::from_parts(parts, body)).await;
+        let response = Self::response(router, Request::from_parts(parts, body)).await;
         contract::check(&Exchange {
             method: method.as_str(),
             target: &target,
             request: asked.as_deref(),
-            status: answer.status.as_u16(),
-            content_type: answer.header("content-type").unwrap_or_default(),
-            answer: &answer.text,
+            status: response.status.as_u16(),
+            content_type: response.header("content-type").unwrap_or_default(),
+            text: &response.text,
         });
-        answer
+        response
     }
 
     /// A request to the place where people log in.
-    pub(crate) async fn page(&self, mut request: Request<Body>) -> Answer {
+    pub(crate) async fn page(&self, mut request: Request<Body>) -> HttpResponse {
         request.extensions_mut().insert(ClientAddr(self.client));
-        Self::answer(self.login.clone(), request).await
+        Self::response(self.login.clone(), request).await
     }
 
     /// What this answers.
-    pub(crate) async fn answer(mut router: Router, request: Request<Body>) -> Answer {
+    pub(crate) async fn response(mut router: Router, request: Request<Body>) -> HttpResponse {
         let response = router.call(request).await.unwrap();
         let (parts, body) = response.into_parts();
         let bytes = body.collect().await.unwrap().to_bytes();
-        Answer { status: parts.status, headers: parts.headers, text: String::from_utf8(bytes.to_vec()).unwrap() }
+        HttpResponse { status: parts.status, headers: parts.headers, text: String::from_utf8(bytes.to_vec()).unwrap() }
     }
 
-    pub(crate) async fn create_account(&self, email: &str) -> Answer {
+    pub(crate) async fn create_account(&self, email: &str) -> HttpResponse {
         self.post("/v1/accounts", None, json!({"name": "Ann", "email": email, "password": PASSWORD})).await
     }
 
@@ -410,8 +416,8 @@ impl Api {
 
     /// Makes an API token with these scopes.
     pub(crate) async fn api_token(&self, token: &str, scopes: &[&str]) -> String {
-        let answer = self.post("/v1/tokens", Some(token), json!({"name": "t", "scopes": scopes})).await;
-        answer.read::<sallyport_api::CreatedToken>(StatusCode::CREATED).token.expose().to_owned()
+        let response = self.post("/v1/tokens", Some(token), json!({"name": "t", "scopes": scopes})).await;
+        response.read::<sallyport_api::CreatedToken>(StatusCode::CREATED).token.expose().to_owned()
     }
 
     pub(crate) async fn socket(&self, token: &str, name: &str) -> sallyport_api::Socket {
@@ -431,7 +437,13 @@ pub(crate) struct Requests<'a> {
 }
 
 impl Requests<'_> {
-    pub(crate) async fn send(&self, method: &str, path: &str, token: Option<&str>, body: Option<Value>) -> Answer {
+    pub(crate) async fn send(
+        &self,
+        method: &str,
+        path: &str,
+        token: Option<&str>,
+        body: Option<Value>,
+    ) -> HttpResponse {
         let mut request = Request::builder().method(method).uri(path).extension(ClientAddr(self.client));
         if let Some(token) = token {
             request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
@@ -446,7 +458,7 @@ impl Requests<'_> {
         Api::as_described(self.api.router.clone(), request.body(body).unwrap()).await
     }
 
-    pub(crate) async fn post(&self, path: &str, body: Value) -> Answer {
+    pub(crate) async fn post(&self, path: &str, body: Value) -> HttpResponse {
         self.send("POST", path, None, Some(body)).await
     }
 }

@@ -13,7 +13,7 @@ use tower_service::Service as _;
 use crate::{
     fake_hook::path_of,
     fake_provider::FakeProvider,
-    harness::{Answer, Api, START},
+    harness::{Api, HttpResponse, START},
     login::{Browser, Shop, assert_page},
 };
 
@@ -33,7 +33,7 @@ pub(crate) fn form(path: &str, fields: &[(&str, &str)]) -> Request<Body> {
 }
 
 /// Sets a password by a link.
-pub(crate) async fn set_password(api: &Api, link: &str, password: &str) -> Answer {
+pub(crate) async fn set_password(api: &Api, link: &str, password: &str) -> HttpResponse {
     let key = link.split_once("key=").unwrap().1;
     let fields = [("key", key), ("password", password), ("again", password)];
     Browser::default().send(api, form("/local/link", &fields)).await
@@ -57,32 +57,32 @@ impl<'a> Walk<'a> {
 
     async fn begin_with(shop: &'a Shop, mut browser: Browser, request: LoginRequest) -> Self {
         let path = format!("{}&provider=local", shop.start_path(&request));
-        let answer = browser.get(&shop.api, &path).await;
-        assert_eq!(answer.status, StatusCode::SEE_OTHER, "{}", answer.text);
-        let state = answer.header("location").unwrap().strip_prefix("/local?login=").unwrap().to_owned();
+        let response = browser.get(&shop.api, &path).await;
+        assert_eq!(response.status, StatusCode::SEE_OTHER, "{}", response.text);
+        let state = response.header("location").unwrap().strip_prefix("/local?login=").unwrap().to_owned();
         Self { shop, browser, state }
     }
 
-    pub(crate) async fn show(&mut self) -> Answer {
+    pub(crate) async fn show(&mut self) -> HttpResponse {
         self.browser.get(&self.shop.api, &format!("/local?login={}", self.state)).await
     }
 
-    pub(crate) async fn post(&mut self, path: &str, fields: &[(&str, &str)]) -> Answer {
+    pub(crate) async fn post(&mut self, path: &str, fields: &[(&str, &str)]) -> HttpResponse {
         let mut all = vec![("login", self.state.as_str())];
         all.extend_from_slice(fields);
         self.browser.send(&self.shop.api, form(path, &all)).await
     }
 
-    pub(crate) async fn password(&mut self, email: &str, password: &str) -> Answer {
+    pub(crate) async fn password(&mut self, email: &str, password: &str) -> HttpResponse {
         self.post("/local", &[("email", email), ("password", password)]).await
     }
 
-    pub(crate) async fn code(&mut self, code: &str) -> Answer {
+    pub(crate) async fn code(&mut self, code: &str) -> HttpResponse {
         self.post("/local", &[("code", code)]).await
     }
 
     /// Sends the password from this address.
-    async fn password_from(&self, address: &str, email: &str, password: &str) -> Answer {
+    async fn password_from(&self, address: &str, email: &str, password: &str) -> HttpResponse {
         let fields = [("login", self.state.as_str()), ("email", email), ("password", password)];
         let mut request = form("/local", &fields);
         request.extensions_mut().insert(ClientAddr(format!("{address}:4000").parse().unwrap()));
@@ -91,7 +91,7 @@ impl<'a> Walk<'a> {
         let response = self.shop.api.login.clone().call(request).await.unwrap();
         let (parts, body) = response.into_parts();
         let bytes = body.collect().await.unwrap().to_bytes();
-        Answer { status: parts.status, headers: parts.headers, text: String::from_utf8(bytes.to_vec()).unwrap() }
+        HttpResponse { status: parts.status, headers: parts.headers, text: String::from_utf8(bytes.to_vec()).unwrap() }
     }
 }
 
@@ -111,7 +111,7 @@ impl Shop {
 }
 
 /// The secret on a page.
-fn secret_of(page: &Answer) -> Vec<u8> {
+fn secret_of(page: &HttpResponse) -> Vec<u8> {
     let text = page.text.split("<code id=\"secret\">").nth(1).unwrap().split('<').next().unwrap();
     let (mut bits, mut count, mut bytes) = (0_u32, 0, Vec::new());
     for letter in text.bytes().filter(|byte| *byte != b' ') {
@@ -127,19 +127,19 @@ fn secret_of(page: &Answer) -> Vec<u8> {
     bytes
 }
 
-fn recovery_codes(page: &Answer) -> Vec<String> {
+fn recovery_codes(page: &HttpResponse) -> Vec<String> {
     let codes = page.text.split("<code class=\"recovery\">").skip(1);
     codes.map(|rest| rest.split('<').next().unwrap().to_owned()).collect()
 }
 
 /// The content of a page, without its random parts and the typed address.
-fn content(answer: &Answer, walk: &Walk<'_>) -> (StatusCode, String) {
-    let text = answer.text.split("<footer>").next().unwrap().replace(&walk.state, "STATE").replace(" autofocus", "");
+fn content(response: &HttpResponse, walk: &Walk<'_>) -> (StatusCode, String) {
+    let text = response.text.split("<footer>").next().unwrap().replace(&walk.state, "STATE").replace(" autofocus", "");
     let text = match text.split_once("maxlength=\"254\" value=\"") {
         Some((before, typed)) => format!("{before}{}", typed.split_once('"').unwrap().1),
         None => text,
     };
-    (answer.status, text)
+    (response.status, text)
 }
 
 #[tokio::test]
@@ -170,8 +170,8 @@ async fn an_invited_person_sets_a_password_once_and_logs_in() {
     assert_page(&Browser::default().get(&shop.api, &link).await, 404, dead);
 
     assert_page(&walk.show().await, 200, "Log in");
-    let answer = walk.password(" Ann@Example.COM ", PASSWORD).await;
-    let grant = shop.grant(&answer);
+    let response = walk.password(" Ann@Example.COM ", PASSWORD).await;
+    let grant = shop.grant(&response);
     assert!(grant.is_for(shop.socket.id, &shop.binding, START) && grant.return_to == "/basket?item=7");
     assert!(!walk.browser.cookies.keys().any(|name| name.contains("-to-")), "the login's own cookie is gone");
     let session = shop.api.identities.session(grant.session).unwrap();
@@ -214,7 +214,7 @@ async fn a_link_is_good_for_a_day_and_no_other_text_is_one() {
 }
 
 #[tokio::test]
-async fn nobody_learns_who_has_an_account_here() {
+async fn responses_do_not_reveal_which_addresses_have_accounts() {
     let shop = Shop::open().await.with_local(json!({})).await;
     shop.active(EMAIL, PASSWORD).await;
     shop.active("gone@example.com", PASSWORD).await;
@@ -222,9 +222,9 @@ async fn nobody_learns_who_has_an_account_here() {
     shop.invite("invited@example.com").await;
     let mut walk = Walk::begin(&shop).await;
     let known = {
-        let answer = walk.password(EMAIL, "wrong").await;
-        assert_page(&answer, 403, WRONG);
-        content(&answer, &walk)
+        let response = walk.password(EMAIL, "wrong").await;
+        assert_page(&response, 403, WRONG);
+        content(&response, &walk)
     };
     let long = "x".repeat(1_025);
     for (email, password) in [
@@ -238,8 +238,8 @@ async fn nobody_learns_who_has_an_account_here() {
         (EMAIL, &long),
         (EMAIL, ""),
     ] {
-        let answer = walk.password(email, password).await;
-        assert_eq!(content(&answer, &walk), known, "{email:?}");
+        let response = walk.password(email, password).await;
+        assert_eq!(content(&response, &walk), known, "{email:?}");
     }
     // Waits reveal nothing either.
     let tries = |email: &'static str| {
@@ -248,12 +248,12 @@ async fn nobody_learns_who_has_an_account_here() {
             shop.api.clock.pass(200);
             let mut walk = Walk::begin(shop).await;
             for n in 0..8 {
-                let answer = walk.password(email, "wrong").await;
-                if answer.status == StatusCode::TOO_MANY_REQUESTS {
-                    return (n, content(&answer, &walk));
+                let response = walk.password(email, "wrong").await;
+                if response.status == StatusCode::TOO_MANY_REQUESTS {
+                    return (n, content(&response, &walk));
                 }
             }
-            panic!("nobody waits");
+            panic!("no client waits");
         }
     };
     shop.active("bob@example.com", PASSWORD).await;
@@ -263,7 +263,7 @@ async fn nobody_learns_who_has_an_account_here() {
 }
 
 #[tokio::test]
-async fn who_guesses_waits_longer_each_time_and_the_owner_sees_it() {
+async fn wrong_guesses_wait_longer_each_time_and_the_owner_sees_them() {
     let shop = Shop::open().await.with_local(json!({})).await;
     shop.active(EMAIL, PASSWORD).await;
     let mut walk = Walk::begin(&shop).await;
@@ -283,15 +283,15 @@ async fn who_guesses_waits_longer_each_time_and_the_owner_sees_it() {
     shop.grant(&walk.password_from(home, EMAIL, PASSWORD).await);
     let walk = Walk::begin(&shop).await;
     for n in 0..20 {
-        let answer = walk.password_from(&format!("203.0.113.{n}"), EMAIL, "wrong").await;
-        assert_page(&answer, 403, WRONG);
+        let response = walk.password_from(&format!("203.0.113.{n}"), EMAIL, "wrong").await;
+        assert_page(&response, 403, WRONG);
     }
     assert_page(&walk.password_from("203.0.113.99", EMAIL, PASSWORD).await, 429, "Try again later");
     assert_eq!(shop.person(EMAIL).await.locked_until.unwrap().unix_timestamp(), shop.now() + 3);
     let logins = shop.api.audit(&shop.token, "&order=oldest&kind=login").await;
     let locked = logins.iter().filter_map(|event| event.login.as_ref()?.reason.clone());
-    assert!(locked.clone().any(|reason| reason.ends_with("this client is not looked at for 2 seconds")));
-    assert_eq!(locked.filter(|reason| reason.contains("nobody new is looked at for 2 seconds")).count(), 1);
+    assert!(locked.clone().any(|reason| reason.ends_with("attempts of this client are refused for 2 seconds")));
+    assert_eq!(locked.filter(|reason| reason.contains("attempts of new clients are refused for 2 seconds")).count(), 1);
     shop.grant(&walk.password_from(home, EMAIL, PASSWORD).await);
     // Nor a client that has proved the address.
     let reset = shop.api.post("/v1/persons/ann@example.com/reset", Some(&shop.token), json!({})).await;
@@ -326,8 +326,8 @@ async fn codes_are_set_up_where_they_are_needed_and_are_good_once() {
     let shop = Shop::open().await.with_local(json!({"require_totp": true})).await;
     shop.active(EMAIL, PASSWORD).await;
     let mut walk = Walk::begin(&shop).await;
-    let answer = walk.password(EMAIL, PASSWORD).await;
-    assert_eq!(answer.header("location"), Some(format!("/local?login={}", walk.state).as_str()), "no grant yet");
+    let response = walk.password(EMAIL, PASSWORD).await;
+    assert_eq!(response.header("location"), Some(format!("/local?login={}", walk.state).as_str()), "no grant yet");
     assert!(shop.sessions().await.is_empty());
     let page = walk.show().await;
     assert_page(&page, 200, "otpauth://totp/localhost:ann@example.com?secret=");
@@ -378,8 +378,8 @@ async fn codes_follow_the_clock_and_recovery_codes_are_used_up() {
     let asked = "This code is wrong, too old, or was used before.";
     let log_in = async |code: String| {
         let mut walk = Walk::begin(&shop).await;
-        let answer = walk.password(EMAIL, PASSWORD).await;
-        assert_eq!(answer.status, StatusCode::SEE_OTHER, "{}", answer.text);
+        let response = walk.password(EMAIL, PASSWORD).await;
+        assert_eq!(response.status, StatusCode::SEE_OTHER, "{}", response.text);
         walk.code(&code).await
     };
     // A clock that is off by ten minutes, or by two steps.
@@ -465,8 +465,8 @@ async fn what_was_used_before_a_restart_is_used_after_it() {
     shop.grant(&walk.password(EMAIL, PASSWORD).await);
     let mut browser = Browser::default();
     let request = shop.request();
-    let answer = browser.get(&shop.api, &format!("{}&provider=dex", shop.start_path(&request))).await;
-    let asked = crate::login::parameters(answer.header("location").unwrap().split_once('?').unwrap().1);
+    let response = browser.get(&shop.api, &format!("{}&provider=dex", shop.start_path(&request))).await;
+    let asked = crate::login::parameters(response.header("location").unwrap().split_once('?').unwrap().1);
     let code = provider.log_in(&asked);
     let back = Shop::back(&asked, &code);
     let stolen = browser.clone();

@@ -14,7 +14,7 @@ use tower_service::Service as _;
 
 use crate::{
     fake_provider::{CLIENT_ID, FakeProvider, SECRET, Signing},
-    harness::{Answer, Api, START},
+    harness::{Api, HttpResponse, START},
 };
 
 pub(crate) fn parameters(query: &str) -> HashMap<String, String> {
@@ -29,7 +29,7 @@ pub(crate) struct Browser {
 }
 
 impl Browser {
-    pub(crate) async fn send(&mut self, api: &Api, mut request: Request<Body>) -> Answer {
+    pub(crate) async fn send(&mut self, api: &Api, mut request: Request<Body>) -> HttpResponse {
         request.extensions_mut().insert(ClientAddr("192.0.2.7:4000".parse().unwrap()));
         let cookies: Vec<String> = self.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
         if !cookies.is_empty() {
@@ -40,10 +40,10 @@ impl Browser {
         self.keep(&parts.headers);
         assert_hardened(&parts.headers);
         let bytes = body.collect().await.unwrap().to_bytes();
-        Answer { status: parts.status, headers: parts.headers, text: String::from_utf8(bytes.to_vec()).unwrap() }
+        HttpResponse { status: parts.status, headers: parts.headers, text: String::from_utf8(bytes.to_vec()).unwrap() }
     }
 
-    pub(crate) async fn get(&mut self, api: &Api, path: &str) -> Answer {
+    pub(crate) async fn get(&mut self, api: &Api, path: &str) -> HttpResponse {
         self.send(api, Request::get(path).body(Body::empty()).unwrap()).await
     }
 
@@ -105,8 +105,8 @@ impl Shop {
 
     pub(crate) async fn asks(&self, identity: Value) {
         let path = format!("/v1/sockets/{}", self.socket.id);
-        let answer = self.api.send("PATCH", &path, Some(&self.token), Some(json!({"identity": identity}))).await;
-        assert_eq!(answer.status, StatusCode::OK, "{}", answer.text);
+        let response = self.api.send("PATCH", &path, Some(&self.token), Some(json!({"identity": identity}))).await;
+        assert_eq!(response.status, StatusCode::OK, "{}", response.text);
     }
 
     pub(crate) async fn add(&self, name: &str, provider: &FakeProvider, more: Value) -> Provider {
@@ -141,9 +141,9 @@ impl Shop {
         browser: &mut Browser,
         request: &LoginRequest,
     ) -> (String, HashMap<String, String>) {
-        let answer = browser.get(&self.api, &self.start_path(request)).await;
-        assert_eq!(answer.status, StatusCode::SEE_OTHER, "{}", answer.text);
-        let to = answer.header("location").unwrap().to_owned();
+        let response = browser.get(&self.api, &self.start_path(request)).await;
+        assert_eq!(response.status, StatusCode::SEE_OTHER, "{}", response.text);
+        let to = response.header("location").unwrap().to_owned();
         let (_, query) = to.split_once('?').unwrap();
         (to.clone(), parameters(query))
     }
@@ -155,7 +155,7 @@ impl Shop {
     }
 
     /// A whole login at this provider.
-    pub(crate) async fn log_in(&self, browser: &mut Browser, provider: &FakeProvider) -> Answer {
+    pub(crate) async fn log_in(&self, browser: &mut Browser, provider: &FakeProvider) -> HttpResponse {
         let (_, asked) = self.begin(browser, &self.request()).await;
         let code = provider.log_in(&asked);
         browser.get(&self.api, &Self::back(&asked, &code)).await
@@ -163,9 +163,9 @@ impl Shop {
 
     /// The grant in the redirect to the socket.
     #[track_caller]
-    pub(crate) fn grant(&self, answer: &Answer) -> Grant {
-        assert_eq!(answer.status, StatusCode::SEE_OTHER, "{}", answer.text);
-        let to = answer.header("location").unwrap();
+    pub(crate) fn grant(&self, response: &HttpResponse) -> Grant {
+        assert_eq!(response.status, StatusCode::SEE_OTHER, "{}", response.text);
+        let to = response.header("location").unwrap();
         let prefix = format!("https://{}:8443/.sallyport/callback?grant=", self.socket.dns_name);
         self.api.sealer.open(Purpose::Grant, to.strip_prefix(&prefix).expect(to)).unwrap()
     }
@@ -183,19 +183,19 @@ fn rand12() -> [u8; 12] {
 }
 
 #[track_caller]
-pub(crate) fn assert_page(answer: &Answer, status: u16, says: &str) {
-    assert_eq!(answer.status.as_u16(), status, "{}", answer.text);
-    assert!(answer.text.contains(says), "{says:?} is not in {}", answer.text);
-    assert!(answer.header("location").is_none() && !answer.text.contains("<script"));
-    let is_signed_on = answer.headers.get_all(header::SET_COOKIE).iter().any(|cookie| {
+pub(crate) fn assert_page(response: &HttpResponse, status: u16, says: &str) {
+    assert_eq!(response.status.as_u16(), status, "{}", response.text);
+    assert!(response.text.contains(says), "{says:?} is not in {}", response.text);
+    assert!(response.header("location").is_none() && !response.text.contains("<script"));
+    let is_signed_on = response.headers.get_all(header::SET_COOKIE).iter().any(|cookie| {
         let cookie = cookie.to_str().unwrap();
         cookie.contains("-sso-") && !cookie.contains("Max-Age=0")
     });
-    assert!(!is_signed_on, "nobody is logged in by a refusal");
+    assert!(!is_signed_on, "a refusal logs no person in");
 }
 
 #[tokio::test]
-async fn a_person_logs_in_and_comes_back_to_the_socket() {
+async fn a_person_logs_in_and_returns_to_the_socket() {
     let (shop, provider) = (Shop::open().await, FakeProvider::start().await);
     let made = shop.add("dex", &provider, json!({"groups_claim": "groups"})).await;
     let mut browser = Browser::default();
@@ -205,8 +205,8 @@ async fn a_person_logs_in_and_comes_back_to_the_socket() {
     assert_eq!(asked["scope"], "openid email profile groups");
     assert!(!asked.contains_key("prompt"));
     let code = provider.log_in(&asked);
-    let answer = browser.get(&shop.api, &Shop::back(&asked, &code)).await;
-    let grant = shop.grant(&answer);
+    let response = browser.get(&shop.api, &Shop::back(&asked, &code)).await;
+    let grant = shop.grant(&response);
     assert!(grant.is_for(shop.socket.id, &shop.binding, START));
     assert_eq!(grant.return_to, "/basket?item=7");
     assert_eq!(browser.cookies.len(), 1, "the login's own cookie is gone: {:?}", browser.cookies.keys());
@@ -222,7 +222,7 @@ async fn a_person_logs_in_and_comes_back_to_the_socket() {
 }
 
 #[tokio::test]
-async fn the_second_socket_asks_nobody_until_the_login_is_old_or_the_person_wants_to_switch() {
+async fn the_second_socket_needs_no_prompt_until_the_login_is_old_or_the_person_switches() {
     let (shop, provider) = (Shop::open().await, FakeProvider::start().await);
     shop.add("dex", &provider, json!({})).await;
     let mut browser = Browser::default();
@@ -237,8 +237,8 @@ async fn the_second_socket_asks_nobody_until_the_login_is_old_or_the_person_want
     let page = browser.get(&shop.api, &shop.start_path(&switch)).await;
     assert_page(&page, 200, "provider=dex");
     let path = format!("{}&provider=dex", shop.start_path(&switch));
-    let answer = browser.get(&shop.api, &path).await;
-    let asked = parameters(answer.header("location").unwrap().split_once('?').unwrap().1);
+    let response = browser.get(&shop.api, &path).await;
+    let asked = parameters(response.header("location").unwrap().split_once('?').unwrap().1);
     assert_eq!(asked["prompt"], "login");
     provider.says().claims = json!({"sub": "u-2", "email": "bob@example.com"});
     let code = provider.log_in(&asked);
@@ -262,15 +262,15 @@ async fn a_login_of_one_organisation_is_worth_nothing_at_another() {
     let other = shop.api.account("other@example.com").await;
     let socket = shop.api.socket(&other, "other").await;
     let elsewhere = LoginRequest { socket: socket.id, ..shop.request() };
-    let answer = browser.get(&shop.api, &shop.start_path(&elsewhere)).await;
-    assert_page(&answer, 503, "Nobody can log in here yet");
+    let response = browser.get(&shop.api, &shop.start_path(&elsewhere)).await;
+    assert_page(&response, 503, "Nobody can log in here yet");
     // The login cookie under the name of the other organisation's.
     let organisation = shop.api.routes.get(socket.id).unwrap().account;
     let value = browser.cookies.values().next().unwrap().clone();
     let name = format!("__Host-sallyport-sso-{}", &organisation.uuid().simple().to_string()[..12]);
     browser.cookies.insert(name, value);
-    let answer = browser.get(&shop.api, &shop.start_path(&elsewhere)).await;
-    assert_page(&answer, 503, "Nobody can log in here yet");
+    let response = browser.get(&shop.api, &shop.start_path(&elsewhere)).await;
+    assert_page(&response, 503, "Nobody can log in here yet");
     let missing = shop.api.get("/v1/providers/dex", Some(&other)).await;
     missing.assert_problem(StatusCode::NOT_FOUND, "not-found");
     let id = shop.sessions().await[0].id;
@@ -322,8 +322,8 @@ async fn the_way_back_is_never_to_another_host() {
         let request = LoginRequest { return_to: evil.to_owned(), ..shop.request() };
         let (_, asked) = shop.begin(&mut browser, &request).await;
         let code = provider.log_in(&asked);
-        let answer = browser.get(&shop.api, &Shop::back(&asked, &code)).await;
-        assert_eq!(shop.grant(&answer).return_to, "/", "{evil:?}");
+        let response = browser.get(&shop.api, &Shop::back(&asked, &code)).await;
+        assert_eq!(shop.grant(&response).return_to, "/", "{evil:?}");
     }
 }
 
@@ -379,13 +379,13 @@ async fn a_code_of_another_login_is_worth_nothing() {
     let (_, asked_ann) = shop.begin(&mut ann, &shop.request()).await;
     let (_, asked_eve) = shop.begin(&mut eve, &shop.request()).await;
     let code = provider.log_in(&asked_eve);
-    let answer = ann.get(&shop.api, &Shop::back(&asked_ann, &code)).await;
-    assert_page(&answer, 400, "refused: invalid_grant (&lt;no such code&gt;)");
+    let response = ann.get(&shop.api, &Shop::back(&asked_ann, &code)).await;
+    assert_page(&response, 400, "refused: invalid_grant (&lt;no such code&gt;)");
     assert!(shop.sessions().await.is_empty());
 }
 
 #[tokio::test]
-async fn tokens_that_lie_let_nobody_in() {
+async fn forged_tokens_admit_no_person() {
     let (shop, provider) = (Shop::open().await, FakeProvider::start().await);
     shop.add("dex", &provider, json!({})).await;
     for (signing, says) in [
@@ -432,11 +432,11 @@ async fn only_a_verified_address_counts_and_tricks_with_it_do_not() {
         (json!({"sub": null}), 400, "sub"),
     ] {
         provider.says().claims = claims.clone();
-        let answer = shop.log_in(&mut Browser::default(), &provider).await;
+        let response = shop.log_in(&mut Browser::default(), &provider).await;
         if status == 400 {
-            assert!(!answer.status.is_success() && answer.header("location").is_none(), "{}", answer.text);
+            assert!(!response.status.is_success() && response.header("location").is_none(), "{}", response.text);
         } else {
-            assert_page(&answer, status, says);
+            assert_page(&response, status, says);
         }
     }
     assert!(shop.sessions().await.is_empty());
@@ -448,7 +448,7 @@ async fn only_a_verified_address_counts_and_tricks_with_it_do_not() {
 }
 
 #[tokio::test]
-async fn claims_that_the_token_lacks_are_asked_for_and_belong_to_the_same_person() {
+async fn missing_claims_are_requested_and_belong_to_the_same_person() {
     let (shop, provider) = (Shop::open().await, FakeProvider::start().await);
     shop.add("dex", &provider, json!({"groups_claim": "groups"})).await;
     provider.says().claims = json!({"email": null, "email_verified": null, "groups": null});
@@ -471,7 +471,7 @@ async fn claims_that_the_token_lacks_are_asked_for_and_belong_to_the_same_person
 }
 
 #[tokio::test]
-async fn keys_rotate_and_a_provider_that_is_down_is_told_in_a_sentence() {
+async fn keys_rotate_and_a_provider_that_is_down_is_reported_in_a_sentence() {
     let (shop, provider) = (Shop::open().await, FakeProvider::start().await);
     shop.add("dex", &provider, json!({})).await;
     shop.grant(&shop.log_in(&mut Browser::default(), &provider).await);
@@ -493,8 +493,8 @@ async fn keys_rotate_and_a_provider_that_is_down_is_told_in_a_sentence() {
     let (_, asked) = shop.begin(&mut browser, &shop.request()).await;
     let code = provider.log_in(&asked);
     provider.stop().await;
-    let answer = browser.get(&shop.api, &Shop::back(&asked, &code)).await;
-    assert_page(&answer, 502, "The identity provider at 127.0.0.1 cannot be reached: nothing listens there.");
+    let response = browser.get(&shop.api, &Shop::back(&asked, &code)).await;
+    assert_page(&response, 502, "The identity provider at 127.0.0.1 cannot be reached: nothing listens there.");
     let found = shop.api.post("/v1/providers/dex/test", Some(&shop.token), json!({})).await.json();
     assert_eq!(
         (found["works"].as_bool(), found["detail"].as_str().unwrap().contains("cannot be reached")),
@@ -503,7 +503,7 @@ async fn keys_rotate_and_a_provider_that_is_down_is_told_in_a_sentence() {
 }
 
 #[tokio::test]
-async fn what_a_provider_says_no_to_is_a_clear_page() {
+async fn a_refusal_of_a_provider_is_a_clear_page() {
     let (shop, provider) = (Shop::open().await, FakeProvider::start().await);
     shop.add("dex", &provider, json!({})).await;
     for (error, status, says) in [
@@ -517,17 +517,17 @@ async fn what_a_provider_says_no_to_is_a_clear_page() {
         assert_page(&browser.get(&shop.api, &path).await, status, says);
         assert_page(&browser.get(&shop.api, &path).await, 400, "not known here");
     }
-    for (answer, status, says) in [
+    for (response, status, says) in [
         ((400, r#"{"error":"invalid_client"}"#), 400, "refused: invalid_client"),
         ((500, "oops"), 502, "status 500"),
         ((200, "oops"), 502, "an invalid answer"),
         ((200, "{}"), 400, "malformed"),
         ((302, "{}"), 502, "is a redirect"),
     ] {
-        provider.says().token_answer = Some((answer.0, answer.1.to_owned()));
+        provider.says().token_response = Some((response.0, response.1.to_owned()));
         assert_page(&shop.log_in(&mut Browser::default(), &provider).await, status, says);
     }
-    provider.says().token_answer = Some((200, " ".repeat(600 * 1_024)));
+    provider.says().token_response = Some((200, " ".repeat(600 * 1_024)));
     assert_page(&shop.log_in(&mut Browser::default(), &provider).await, 502, "longer than");
 }
 
@@ -540,8 +540,8 @@ async fn one_provider_does_not_pass_for_another() {
     let page = browser.get(&shop.api, &shop.start_path(&shop.request())).await;
     assert_page(&page, 200, "provider=evil");
     let path = format!("{}&provider=evil", shop.start_path(&shop.request()));
-    let answer = browser.get(&shop.api, &path).await;
-    let asked = parameters(answer.header("location").unwrap().split_once('?').unwrap().1);
+    let response = browser.get(&shop.api, &path).await;
+    let asked = parameters(response.header("location").unwrap().split_once('?').unwrap().1);
     // The evil provider redirects to the honest one, whose code returns with the evil one's state.
     let code = honest.log_in(&asked);
     let back = Shop::back(&asked, &code).replacen("/evil?", "/honest?", 1);
@@ -550,8 +550,8 @@ async fn one_provider_does_not_pass_for_another() {
 
     let mut browser = Browser::default();
     let path = format!("{}&provider=honest", shop.start_path(&shop.request()));
-    let answer = browser.get(&shop.api, &path).await;
-    let asked = parameters(answer.header("location").unwrap().split_once('?').unwrap().1);
+    let response = browser.get(&shop.api, &path).await;
+    let asked = parameters(response.header("location").unwrap().split_once('?').unwrap().1);
     let code = honest.log_in(&asked);
     let back = format!("{}&iss=https%3A%2F%2Fevil.test", Shop::back(&asked, &code));
     assert_page(&browser.get(&shop.api, &back).await, 400, "wrong <code>iss</code>");
@@ -563,7 +563,7 @@ async fn one_provider_does_not_pass_for_another() {
 }
 
 #[tokio::test]
-async fn what_discovery_says_is_looked_at() {
+async fn the_discovery_document_is_checked() {
     let shop = Shop::open().await;
     for (lie, says) in [
         (json!({"issuer": "https://evil.test"}), "issuer of the identity provider is https://evil.test"),
@@ -574,8 +574,8 @@ async fn what_discovery_says_is_looked_at() {
         let provider = FakeProvider::start().await;
         provider.says().discovery = lie;
         shop.add("dex", &provider, json!({})).await;
-        let answer = Browser::default().get(&shop.api, &shop.start_path(&shop.request())).await;
-        assert_page(&answer, 502, says);
+        let response = Browser::default().get(&shop.api, &shop.start_path(&shop.request())).await;
+        assert_page(&response, 502, says);
         let gone = shop.api.send("DELETE", "/v1/providers/dex?force=true", Some(&shop.token), None).await;
         assert_eq!(gone.status, StatusCode::NO_CONTENT);
     }
@@ -611,7 +611,7 @@ async fn logins_end_at_once_everywhere() {
     };
     for query in ["", "?force=false"] {
         let says = delete(query).await.assert_problem(StatusCode::CONFLICT, "provider-in-use");
-        assert!(says.contains("people log in by dex at ") && says.contains(".localhost"), "{says}");
+        assert!(says.contains("people log in through dex at ") && says.contains(".localhost"), "{says}");
     }
     assert_eq!(delete("?force=perhaps").await.field(), "force");
     assert!(shop.api.identities.session(session).is_some());
@@ -704,12 +704,12 @@ async fn providers_are_checked_sealed_and_never_shown_whole() {
         let mut body = plain.clone();
         body["name"] = json!("new");
         body[field] = value;
-        let answer = add(body).await;
+        let response = add(body).await;
         assert_eq!(
-            (answer.status, answer.field().as_str()),
+            (response.status, response.field().as_str()),
             (StatusCode::UNPROCESSABLE_ENTITY, wrong),
             "{}",
-            answer.text
+            response.text
         );
     }
     let github = json!({"name": "github", "kind": "github", "client_id": "c"});
@@ -730,10 +730,7 @@ async fn providers_are_checked_sealed_and_never_shown_whole() {
     assert_eq!(patch(json!({"scopes": ["groups"]})).await.status, StatusCode::OK);
     assert!(shop.api.identities.session(session).is_some(), "the same provider still");
     assert_eq!(patch(json!({"groups_claim": "groups"})).await.status, StatusCode::OK);
-    assert!(
-        shop.api.identities.session(session).is_none(),
-        "of whom another claim was read is in groups that are not known"
-    );
+    assert!(shop.api.identities.session(session).is_none(), "a person with another claim has unknown groups");
     let session = shop.grant(&shop.log_in(&mut Browser::default(), &provider).await).session;
     assert_eq!(patch(json!({"client_id": "another"})).await.status, StatusCode::OK);
     assert!(shop.api.identities.session(session).is_none(), "another client is another provider");
@@ -771,18 +768,18 @@ async fn github_and_facebook_speak_their_own_dialects() {
         json!({}),
     ] {
         provider.says().github_emails = emails;
-        let answer = shop.log_in(&mut Browser::default(), &provider).await;
-        assert_page(&answer, 403, "This account cannot be used");
+        let response = shop.log_in(&mut Browser::default(), &provider).await;
+        assert_page(&response, 403, "This account cannot be used");
     }
     // GitHub reports errors with a good status.
-    provider.says().token_answer = Some((200, r#"{"error":"bad_verification_code"}"#.to_owned()));
+    provider.says().token_response = Some((200, r#"{"error":"bad_verification_code"}"#.to_owned()));
     assert_page(&shop.log_in(&mut Browser::default(), &provider).await, 400, "refused: bad_verification_code");
-    provider.says().token_answer = None;
+    provider.says().token_response = None;
 
     let facebook = json!({"name": "facebook", "kind": "facebook", "issuer": provider.issuer, "client_id": CLIENT_ID,
                           "client_secret": SECRET});
-    let answer = shop.api.post("/v1/providers", Some(&shop.token), facebook).await;
-    assert_eq!(answer.field(), "trust_email", "{}", answer.text);
+    let response = shop.api.post("/v1/providers", Some(&shop.token), facebook).await;
+    assert_eq!(response.field(), "trust_email", "{}", response.text);
     shop.add("facebook", &provider, json!({"kind": "facebook", "trust_email": true})).await;
     shop.asks(json!({"email_domains": ["example.com"], "providers": ["facebook"]})).await;
     let grant = shop.grant(&shop.log_in(&mut browser, &provider).await);

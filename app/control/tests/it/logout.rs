@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::{
     fake_provider::FakeProvider,
-    harness::Answer,
+    harness::HttpResponse,
     login::{Browser, Shop, assert_page},
     pages::ways,
 };
@@ -35,15 +35,15 @@ impl Shop {
 
     /// Makes a login in this browser.
     async fn in_browser(&self, browser: &mut Browser, fake: &FakeProvider) -> LoginSessionId {
-        let answer = self.log_in(browser, fake).await;
-        self.grant(&answer).session
+        let response = self.log_in(browser, fake).await;
+        self.grant(&response).session
     }
 
     fn is_in(&self, session: LoginSessionId) -> bool {
         self.api.identities.session(session).is_some()
     }
 
-    async fn back_channel(&self, provider: &Provider, token: &str) -> Answer {
+    async fn back_channel(&self, provider: &Provider, token: &str) -> HttpResponse {
         let path = provider.backchannel_logout_uri.strip_prefix("https://login.localhost:8443").unwrap();
         let body = format!("logout_token={}", utf8_percent_encode(token, NON_ALPHANUMERIC));
         let request = Request::post(path).header(header::CONTENT_TYPE, "application/x-www-form-urlencoded");
@@ -70,7 +70,7 @@ impl Shop {
 }
 
 #[tokio::test]
-async fn a_provider_tells_that_a_login_has_ended_there() {
+async fn a_provider_reports_the_end_of_a_login() {
     let (shop, fake, provider) = Shop::with(json!({}), json!({"sid": "s-1"}), json!({})).await;
     let token = |claims: Value| fake.says().logout_token(&fake.issuer, &claims);
     let first = shop.in_browser(&mut Browser::default(), &fake).await;
@@ -118,7 +118,7 @@ async fn a_provider_tells_that_a_login_has_ended_there() {
     assert!(shop.reasons().await.iter().any(|reason| reason == "logged out at the provider"));
     // The same token counts once.
     let replayed = shop.back_channel(&provider, &one).await;
-    assert!(replayed.is_refusal("has come before"), "{}", replayed.text);
+    assert!(replayed.is_refusal("was used before"), "{}", replayed.text);
 
     // All logins of the person, and no others.
     let ended = shop.back_channel(&provider, &token(json!({"jti": "j-2"}))).await;
@@ -131,7 +131,7 @@ async fn a_provider_tells_that_a_login_has_ended_there() {
     assert_eq!((ended.status, shop.is_in(other)), (StatusCode::OK, false));
 }
 
-impl Answer {
+impl HttpResponse {
     fn is_refusal(&self, says: &str) -> bool {
         self.status == StatusCode::BAD_REQUEST && self.json()["error_description"].as_str().unwrap().contains(says)
     }
@@ -182,25 +182,25 @@ async fn a_login_lasts_as_long_as_its_refresh_token() {
     let stored = shop.api.store.provider_tokens(session).await.unwrap().unwrap();
     assert!(!stored.contains("r+"), "{stored}");
     // A provider that is down ends no login.
-    fake.says().refresh_answer = Some((503, "down".to_owned()));
+    fake.says().refresh_response = Some((503, "down".to_owned()));
     for _ in 0..5 {
         shop.pass(&fake, 1_000).await;
         assert!(shop.is_in(session));
     }
-    fake.says().refresh_answer = Some((401, json!({"error": "invalid_client"}).to_string()));
+    fake.says().refresh_response = Some((401, json!({"error": "invalid_client"}).to_string()));
     shop.pass(&fake, 1_000).await;
     assert!(shop.is_in(session), "that is about us, and not about the person");
-    fake.says().refresh_answer = None;
+    fake.says().refresh_response = None;
     assert_eq!((shop.pass(&fake, 1_000).await, shop.is_in(session)), (1, true));
-    // A person who is disabled at the provider is out.
+    // The login of a person who is disabled at the provider ends.
     fake.says().refresh_token = None;
     assert_eq!((shop.pass(&fake, 120).await, shop.is_in(session)), (1, false));
     assert!(shop.reasons().await.iter().any(|reason| reason.contains("invalid_grant (no such token)")));
-    assert_eq!(shop.pass(&fake, 1_000).await, 0, "nobody is left to be asked about");
+    assert_eq!(shop.pass(&fake, 1_000).await, 0, "no login is left to check");
 }
 
 #[tokio::test]
-async fn a_refreshed_person_who_may_not_be_is_out() {
+async fn a_refreshed_person_that_is_not_allowed_is_logged_out() {
     for claims in [json!({"sub": "u-2"}), json!({"email_verified": false}), json!({"groups": [{"a": 1}]})] {
         let more = json!({"groups_claim": "groups"});
         let (shop, fake, _) = Shop::with(more, json!({}), json!({"refresh_token": "r"})).await;
@@ -211,7 +211,7 @@ async fn a_refreshed_person_who_may_not_be_is_out() {
 }
 
 #[tokio::test]
-async fn a_provider_is_asked_about_its_access_token_where_there_is_no_other() {
+async fn the_access_token_is_introspected_where_there_is_no_refresh_token() {
     let tokens = json!({"expires_in": 1_000});
     let (shop, fake, _) = Shop::with(json!({}), json!({}), tokens.clone()).await;
     let session = shop.in_browser(&mut Browser::default(), &fake).await;
@@ -232,7 +232,7 @@ async fn a_provider_is_asked_about_its_access_token_where_there_is_no_other() {
 }
 
 #[tokio::test]
-async fn a_provider_is_not_asked_where_that_is_not_wanted() {
+async fn a_provider_is_not_checked_where_checks_are_off() {
     let (shop, fake, provider) =
         Shop::with(json!({"check_minutes": 0}), json!({}), json!({"refresh_token": "r"})).await;
     assert_eq!(provider.check_minutes, 0);
@@ -245,7 +245,7 @@ async fn a_provider_is_not_asked_where_that_is_not_wanted() {
 }
 
 #[tokio::test]
-async fn who_logs_out_is_asked_at_the_next_visit_and_may_log_out_at_the_provider_too() {
+async fn after_a_logout_the_next_visit_prompts_and_the_provider_can_be_logged_out_too() {
     let (shop, fake, provider) = Shop::with(json!({}), json!({}), json!({})).await;
     let mut browser = Browser::default();
     let session = shop.in_browser(&mut browser, &fake).await;
@@ -267,7 +267,7 @@ async fn who_logs_out_is_asked_at_the_next_visit_and_may_log_out_at_the_provider
     assert!(back.text.contains(&format!("https://{}:8443/", shop.socket.dns_name)), "{}", back.text);
     let bare = browser.get(&shop.api, "/logged-out?state=nonsense").await;
     assert_eq!((bare.status, ways(&bare)), (StatusCode::OK, vec!["/logout".to_owned()]), "{}", bare.text);
-    assert!(!bare.text.contains("You are logged out"), "nothing is claimed that is not known: {}", bare.text);
+    assert!(!bare.text.contains("You are logged out"), "the page claims nothing that is not certain: {}", bare.text);
 
     // The next visit asks the person, and so does the provider.
     let page = browser.get(&shop.api, &shop.start_path(&shop.request())).await;
@@ -298,7 +298,7 @@ async fn an_account_that_is_refused_may_be_another() {
 }
 
 #[tokio::test]
-async fn every_group_counts_or_the_login_is_refused() {
+async fn every_group_counts_or_no_person_is_admitted() {
     let claims = json!({"groups": ["eng", "r&d, special", "CN=leavers,OU=x"]});
     let (shop, fake, _) = Shop::with(json!({"groups_claim": "groups"}), claims, json!({})).await;
     let session = shop.in_browser(&mut Browser::default(), &fake).await;

@@ -8,12 +8,12 @@ use sallyport_ssh::Certificate;
 use serde_json::{Value, json};
 
 use crate::{
-    harness::{Answer, Api, PASSWORD},
+    harness::{Api, HttpResponse, PASSWORD},
     ssh::{KEY, client},
 };
 
 /// A request as the client makes it.
-async fn call(api: &Api, method: &str, path: &str, token: &str, body: Option<Value>) -> Answer {
+async fn call(api: &Api, method: &str, path: &str, token: &str, body: Option<Value>) -> HttpResponse {
     let mut request = Request::builder()
         .method(method)
         .uri(path)
@@ -35,10 +35,10 @@ async fn post(api: &Api, path: &str, token: &str, body: Value) -> Value {
 
 /// Asserts an error in the form of these clients, and returns its message.
 #[track_caller]
-fn assert_error(answer: &Answer, status: StatusCode) -> String {
-    assert_eq!(answer.status, status, "{}", answer.text);
-    assert_eq!(answer.headers[header::CONTENT_TYPE], "application/json");
-    let json = answer.json();
+fn assert_error(response: &HttpResponse, status: StatusCode) -> String {
+    assert_eq!(response.status, status, "{}", response.text);
+    assert_eq!(response.headers[header::CONTENT_TYPE], "application/json");
+    let json = response.json();
     assert_eq!(json["status_code"], status.as_u16());
     json["error_message"].as_str().unwrap().to_owned()
 }
@@ -185,8 +185,8 @@ async fn a_key_is_signed_for_a_tunnel_of_the_caller_alone() {
     assert_eq!(certificate.valid_principals(), [socket["user_name"].as_str().unwrap()]);
     assert!(certificate.key_id().ends_with(&format!("socket {id} tunnel {tunnel}")), "{}", certificate.key_id());
     for bad in [json!({"ssh_public_key": "ssh-dss AAAA"}), json!({"ssh_public_key": ""}), json!({})] {
-        let answer = call(&api, "POST", &path, &token, Some(bad)).await;
-        assert_error(&answer, StatusCode::UNPROCESSABLE_ENTITY);
+        let response = call(&api, "POST", &path, &token, Some(bad)).await;
+        assert_error(&response, StatusCode::UNPROCESSABLE_ENTITY);
     }
     let other = login(&api, "bob@example.com").await;
     let key = || Some(json!({"ssh_public_key": KEY}));
@@ -218,7 +218,7 @@ async fn errors_have_the_form_that_these_clients_print() {
     cloud["cloud_authentication_enabled"] = json!(true);
     let says =
         assert_error(&call(&api, "POST", "/connect", &token, Some(cloud)).await, StatusCode::UNPROCESSABLE_ENTITY);
-    assert!(says.contains("nobody could enter"), "{says}");
+    assert!(says.contains("every client would be denied"), "{says}");
     let mut no_password = connect_body("s", "http");
     no_password["protected_socket"] = json!(true);
     for body in [json!({}), connect_body("", "http"), connect_body("s", "gopher"), no_password] {
@@ -241,7 +241,7 @@ async fn errors_have_the_form_that_these_clients_print() {
 }
 
 #[tokio::test]
-async fn cloud_authentication_is_what_the_socket_asks_of_those_who_come() {
+async fn cloud_authentication_is_the_identity_setting_of_the_socket() {
     let api = Api::start().await;
     let token = login(&api, "cloud@example.com").await;
     let mut cloud = connect_body("s", "http");
@@ -260,7 +260,10 @@ async fn cloud_authentication_is_what_the_socket_asks_of_those_who_come() {
     let put = async |body: Value| call(&api, "PUT", &path, &token, Some(body)).await;
     assert_eq!(put(json!({"name": "t"})).await.status, StatusCode::OK);
     assert_eq!(identity().unwrap().email_addresses.len(), 1, "it stays");
-    let lists = json!({"cloud_authentication_email_allowed_addressses": [], "cloud_authentication_email_allowed_domains": null});
+    let lists = json!({
+        "cloud_authentication_email_allowed_addressses": [],
+        "cloud_authentication_email_allowed_domains": null
+    });
     assert_eq!(put(lists).await.status, StatusCode::OK);
     assert_eq!((identity().unwrap().email_addresses.len(), identity().unwrap().email_domains.len()), (0, 2));
     assert_error(

@@ -27,7 +27,7 @@ fn every_operation_is_described_once() {
         for (method, operation) in operations.as_object().unwrap() {
             let id = operation["operationId"].as_str().unwrap();
             assert!(ids.insert(id.to_owned()), "{id} twice");
-            assert!(operation["responses"]["default"].is_object(), "{method} {path} does not say how it fails");
+            assert!(operation["responses"]["default"].is_object(), "{method} {path} describes no errors");
         }
     }
     assert!(ids.len() >= 34, "{}", ids.len());
@@ -41,9 +41,9 @@ fn every_operation_is_described_once() {
 #[tokio::test]
 async fn it_is_served() {
     let api = Api::start().await;
-    let answer = api.get("/openapi.json", None).await;
-    assert_eq!(answer.status, StatusCode::OK);
-    assert_eq!(answer.text, sallyport_control::openapi_json());
+    let response = api.get("/openapi.json", None).await;
+    assert_eq!(response.status, StatusCode::OK);
+    assert_eq!(response.text, sallyport_control::openapi_json());
 }
 
 /// Every described path exists: without a token it answers, or requires one.
@@ -54,7 +54,7 @@ async fn every_described_path_is_served() {
     for (path, operations) in json["paths"].as_object().unwrap() {
         for method in operations.as_object().unwrap().keys() {
             let concrete = path.replace("{id}", "calm-bay-1000").replace("{tunnel_id}", "x");
-            let answer = api.send(&method.to_uppercase(), &concrete, None, None).await;
+            let response = api.send(&method.to_uppercase(), &concrete, None, None).await;
             let open = [
                 "/v1/info",
                 "/v1/accounts",
@@ -68,9 +68,12 @@ async fn every_described_path_is_served() {
                 "/v1/client/device/token",
             ];
             if open.contains(&path.as_str()) {
-                assert!([StatusCode::OK, StatusCode::UNPROCESSABLE_ENTITY].contains(&answer.status), "{method} {path}");
+                assert!(
+                    [StatusCode::OK, StatusCode::UNPROCESSABLE_ENTITY].contains(&response.status),
+                    "{method} {path}"
+                );
             } else {
-                answer.assert_problem(StatusCode::UNAUTHORIZED, "not-logged-in");
+                response.assert_problem(StatusCode::UNAUTHORIZED, "not-logged-in");
             }
         }
     }
@@ -78,7 +81,7 @@ async fn every_described_path_is_served() {
 
 /// A request without its required body changes nothing.
 #[tokio::test]
-async fn a_body_that_is_needed_is_asked_for() {
+async fn a_missing_body_is_refused() {
     let api = Api::start().await;
     let token = api.account("ann@example.com").await;
     let json: serde_json::Value = serde_json::from_str(&sallyport_control::openapi_json()).unwrap();
@@ -88,10 +91,10 @@ async fn a_body_that_is_needed_is_asked_for() {
         for (method, _) in operations.filter(|(_, operation)| operation["requestBody"]["required"] == true) {
             let concrete =
                 path.replace("{id}", "calm-bay-1000").replace("{tunnel_id}", "x").replace("{origin_id}", "x");
-            let answer = api.send(&method.to_uppercase(), &concrete, Some(&token), None).await;
-            assert!(answer.status.is_client_error(), "{method} {path} takes no body for one: {}", answer.text);
-            if answer.text.contains("the body is missing") {
-                answer.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+            let response = api.send(&method.to_uppercase(), &concrete, Some(&token), None).await;
+            assert!(response.status.is_client_error(), "{method} {path} takes no body for one: {}", response.text);
+            if response.text.contains("the body is missing") {
+                response.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
                 asked.insert(format!("{method} {path}"));
             }
         }

@@ -5,7 +5,7 @@ use http::{Request, StatusCode, header};
 use sallyport_api::{CreatedInvitation, CreatedToken, Member, Organisation, Page, ReceivedInvitation};
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Api};
+use crate::harness::{Api, HttpResponse};
 
 impl Api {
     /// A request for an organisation.
@@ -16,7 +16,7 @@ impl Api {
         token: &str,
         organisation: &str,
         body: Option<Value>,
-    ) -> Answer {
+    ) -> HttpResponse {
         let mut request = Request::builder().method(method).uri(path);
         request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
         request = request.header("Sallyport-Organisation", organisation.as_bytes());
@@ -30,7 +30,7 @@ impl Api {
         self.raw(request.body(body).unwrap()).await
     }
 
-    async fn get_for(&self, path: &str, token: &str, organisation: &str) -> Answer {
+    async fn get_for(&self, path: &str, token: &str, organisation: &str) -> HttpResponse {
         self.send_for("GET", path, token, organisation, None).await
     }
 
@@ -44,7 +44,7 @@ impl Api {
         self.send_for("POST", "/v1/invitations", token, organisation, Some(body)).await.read(StatusCode::CREATED)
     }
 
-    async fn accept(&self, token: &str, code: &str) -> Answer {
+    async fn accept(&self, token: &str, code: &str) -> HttpResponse {
         self.post("/v1/account/invitations/accept", Some(token), json!({ "code": code })).await
     }
 
@@ -63,51 +63,51 @@ impl Api {
     }
 
     async fn received(&self, token: &str) -> Vec<ReceivedInvitation> {
-        let answer = self.get("/v1/account/invitations", Some(token)).await;
-        answer.read::<Page<ReceivedInvitation>>(StatusCode::OK).items
+        let response = self.get("/v1/account/invitations", Some(token)).await;
+        response.read::<Page<ReceivedInvitation>>(StatusCode::OK).items
     }
 }
 
 #[tokio::test]
-async fn somebody_is_invited_accepts_works_and_is_sent_away() {
+async fn a_member_is_invited_accepts_works_and_is_removed() {
     let api = Api::start().await;
     let ann = api.account("ann@example.com").await;
-    let house = api.id_of(&ann).await;
+    let organisation = api.id_of(&ann).await;
     let bob = api.account("bob@example.com").await;
-    let invited = api.invite(&ann, &house, "Bob@EXAMPLE.com", "member").await;
+    let invited = api.invite(&ann, &organisation, "Bob@EXAMPLE.com", "member").await;
     let code = invited.code.expose().to_owned();
     assert!(code.starts_with("spi_") && code.len() == 47, "{code}");
     assert!(!api.get("/v1/invitations", Some(&ann)).await.text.contains(&code));
     // An invitation alone does not make a member.
-    api.get_for("/v1/sockets", &bob, &house).await.assert_problem(StatusCode::NOT_FOUND, "no-such-organisation");
+    api.get_for("/v1/sockets", &bob, &organisation).await.assert_problem(StatusCode::NOT_FOUND, "no-such-organisation");
     let received = api.received(&bob).await;
     assert_eq!(
         (received.len(), received[0].organisation.to_string(), received[0].role.as_str()),
-        (1, house.clone(), "member")
+        (1, organisation.clone(), "member")
     );
     let joined: Organisation = api.accept(&bob, &code).await.read(StatusCode::OK);
     assert_eq!((joined.name.as_str(), joined.role.as_str(), joined.own), ("Ann", "member", false));
     assert!(api.received(&bob).await.is_empty());
     api.accept(&bob, &code).await.assert_problem(StatusCode::NOT_FOUND, "not-found");
     let both = [("ann@example.com", "owner"), ("bob@example.com", "member")];
-    assert_eq!(api.members(&bob, &house).await, both.map(|(email, role)| (email.to_owned(), role.to_owned())));
+    assert_eq!(api.members(&bob, &organisation).await, both.map(|(email, role)| (email.to_owned(), role.to_owned())));
 
     // What he makes belongs to the organisation; his own things stay separate.
     let body = Some(json!({"name": "shop"}));
     let made: sallyport_api::Socket =
-        api.send_for("POST", "/v1/sockets", &bob, &house, body).await.read(StatusCode::CREATED);
+        api.send_for("POST", "/v1/sockets", &bob, &organisation, body).await.read(StatusCode::CREATED);
     assert_eq!(api.get(&format!("/v1/sockets/{}", made.id), Some(&ann)).await.status, StatusCode::OK);
     api.get(&format!("/v1/sockets/{}", made.id), Some(&bob)).await.assert_problem(StatusCode::NOT_FOUND, "not-found");
 
     // His token for the organisation needs no header, and refuses another one.
     let body = json!({"name": "ci", "scopes": ["sockets:write", "account:read"]});
     let token: CreatedToken =
-        api.send_for("POST", "/v1/tokens", &bob, &house, Some(body)).await.read(StatusCode::CREATED);
-    assert_eq!(token.details.organisation.to_string(), house);
+        api.send_for("POST", "/v1/tokens", &bob, &organisation, Some(body)).await.read(StatusCode::CREATED);
+    assert_eq!(token.details.organisation.to_string(), organisation);
     let ci = token.token.expose();
     let sockets: Page<sallyport_api::Socket> = api.get("/v1/sockets", Some(ci)).await.read(StatusCode::OK);
     assert_eq!(sockets.items.iter().map(|socket| socket.id).collect::<Vec<_>>(), [made.id]);
-    for fits in [house.as_str(), "Ann"] {
+    for fits in [organisation.as_str(), "Ann"] {
         assert_eq!(api.get_for("/v1/sockets", ci, fits).await.status, StatusCode::OK, "{fits}");
     }
     let own = api.id_of(&bob).await;
@@ -115,33 +115,36 @@ async fn somebody_is_invited_accepts_works_and_is_sent_away() {
         api.get_for("/v1/sockets", ci, other).await.assert_problem(StatusCode::FORBIDDEN, "wrong-organisation");
     }
     let seen: Page<Organisation> = api.get("/v1/organisations", Some(ci)).await.read(StatusCode::OK);
-    assert_eq!(seen.items.iter().map(|one| one.id.to_string()).collect::<Vec<_>>(), std::slice::from_ref(&house));
+    assert_eq!(
+        seen.items.iter().map(|one| one.id.to_string()).collect::<Vec<_>>(),
+        std::slice::from_ref(&organisation)
+    );
     // Each organisation has its own list of his tokens.
     assert!(api.get("/v1/tokens", Some(&bob)).await.json()["items"].as_array().unwrap().is_empty());
-    assert_eq!(api.get_for("/v1/tokens", &bob, &house).await.json()["items"].as_array().unwrap().len(), 1);
+    assert_eq!(api.get_for("/v1/tokens", &bob, &organisation).await.json()["items"].as_array().unwrap().len(), 1);
 
     assert_eq!(
         api.send("DELETE", "/v1/members/bob@example.com", Some(&ann), None).await.status,
         StatusCode::NO_CONTENT
     );
     api.get("/v1/sockets", Some(ci)).await.assert_problem(StatusCode::UNAUTHORIZED, "bad-token");
-    api.get_for("/v1/sockets", &bob, &house).await.assert_problem(StatusCode::NOT_FOUND, "no-such-organisation");
+    api.get_for("/v1/sockets", &bob, &organisation).await.assert_problem(StatusCode::NOT_FOUND, "no-such-organisation");
     assert_eq!(api.get(&format!("/v1/sockets/{}", made.id), Some(&ann)).await.status, StatusCode::OK, "it stays");
-    assert_eq!(api.get("/v1/sockets", Some(&bob)).await.status, StatusCode::OK, "his own goes on");
+    assert_eq!(api.get("/v1/sockets", Some(&bob)).await.status, StatusCode::OK, "his own organisation stays");
 }
 
 #[tokio::test]
-async fn an_invitation_tells_nothing_and_takes_the_code_the_address_and_its_time() {
+async fn an_invitation_reveals_nothing_and_takes_the_code_the_address_and_its_time() {
     let api = Api::start().await;
     let ann = api.account("ann@example.com").await;
-    let house = api.id_of(&ann).await;
+    let organisation = api.id_of(&ann).await;
     let bob = api.account("bob@example.com").await;
     let eve = api.account("eve@example.com").await;
     // The response does not reveal whether the account exists.
     let to = |email: &str| json!({"email": email, "role": "admin"});
     let known = api.post("/v1/invitations", Some(&ann), to("bob@example.com")).await;
     let unknown = api.post("/v1/invitations", Some(&ann), to("zoe@example.com")).await;
-    let keys = |answer: &Answer| answer.json().as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    let keys = |response: &HttpResponse| response.json().as_object().unwrap().keys().cloned().collect::<Vec<_>>();
     assert_eq!((known.status, keys(&known)), (unknown.status, keys(&unknown)));
     let shown: Page<sallyport_api::Invitation> = api.get("/v1/invitations", Some(&ann)).await.read(StatusCode::OK);
     assert_eq!(
@@ -159,7 +162,7 @@ async fn an_invitation_tells_nothing_and_takes_the_code_the_address_and_its_time
     let path = format!("/v1/account/invitations/{}", known.json()["id"].as_str().unwrap());
     api.send("DELETE", &path, Some(&eve), None).await.assert_problem(StatusCode::NOT_FOUND, "not-found");
     // A new invitation replaces the former one.
-    let again = api.invite(&ann, &house, "bob@example.com", "viewer").await;
+    let again = api.invite(&ann, &organisation, "bob@example.com", "viewer").await;
     api.accept(&bob, &code).await.assert_problem(StatusCode::NOT_FOUND, "not-found");
     assert_eq!(api.received(&bob).await.len(), 1);
     api.clock.pass(7 * 86_400);
@@ -169,41 +172,41 @@ async fn an_invitation_tells_nothing_and_takes_the_code_the_address_and_its_time
     api.accept(&bob, again.code.expose()).await.assert_problem(StatusCode::NOT_FOUND, "not-found");
 
     // One is declined, one is withdrawn.
-    let declined = api.invite(&ann, &house, "bob@example.com", "viewer").await;
+    let declined = api.invite(&ann, &organisation, "bob@example.com", "viewer").await;
     let path = format!("/v1/account/invitations/{}", declined.details.id);
     assert_eq!(api.send("DELETE", &path, Some(&bob), None).await.status, StatusCode::NO_CONTENT);
     api.accept(&bob, declined.code.expose()).await.assert_problem(StatusCode::NOT_FOUND, "not-found");
-    let withdrawn = api.invite(&ann, &house, "bob@example.com", "viewer").await;
+    let withdrawn = api.invite(&ann, &organisation, "bob@example.com", "viewer").await;
     let path = format!("/v1/invitations/{}", withdrawn.details.id);
     assert_eq!(api.send("DELETE", &path, Some(&ann), None).await.status, StatusCode::NO_CONTENT);
     api.accept(&bob, withdrawn.code.expose()).await.assert_problem(StatusCode::NOT_FOUND, "not-found");
-    assert_eq!(api.members(&ann, &house).await.len(), 1);
+    assert_eq!(api.members(&ann, &organisation).await.len(), 1);
     for (body, field) in [
         (json!({"email": "bob", "role": "viewer"}), "email"),
         (json!({"email": "bob@example.com", "role": "root"}), "role"),
         (json!({"email": "bob@example.com"}), "role"),
     ] {
-        let answer = api.post("/v1/invitations", Some(&ann), body).await;
-        answer.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
-        assert_eq!(answer.field(), field);
+        let response = api.post("/v1/invitations", Some(&ann), body).await;
+        response.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+        assert_eq!(response.field(), field);
     }
-    let answer = api.post("/v1/invitations", Some(&ann), to("ann@example.com")).await;
-    answer.assert_problem(StatusCode::CONFLICT, "already-member");
+    let response = api.post("/v1/invitations", Some(&ann), to("ann@example.com")).await;
+    response.assert_problem(StatusCode::CONFLICT, "already-member");
 }
 
 #[tokio::test]
 async fn a_role_changes_at_once_and_owners_are_for_owners() {
     let api = Api::start().await;
     let ann = api.account("ann@example.com").await;
-    let house = api.id_of(&ann).await;
-    let max = api.member(&ann, &house, "max@example.com", "admin").await;
-    let kim = api.member(&ann, &house, "kim@example.com", "owner").await;
-    let bob = api.member(&ann, &house, "bob@example.com", "member").await;
+    let organisation = api.id_of(&ann).await;
+    let max = api.member(&ann, &organisation, "max@example.com", "admin").await;
+    let kim = api.member(&ann, &organisation, "kim@example.com", "owner").await;
+    let bob = api.member(&ann, &organisation, "bob@example.com", "member").await;
     let edit = |who: &'static str, token: String, role: &'static str| {
-        let (api, house) = (&api, house.clone());
+        let (api, organisation) = (&api, organisation.clone());
         async move {
             let path = format!("/v1/members/{who}");
-            api.send_for("PATCH", &path, &token, &house, Some(json!({ "role": role }))).await
+            api.send_for("PATCH", &path, &token, &organisation, Some(json!({ "role": role }))).await
         }
     };
     // An admin cannot make or remove owners, or become one.
@@ -211,25 +214,27 @@ async fn a_role_changes_at_once_and_owners_are_for_owners() {
         edit(who, max.clone(), role).await.assert_problem(StatusCode::FORBIDDEN, "missing-role");
     }
     let body = Some(json!({"email": "new@example.com", "role": "owner"}));
-    api.send_for("POST", "/v1/invitations", &max, &house, body)
+    api.send_for("POST", "/v1/invitations", &max, &organisation, body)
         .await
         .assert_problem(StatusCode::FORBIDDEN, "missing-role");
     // Nor withdraw an invitation for an owner.
-    let heir = api.invite(&ann, &house, "heir@example.com", "owner").await;
+    let heir = api.invite(&ann, &organisation, "heir@example.com", "owner").await;
     let body = Some(json!({"email": "Heir@example.com", "role": "viewer"}));
-    api.send_for("POST", "/v1/invitations", &max, &house, body)
+    api.send_for("POST", "/v1/invitations", &max, &organisation, body)
         .await
         .assert_problem(StatusCode::FORBIDDEN, "missing-role");
     let heirs = format!("/v1/invitations/{}", heir.details.id);
-    api.send_for("DELETE", &heirs, &max, &house, None).await.assert_problem(StatusCode::FORBIDDEN, "missing-role");
-    assert_eq!(api.send_for("DELETE", &heirs, &kim, &house, None).await.status, StatusCode::NO_CONTENT);
+    api.send_for("DELETE", &heirs, &max, &organisation, None)
+        .await
+        .assert_problem(StatusCode::FORBIDDEN, "missing-role");
+    assert_eq!(api.send_for("DELETE", &heirs, &kim, &organisation, None).await.status, StatusCode::NO_CONTENT);
     let kims = "/v1/members/kim@example.com";
-    api.send_for("DELETE", kims, &max, &house, None).await.assert_problem(StatusCode::FORBIDDEN, "missing-role");
+    api.send_for("DELETE", kims, &max, &organisation, None).await.assert_problem(StatusCode::FORBIDDEN, "missing-role");
     // The founder stays an owner.
     for token in [&ann, &kim, &max] {
         let founder = edit("ann@example.com", token.clone(), "viewer").await;
         founder.assert_problem(StatusCode::CONFLICT, "founder");
-        let founder = api.send_for("DELETE", "/v1/members/ann@example.com", token, &house, None).await;
+        let founder = api.send_for("DELETE", "/v1/members/ann@example.com", token, &organisation, None).await;
         founder.assert_problem(StatusCode::CONFLICT, "founder");
     }
     api.post("/v1/organisation/leave", Some(&ann), json!({})).await.assert_problem(StatusCode::CONFLICT, "founder");
@@ -237,27 +242,29 @@ async fn a_role_changes_at_once_and_owners_are_for_owners() {
     // A changed role applies to the next request, for tokens too; invitations sent meanwhile end.
     let body = json!({"name": "t", "scopes": ["identity:write", "sockets:write"]});
     let token: CreatedToken =
-        api.send_for("POST", "/v1/tokens", &max, &house, Some(body)).await.read(StatusCode::CREATED);
+        api.send_for("POST", "/v1/tokens", &max, &organisation, Some(body)).await.read(StatusCode::CREATED);
     let friend = api.account("friend@example.com").await;
-    let invited = api.invite(&max, &house, "friend@example.com", "admin").await;
+    let invited = api.invite(&max, &organisation, "friend@example.com", "admin").await;
     let policy = json!({"name": "all", "document": {"allow": [{"who": {"anyone": true}}]}});
     assert_eq!(edit("max@example.com", kim.clone(), "member").await.status, StatusCode::OK);
     let refused = api.post("/v1/policies", Some(token.token.expose()), policy.clone()).await;
     assert!(refused.assert_problem(StatusCode::FORBIDDEN, "missing-role").contains("takes the role admin"));
     assert_eq!(api.get("/v1/sockets", Some(token.token.expose())).await.status, StatusCode::OK);
-    let refused = api.send_for("POST", "/v1/policies", &max, &house, Some(policy)).await;
+    let refused = api.send_for("POST", "/v1/policies", &max, &organisation, Some(policy)).await;
     refused.assert_problem(StatusCode::FORBIDDEN, "missing-role");
     api.accept(&friend, invited.code.expose()).await.assert_problem(StatusCode::NOT_FOUND, "not-found");
     // A token cannot have more than the role.
     let body = Some(json!({"name": "t", "scopes": ["identity:write"]}));
-    api.send_for("POST", "/v1/tokens", &bob, &house, body).await.assert_problem(StatusCode::FORBIDDEN, "missing-scope");
+    api.send_for("POST", "/v1/tokens", &bob, &organisation, body)
+        .await
+        .assert_problem(StatusCode::FORBIDDEN, "missing-scope");
 
     // One owner demotes another, and members may leave.
     assert_eq!(edit("kim@example.com", ann.clone(), "viewer").await.status, StatusCode::OK);
     edit("bob@example.com", kim.clone(), "admin").await.assert_problem(StatusCode::FORBIDDEN, "missing-role");
-    let left = api.send_for("POST", "/v1/organisation/leave", &kim, &house, None).await;
+    let left = api.send_for("POST", "/v1/organisation/leave", &kim, &organisation, None).await;
     assert_eq!(left.status, StatusCode::NO_CONTENT);
-    api.get_for("/v1/members", &kim, &house).await.assert_problem(StatusCode::NOT_FOUND, "no-such-organisation");
+    api.get_for("/v1/members", &kim, &organisation).await.assert_problem(StatusCode::NOT_FOUND, "no-such-organisation");
     // An account with others in its organisation is not deleted.
     api.send("DELETE", "/v1/account", Some(&ann), None).await.assert_problem(StatusCode::CONFLICT, "has-members");
     for who in ["max", "bob"] {
@@ -265,26 +272,27 @@ async fn a_role_changes_at_once_and_owners_are_for_owners() {
         assert_eq!(api.send("DELETE", &path, Some(&ann), None).await.status, StatusCode::NO_CONTENT);
     }
     assert_eq!(api.send("DELETE", "/v1/account", Some(&ann), None).await.status, StatusCode::NO_CONTENT);
-    api.get_for("/v1/sockets", &bob, &house).await.assert_problem(StatusCode::NOT_FOUND, "no-such-organisation");
+    api.get_for("/v1/sockets", &bob, &organisation).await.assert_problem(StatusCode::NOT_FOUND, "no-such-organisation");
 }
 
 #[tokio::test]
 async fn an_organisation_is_named_by_its_id_or_its_name() {
     let api = Api::start().await;
     let ann = api.account("ann@example.com").await;
-    let house = api.id_of(&ann).await;
-    let bob = api.member(&ann, &house, "bob@example.com", "member").await;
-    let max = api.member(&ann, &house, "max@example.com", "admin").await;
+    let organisation = api.id_of(&ann).await;
+    let bob = api.member(&ann, &organisation, "bob@example.com", "member").await;
+    let max = api.member(&ann, &organisation, "max@example.com", "admin").await;
     // Both accounts and both organisations are called Ann.
     api.get_for("/v1/sockets", &bob, "Ann").await.assert_problem(StatusCode::CONFLICT, "ambiguous-organisation");
     let rename = |token: String, name: &'static str| {
-        let (api, house) = (&api, house.clone());
-        async move { api.send_for("PATCH", "/v1/organisation", &token, &house, Some(json!({ "name": name }))).await }
+        let (api, organisation) = (&api, organisation.clone());
+        let body = json!({ "name": name });
+        async move { api.send_for("PATCH", "/v1/organisation", &token, &organisation, Some(body)).await }
     };
     rename(bob.clone(), "Bob's").await.assert_problem(StatusCode::FORBIDDEN, "missing-role");
     let named: Organisation = rename(max.clone(), "Zürich Ltd").await.read(StatusCode::OK);
     assert_eq!((named.name.as_str(), named.role.as_str()), ("Zürich Ltd", "admin"));
-    assert_eq!(api.get_for("/v1/organisation", &bob, "Zürich Ltd").await.json()["id"], json!(house));
+    assert_eq!(api.get_for("/v1/organisation", &bob, "Zürich Ltd").await.json()["id"], json!(organisation));
     assert_eq!(api.get("/v1/account", Some(&ann)).await.json()["name"], "Ann", "the account keeps its name");
     let all: Page<Organisation> = api.get("/v1/organisations", Some(&bob)).await.read(StatusCode::OK);
     let all: Vec<_> = all.items.iter().map(|one| (one.name.as_str(), one.role.as_str(), one.own)).collect();
@@ -297,7 +305,7 @@ async fn an_organisation_is_named_by_its_id_or_its_name() {
     }
     // Missing things and things of others look the same.
     let eve = api.account("eve@example.com").await;
-    let sentences = [house.as_str(), "Zürich Ltd", "nothing", "00000000-0000-4000-8000-000000000000"];
+    let sentences = [organisation.as_str(), "Zürich Ltd", "nothing", "00000000-0000-4000-8000-000000000000"];
     let mut distinct = std::collections::BTreeSet::new();
     for name in sentences {
         let refused = api.get_for("/v1/sockets", &eve, name).await;
@@ -312,16 +320,16 @@ async fn an_organisation_is_named_by_its_id_or_its_name() {
 async fn what_members_do_stands_in_the_log_of_the_organisation() {
     let api = Api::start().await;
     let ann = api.account("ann@example.com").await;
-    let house = api.id_of(&ann).await;
-    let bob = api.member(&ann, &house, "bob@example.com", "member").await;
+    let organisation = api.id_of(&ann).await;
+    let bob = api.member(&ann, &organisation, "bob@example.com", "member").await;
     let bobs = api.id_of(&bob).await;
-    api.send_for("POST", "/v1/sockets", &bob, &house, Some(json!({"name": "s"}))).await;
-    api.send_for("POST", "/v1/policies", &bob, &house, Some(json!({"name": "p", "document": {}}))).await;
+    api.send_for("POST", "/v1/sockets", &bob, &organisation, Some(json!({"name": "s"}))).await;
+    api.send_for("POST", "/v1/policies", &bob, &organisation, Some(json!({"name": "p", "document": {}}))).await;
     let body = Some(json!({"role": "viewer"}));
-    api.send_for("PATCH", "/v1/members/bob@example.com", &ann, &house, body).await;
-    api.send_for("DELETE", "/v1/members/bob@example.com", &ann, &house, None).await;
+    api.send_for("PATCH", "/v1/members/bob@example.com", &ann, &organisation, body).await;
+    api.send_for("DELETE", "/v1/members/bob@example.com", &ann, &organisation, None).await;
     // Attempts of strangers are not in its log.
-    api.send_for("POST", "/v1/sockets", &bob, &house, Some(json!({"name": "s"}))).await;
+    api.send_for("POST", "/v1/sockets", &bob, &organisation, Some(json!({"name": "s"}))).await;
     api.audit.flush().unwrap();
     let events = api.get("/v1/audit?order=oldest&kind=admin&limit=100", Some(&ann)).await.json();
     let events: Vec<_> = events["items"].as_array().unwrap().iter().map(|event| event["admin"].clone()).collect();

@@ -67,10 +67,10 @@ async fn addresses_that_edges_may_not_dial_are_refused_with_what_to_do() {
         ("127.1:80", "four numbers"),
         ("http://10.0.0.7:80", "HOST:PORT"),
     ] {
-        let answer = post(json!({ "address": address })).await;
-        let detail = answer.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+        let response = post(json!({ "address": address })).await;
+        let detail = response.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
         assert!(detail.contains(says) || says == "HOST:PORT", "{address}: {detail}");
-        assert_eq!(answer.field(), "address", "{address}");
+        assert_eq!(response.field(), "address", "{address}");
     }
     for (body, field) in [
         (json!({"address": "10.0.0.7:80", "region": "Mars One"}), "region"),
@@ -79,9 +79,9 @@ async fn addresses_that_edges_may_not_dial_are_refused_with_what_to_do() {
         (json!({"address": "10.0.0.7:80", "wait": 1}), "wait"),
         (json!({}), "address"),
     ] {
-        let answer = post(body.clone()).await;
-        answer.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
-        assert_eq!(answer.field(), field, "{body}");
+        let response = post(body.clone()).await;
+        response.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+        assert_eq!(response.field(), field, "{body}");
     }
     add(&api, &token, &socket, json!({"address": "10.0.0.7:80"})).await;
     let twice = post(json!({"address": "[::ffff:10.0.0.7]:80"})).await;
@@ -100,8 +100,8 @@ async fn addresses_that_edges_may_not_dial_are_refused_with_what_to_do() {
         (json!({"ca": "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"}), "damaged"),
         (json!({"server_name": ""}), "no name"),
     ] {
-        let answer = api.post(&path, Some(&token), json!({"address": "10.0.0.7:443", "tls": tls})).await;
-        let detail = answer.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+        let response = api.post(&path, Some(&token), json!({"address": "10.0.0.7:443", "tls": tls})).await;
+        let detail = response.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
         assert!(detail.contains(says), "{detail}");
     }
     let pin = format!("sha256:{}", "ab".repeat(32));
@@ -139,9 +139,9 @@ async fn dials_of_regions_are_set_kept_and_put_back() {
         (json!({"regions": {"eu": {"dail": 20}}}), "regions.eu.dail", "no such field"),
         (json!({"regions": {"Mars One": {"dial": 20}}}), "regions", "no name of a region"),
     ] {
-        let answer = patch(body.clone()).await;
-        let detail = answer.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
-        assert!(answer.field().starts_with(field) && detail.contains(says), "{body}: {} {detail}", answer.field());
+        let response = patch(body.clone()).await;
+        let detail = response.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+        assert!(response.field().starts_with(field) && detail.contains(says), "{body}: {} {detail}", response.field());
     }
     add(&api, &token, &socket, json!({"address": "10.0.0.7:80", "region": "eu"})).await;
     let noted: Socket = patch(json!({"regions": {"eu": {"dial": 0}, "us": {"dial": 5}}})).await.read(StatusCode::OK);

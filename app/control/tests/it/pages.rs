@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::{
     fake_hook::path_of,
     fake_provider::FakeProvider,
-    harness::{Answer, Api},
+    harness::{Api, HttpResponse},
     local::{Walk, form, set_password},
     login::{Browser, Shop, assert_page, parameters},
 };
@@ -23,24 +23,24 @@ fn url(shop: &Shop) -> String {
 }
 
 /// The links of a page, without the installation's own.
-pub(crate) fn ways(page: &Answer) -> Vec<String> {
+pub(crate) fn ways(page: &HttpResponse) -> Vec<String> {
     let main = page.text.split("<main>").nth(1).unwrap();
     let hrefs = main.split("href=\"").skip(1).map(|rest| rest.split('"').next().unwrap().replace("&amp;", "&"));
     hrefs.collect()
 }
 
-fn field<'a>(page: &'a Answer, name: &str) -> &'a str {
+fn field<'a>(page: &'a HttpResponse, name: &str) -> &'a str {
     let field = page.text.split("<input").find(|field| field.contains(&format!("name=\"{name}\""))).unwrap();
     field.split('>').next().unwrap()
 }
 
 /// Whether the page shows the number of the status.
-fn shows_status(page: &Answer) -> bool {
+fn shows_status(page: &HttpResponse) -> bool {
     page.text.split("<footer>").nth(1).unwrap().starts_with(page.status.as_str())
 }
 
 #[tokio::test]
-async fn pages_say_whose_they_are_and_lead_to_the_start() {
+async fn pages_name_the_installation_and_link_to_the_start() {
     let shop = Shop::open().await;
     let mut browser = Browser::default();
     for path in ["/", "/nothing-here", "/account", "/logout", "/device", "/local/link?key=x"] {
@@ -55,7 +55,7 @@ async fn pages_say_whose_they_are_and_lead_to_the_start() {
 }
 
 #[tokio::test]
-async fn a_wrong_password_says_so_without_a_number_and_keeps_the_address() {
+async fn a_wrong_password_page_has_no_status_number_and_keeps_the_address() {
     let shop = Shop::open().await.with_local(json!({})).await;
     shop.active(EMAIL, PASSWORD).await;
     let mut walk = Walk::begin(&shop).await;
@@ -106,7 +106,7 @@ async fn a_new_password_leads_to_the_services_that_let_the_person_in_and_to_no_o
 }
 
 #[tokio::test]
-async fn the_account_page_has_a_way_in_and_shows_what_is_open_to_whom() {
+async fn the_account_page_has_a_login_and_lists_services() {
     let (shop, provider) = (Shop::open().await, FakeProvider::start().await);
     shop.add("dex", &provider, json!({})).await;
     let mut browser = Browser::default();
@@ -121,9 +121,9 @@ async fn the_account_page_has_a_way_in_and_shows_what_is_open_to_whom() {
     assert_page(&missing, 404, "There is no service at this address");
     assert_eq!(ways(&missing), ["/account"]);
     let typed = utf8_percent_encode(&format!("{}basket?a=b", url(&shop)), NON_ALPHANUMERIC).to_string();
-    let answer = browser.get(&shop.api, &format!("/sign-on?to=/account&socket={typed}")).await;
-    assert_eq!(answer.status, StatusCode::SEE_OTHER, "{}", answer.text);
-    let start = browser.get(&shop.api, answer.header("location").unwrap()).await;
+    let response = browser.get(&shop.api, &format!("/sign-on?to=/account&socket={typed}")).await;
+    assert_eq!(response.status, StatusCode::SEE_OTHER, "{}", response.text);
+    let start = browser.get(&shop.api, response.header("location").unwrap()).await;
     let asked = parameters(start.header("location").unwrap().split_once('?').unwrap().1);
     let code = provider.log_in(&asked);
     let back = browser.get(&shop.api, &Shop::back(&asked, &code)).await;
@@ -151,7 +151,7 @@ async fn logging_out_leads_on_wherever_the_browser_came_from() {
     shop.grant(&shop.log_in(&mut browser, &provider).await);
     let page = browser.get(&shop.api, from).await;
     assert_page(&page, 200, "<button>Log out everywhere</button>");
-    assert_eq!(ways(&page), [url(&shop)], "a way back for who stays");
+    assert_eq!(ways(&page), [url(&shop)], "a link back for a person who stays");
     assert!(page.text.contains(&format!("action=\"{from}\"")), "{}", page.text);
     let out = browser.send(&shop.api, form(from, &[])).await;
     assert_page(&out, 200, "The login has ended");
@@ -179,7 +179,7 @@ async fn letting_a_program_in_does_not_look_like_refusing_it() {
         shop.socket.dns_name
     );
     let page = browser.get(&shop.api, &path).await;
-    assert_page(&page, 200, "<button name=\"decision\" value=\"allow\">Let it in</button>");
+    assert_page(&page, 200, "<button name=\"decision\" value=\"allow\">Allow</button>");
     assert_page(&page, 200, "<button class=\"other\" name=\"decision\" value=\"deny\">No</button>");
     let code = browser.get(&shop.api, "/device?code=BCDF-GHJK").await;
     assert_page(&code, 404, "role=\"alert\"");
@@ -193,7 +193,7 @@ async fn pages_for_visitors_name_no_commands() {
     let request = LoginRequest { at: shop.at, ..shop.request() };
     let page = browser.get(&shop.api, &shop.start_path(&request)).await;
     assert_page(&page, 503, "Nobody can log in here yet");
-    assert!(!page.text.contains("sallyport ") && page.text.contains("whoever runs the service"), "{}", page.text);
+    assert!(!page.text.contains("sallyport ") && page.text.contains("the operator of the service"), "{}", page.text);
 }
 
 #[tokio::test]

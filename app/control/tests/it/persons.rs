@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::{
     fake_hook::{FakeHook, Message, SECRET, path_of},
-    harness::{Answer, Api, START},
+    harness::{Api, HttpResponse, START},
     local::{Walk, set_password},
     login::{Browser, Shop, assert_page},
 };
@@ -39,7 +39,7 @@ impl Shop {
         self.api.get(&path, Some(&self.token)).await.read(StatusCode::OK)
     }
 
-    pub(crate) async fn change(&self, email: &str, body: Value) -> Answer {
+    pub(crate) async fn change(&self, email: &str, body: Value) -> HttpResponse {
         self.api.send("PATCH", &format!("/v1/persons/{email}"), Some(&self.token), Some(body)).await
     }
 
@@ -149,8 +149,8 @@ async fn a_local_provider_is_one_and_has_nothing_of_others() {
     assert!(set.has_secret && set.require_totp && set.hook.as_deref() == Some("https://mail.example/"));
     // The secret stays when the hook moves, and is not needed when the hook goes.
     for hook in [json!("https://mail.example/other"), Value::Null] {
-        let answer = api.send("PATCH", "/v1/providers/local", token, Some(json!({"hook": hook}))).await;
-        assert_eq!(answer.status, StatusCode::OK, "{}", answer.text);
+        let response = api.send("PATCH", "/v1/providers/local", token, Some(json!({"hook": hook}))).await;
+        assert_eq!(response.status, StatusCode::OK, "{}", response.text);
     }
 }
 
@@ -168,11 +168,11 @@ async fn links_go_to_the_hook_signed_and_the_person_logs_in_with_them() {
     let shop = Shop::open().await.with_hook(&hook).await;
     let found = shop.api.post("/v1/providers/local/test", Some(&shop.token), json!({})).await;
     assert!(found.read::<ProviderFound>(StatusCode::OK).works);
-    assert_signed(&hook.told()[0]);
-    assert_eq!(hook.told()[0].json()["kind"], "test");
+    assert_signed(&hook.messages()[0]);
+    assert_eq!(hook.messages()[0].json()["kind"], "test");
     let invited = shop.invite("ann@example.com").await;
     assert!(invited.sent && invited.link.is_none() && invited.problem.is_none());
-    let message = hook.told()[1].clone();
+    let message = hook.messages()[1].clone();
     assert_signed(&message);
     let says = message.json();
     assert_eq!(
@@ -194,15 +194,15 @@ async fn a_hook_that_does_not_take_a_link_leaves_it_to_the_owner() {
     let invited = shop.invite("a@example.com").await;
     assert!(!invited.sent && invited.link.is_some());
     assert!(invited.problem.unwrap().contains("is a redirect"));
-    assert!(elsewhere.told().is_empty(), "redirects are not followed");
+    assert!(elsewhere.messages().is_empty(), "redirects are not followed");
     hook.answers("400 Bad Request");
-    let before = hook.told().len();
+    let before = hook.messages().len();
     let invited = shop.invite("b@example.com").await;
-    assert!(invited.problem.unwrap().contains("status 400") && hook.told().len() == before + 1, "a no is a no");
+    assert!(invited.problem.unwrap().contains("status 400") && hook.messages().len() == before + 1, "a no is a no");
     hook.answers("503 Service Unavailable");
-    let before = hook.told().len();
+    let before = hook.messages().len();
     assert!(shop.invite("c@example.com").await.problem.unwrap().contains("status 503"));
-    assert_eq!(hook.told().len(), before + 3, "another try may help");
+    assert_eq!(hook.messages().len(), before + 3, "another try may help");
     drop(hook);
     let body = json!({"hook": "http://127.0.0.1:9/", "client_secret": SECRET});
     shop.api.send("PATCH", "/v1/providers/local", Some(&shop.token), Some(body)).await;
@@ -211,7 +211,7 @@ async fn a_hook_that_does_not_take_a_link_leaves_it_to_the_owner() {
 }
 
 #[tokio::test]
-async fn a_hook_inside_is_not_asked_where_anybody_may_configure_one() {
+async fn a_hook_inside_is_not_called_where_everybody_may_configure_one() {
     let hook = FakeHook::start().await;
     let shop = Shop::open_in(Api::start_public().await, START).await.with_hook(&hook).await;
     let invited = shop.invite("a@example.com").await;
@@ -223,16 +223,16 @@ async fn a_hook_inside_is_not_asked_where_anybody_may_configure_one() {
         StatusCode::OK
     );
     assert!(shop.invite("b@example.com").await.problem.unwrap().contains("private address"));
-    assert!(hook.told().is_empty());
+    assert!(hook.messages().is_empty());
 }
 
 #[tokio::test]
-async fn who_forgot_the_password_gets_a_link_and_everybody_else_the_same_answer() {
+async fn a_forgotten_password_gets_a_link_and_unknown_addresses_the_same_response() {
     let hook = FakeHook::start().await;
     let shop = Shop::open().await.with_hook(&hook).await;
     for (n, email) in ["ann@example.com", "gone@example.com"].into_iter().enumerate() {
         shop.invite(email).await;
-        set_password(&shop.api, &hook.told()[n].link(), PASSWORD).await;
+        set_password(&shop.api, &hook.messages()[n].link(), PASSWORD).await;
     }
     shop.change("gone@example.com", json!({"disabled": true})).await;
     let mut walk = Walk::begin(&shop).await;
@@ -249,9 +249,9 @@ async fn who_forgot_the_password_gets_a_link_and_everybody_else_the_same_answer(
     );
     let mut answers = Vec::new();
     for email in ["nobody@example.com", "gone@example.com", "nonsense", " Ann@Example.com"] {
-        let answer = walk.post("/local/forgot", &[("email", email)]).await;
-        assert_page(&answer, 200, "a message is on its way");
-        answers.push(answer.text.split("<footer>").next().unwrap().to_owned());
+        let response = walk.post("/local/forgot", &[("email", email)]).await;
+        assert_page(&response, 200, "a message is on its way");
+        answers.push(response.text.split("<footer>").next().unwrap().to_owned());
     }
     answers.dedup();
     assert_eq!(answers.len(), 1);
@@ -262,7 +262,7 @@ async fn who_forgot_the_password_gets_a_link_and_everybody_else_the_same_answer(
     );
     assert!(shop.api.identities.session(session).is_some(), "asking alone changes nothing");
     assert_page(&set_password(&shop.api, &message.link(), "another green bicycle").await, 200, "Your password is set");
-    assert!(shop.api.identities.session(session).is_none(), "who knew the former password is out");
+    assert!(shop.api.identities.session(session).is_none(), "the former password's login has ended");
     assert_page(&walk.password("ann@example.com", PASSWORD).await, 403, "is wrong");
     shop.grant(&walk.password("ann@example.com", "another green bicycle").await);
 
@@ -278,14 +278,14 @@ async fn who_forgot_the_password_gets_a_link_and_everybody_else_the_same_answer(
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }
-    assert!(hook.told().len() <= 5, "{}", hook.told().len());
+    assert!(hook.messages().len() <= 5, "{}", hook.messages().len());
 }
 
 #[tokio::test]
 async fn without_a_hook_there_is_nothing_to_be_forgotten_here() {
     let shop = Shop::open().await.with_local(json!({})).await;
     let mut walk = Walk::begin(&shop).await;
-    assert_page(&walk.show().await, 200, "Ask whoever runs the service for a new link");
+    assert_page(&walk.show().await, 200, "Ask the operator of the service for a new link");
     assert_page(&walk.browser.get(&shop.api, &format!("/local/forgot?login={}", walk.state)).await, 404, "No messages");
     assert_page(&walk.post("/local/forgot", &[("email", "a@example.com")]).await, 404, "No messages");
     let stranger = Request::get("/local/forgot?login=AAAA").body(Body::empty()).unwrap();
@@ -293,7 +293,7 @@ async fn without_a_hook_there_is_nothing_to_be_forgotten_here() {
 }
 
 #[tokio::test]
-async fn who_is_disabled_removed_or_reset_is_out_at_once() {
+async fn disabled_removed_and_reset_persons_are_logged_out_at_once() {
     let shop = Shop::open().await.with_local(json!({})).await;
     let email = "ann@example.com";
     shop.active(email, PASSWORD).await;
@@ -323,7 +323,7 @@ async fn who_is_disabled_removed_or_reset_is_out_at_once() {
         assert_eq!(changed.status, StatusCode::OK, "{}", changed.text);
     };
     codes(true).await;
-    assert!(shop.api.identities.session(third).is_none(), "nobody is in without a code");
+    assert!(shop.api.identities.session(third).is_none(), "no login succeeds without a code");
     codes(false).await;
     let third = log_in().await;
     codes(false).await;

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::harness::Api;
 
-async fn send(api: &Api, token: &str, method: &str, path: &str, body: Value) -> crate::harness::Answer {
+async fn send(api: &Api, token: &str, method: &str, path: &str, body: Value) -> crate::harness::HttpResponse {
     api.send(method, path, Some(token), Some(body)).await
 }
 
@@ -66,7 +66,7 @@ async fn a_policy_is_made_shown_changed_and_deleted() {
 }
 
 #[tokio::test]
-async fn rules_that_nobody_could_meet_are_refused_with_the_reason() {
+async fn rules_that_no_client_could_match_are_refused_with_the_reason() {
     let api = Api::start().await;
     let token = api.account("ann@example.com").await;
     for (document, field, says) in [
@@ -78,7 +78,7 @@ async fn rules_that_nobody_could_meet_are_refused_with_the_reason() {
         (
             json!({"allow": [{"who": {"groups": ["a"]}}], "deny": [{"who": {"anyone": true}}]}),
             "document",
-            "denies everybody that it allows",
+            "denies every client that it allows",
         ),
         (
             json!({"deny": [{"where": ["::1"]}], "allow": [{"where": ["::1"]}]}),
@@ -89,19 +89,19 @@ async fn rules_that_nobody_could_meet_are_refused_with_the_reason() {
         (Value::Null, "document", "null"),
     ] {
         let body = json!({"name": "p", "document": document});
-        let answer = send(&api, &token, "POST", "/v1/policies", body).await;
-        let detail = answer.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
-        assert_eq!((answer.field().as_str(), detail.contains(says)), (field, true), "{document}: {detail}");
+        let response = send(&api, &token, "POST", "/v1/policies", body).await;
+        let detail = response.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+        assert_eq!((response.field().as_str(), detail.contains(says)), (field, true), "{document}: {detail}");
     }
     for name in ["", "Staff", "a b", "0b7e3c1a-5f0e-4c57-9f63-6a1f0f9e2d11"] {
-        let answer = send(&api, &token, "POST", "/v1/policies", json!({"name": name, "document": staff()})).await;
-        answer.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
-        assert_eq!(answer.field(), "name");
+        let response = send(&api, &token, "POST", "/v1/policies", json!({"name": name, "document": staff()})).await;
+        response.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+        assert_eq!(response.field(), "name");
     }
 }
 
 #[tokio::test]
-async fn edges_know_what_is_attached_when_the_api_has_answered() {
+async fn edges_have_the_attached_policies_when_the_api_has_responded() {
     let api = Api::start().await;
     let token = api.account("ann@example.com").await;
     let policy = create(&api, &token, "staff", staff()).await;
@@ -133,7 +133,7 @@ async fn edges_know_what_is_attached_when_the_api_has_answered() {
     }
     act("attach", json!({"socket": "calm-bay-1000"})).await.assert_problem(StatusCode::NOT_FOUND, "not-found");
 
-    // A socket without an identity setting knows no persons: none could enter.
+    // A socket without an identity setting identifies no persons: it would deny all of them.
     let says = act("attach", json!({"everywhere": true})).await.assert_problem(StatusCode::CONFLICT, "closes-sockets");
     assert!(says.contains(&open.dns_name) && !says.contains(&app.dns_name), "{says}");
     assert!(names(&api, &open).is_empty(), "nothing was changed");
@@ -141,11 +141,11 @@ async fn edges_know_what_is_attached_when_the_api_has_answered() {
     assert!(forced.everywhere && forced.id == policy.id);
     assert_eq!((names(&api, &open), names(&api, &app)), (vec!["staff".to_owned()], vec!["staff".to_owned()]));
     // A new socket like it is refused too.
-    let answer = api.post("/v1/sockets", Some(&token), json!({"name": "new"})).await;
-    let says = answer.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
-    assert!(says.contains("(staff) let nobody in who has not logged in"), "{says}");
+    let response = api.post("/v1/sockets", Some(&token), json!({"name": "new"})).await;
+    let says = response.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+    assert!(says.contains("(staff) allow no client without a login"), "{says}");
 
-    // Without the policy the socket would be open to everybody again.
+    // Without the policy the socket would be open to every client again.
     let says = act("detach", json!({"everywhere": true})).await.assert_problem(StatusCode::CONFLICT, "opens-sockets");
     assert!(says.contains(&open.dns_name) && !says.contains(&app.dns_name), "{says}");
     act("detach", json!({"everywhere": true, "force": true})).await.read::<Policy>(StatusCode::OK);
@@ -156,13 +156,13 @@ async fn edges_know_what_is_attached_when_the_api_has_answered() {
 }
 
 #[tokio::test]
-async fn a_socket_that_nobody_could_enter_is_refused() {
+async fn a_socket_that_would_deny_every_client_is_refused() {
     let api = Api::start().await;
     let token = api.account("ann@example.com").await;
     create(&api, &token, "staff", staff()).await;
     create(&api, &token, "blocked", json!({"deny": [{"who": {"emails": ["eve@example.com"]}}]})).await;
     for (body, field, says) in [
-        (json!({"identity": {}}), "identity", "nobody could enter: give email_addresses"),
+        (json!({"identity": {}}), "identity", "every client would be denied: give email_addresses"),
         (json!({"identity": {}, "policies": ["blocked"]}), "identity", "(blocked) only deny"),
         (json!({"policies": ["staff"]}), "identity", "set identity"),
         (json!({"policies": ["nobody"]}), "policies[0]", "no policy of this name"),
@@ -171,9 +171,9 @@ async fn a_socket_that_nobody_could_enter_is_refused() {
     ] {
         let mut body = body;
         body["name"] = json!("s");
-        let answer = api.post("/v1/sockets", Some(&token), body.clone()).await;
-        let detail = answer.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
-        assert_eq!((answer.field().as_str(), detail.contains(says)), (field, true), "{body}: {detail}");
+        let response = api.post("/v1/sockets", Some(&token), body.clone()).await;
+        let detail = response.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+        assert_eq!((response.field().as_str(), detail.contains(says)), (field, true), "{body}: {detail}");
     }
     let body = json!({"name": "s", "identity": {}, "policies": ["staff", "blocked"]});
     let made: Socket = api.post("/v1/sockets", Some(&token), body).await.read(StatusCode::CREATED);
@@ -181,13 +181,13 @@ async fn a_socket_that_nobody_could_enter_is_refused() {
     assert_eq!(names(&api, &made), ["blocked", "staff"]);
 
     let path = format!("/v1/sockets/{}", made.id);
-    let answer = send(&api, &token, "PATCH", &path, json!({"identity": null})).await;
-    answer.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
-    assert_eq!(answer.field(), "identity");
+    let response = send(&api, &token, "PATCH", &path, json!({"identity": null})).await;
+    response.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+    assert_eq!(response.field(), "identity");
     send(&api, &token, "PATCH", &path, json!({"name": "t"})).await.read::<Socket>(StatusCode::OK);
     let says = send(&api, &token, "POST", "/v1/policies/staff/detach", json!({"socket": made.id})).await;
     let says = says.assert_problem(StatusCode::CONFLICT, "closes-sockets");
-    assert!(says.contains("nobody could use"), "{says}");
+    assert!(says.contains("would deny every client"), "{says}");
     // Rules that only deny admit no client either.
     let update = json!({"document": {"deny": [{"where": ["::1"]}]}});
     let says = send(&api, &token, "PATCH", "/v1/policies/staff", update).await;
@@ -201,19 +201,19 @@ async fn what_concerns_one_socket_has_a_bound() {
     let socket = api.socket(&token, "s").await;
     for n in 0..21 {
         create(&api, &token, &format!("p{n}"), anyone()).await;
-        let answer =
+        let response =
             send(&api, &token, "POST", &format!("/v1/policies/p{n}/attach"), json!({"socket": socket.id})).await;
         if n < 20 {
-            answer.read::<Policy>(StatusCode::OK);
+            response.read::<Policy>(StatusCode::OK);
         } else {
-            let says = answer.assert_problem(StatusCode::CONFLICT, "limit-reached");
+            let says = response.assert_problem(StatusCode::CONFLICT, "limit-reached");
             assert!(says.contains("no more than 20 policies"), "{says}");
         }
     }
 }
 
 #[tokio::test]
-async fn a_test_says_which_rule_decides() {
+async fn a_test_names_the_deciding_rule() {
     let api = Api::start().await;
     let token = api.account("ann@example.com").await;
     let document = json!({
@@ -260,14 +260,14 @@ async fn a_test_says_which_rule_decides() {
         (json!({"policy": "staff", "country": "XX"}), "country"),
         (json!({"document": {"allow": []}}), "document"),
     ] {
-        let answer = ask(body.clone()).await;
-        answer.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
-        assert_eq!(answer.field(), field, "{body}");
+        let response = ask(body.clone()).await;
+        response.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+        assert_eq!(response.field(), field, "{body}");
     }
 }
 
 #[tokio::test]
-async fn a_socket_where_nobody_can_log_in_yet_says_so() {
+async fn a_socket_without_a_provider_has_a_note() {
     let api = Api::start().await;
     let token = api.account("ann@example.com").await;
     create(&api, &token, "staff", staff()).await;
@@ -345,7 +345,7 @@ async fn tokens_need_the_scope_of_identity() {
     let opens = |force: bool| Some(json!({"identity": null, "force": force}));
     let refused = api.send("PATCH", &path, Some(&owner), opens(false)).await;
     let says = refused.assert_problem(StatusCode::CONFLICT, "opens-sockets");
-    assert!(says.contains("would open") && says.contains(".localhost to everybody"), "{says}");
+    assert!(says.contains("would open") && says.contains(".localhost to every client"), "{says}");
     assert_eq!(api.send("PATCH", &path, Some(&owner), opens(true)).await.status, StatusCode::OK);
 }
 
@@ -371,7 +371,7 @@ async fn the_last_gate_is_not_taken_off_unasked() {
     assert_eq!(patch(&owner, asks).await.status, StatusCode::OK);
     assert_eq!(patch(&owner, json!({"identity": null, "protected": password})).await.status, StatusCode::OK);
     let says = patch(&owner, json!({"protected": null})).await;
-    assert!(says.assert_problem(StatusCode::CONFLICT, "opens-sockets").contains("to everybody"));
+    assert!(says.assert_problem(StatusCode::CONFLICT, "opens-sockets").contains("to every client"));
     // A policy is a gate, too.
     let document = json!({"allow": [{"who": {"anyone": true}}]});
     create(&api, &owner, "office", document).await;

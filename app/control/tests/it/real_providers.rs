@@ -56,7 +56,7 @@ struct Visitor {
     cookies: BTreeMap<String, String>,
 }
 
-struct PlainAnswer {
+struct PlainResponse {
     status: u16,
     location: Option<String>,
     body: String,
@@ -67,7 +67,7 @@ impl Visitor {
         Self { port, cookies: BTreeMap::new() }
     }
 
-    async fn ask(&mut self, url: &str, form: Option<&str>) -> Option<PlainAnswer> {
+    async fn ask(&mut self, url: &str, form: Option<&str>) -> Option<PlainResponse> {
         let path = url.strip_prefix(&format!("http://127.0.0.1:{}", self.port)).unwrap_or(url);
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).await.ok()?;
         let cookies: Vec<String> = self.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
@@ -81,10 +81,10 @@ impl Visitor {
             form.len()
         );
         stream.write_all(request.as_bytes()).await.ok()?;
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).await.ok()?;
-        let answer = String::from_utf8_lossy(&answer).into_owned();
-        let (head, body) = answer.split_once("\r\n\r\n")?;
+        let mut response = Vec::new();
+        stream.read_to_end(&mut response).await.ok()?;
+        let response = String::from_utf8_lossy(&response).into_owned();
+        let (head, body) = response.split_once("\r\n\r\n")?;
         let mut location = None;
         for line in head.lines().skip(1) {
             let Some((name, value)) = line.split_once(": ") else { continue };
@@ -96,7 +96,7 @@ impl Visitor {
             }
         }
         let status = head.split(' ').nth(1)?.parse().ok()?;
-        Some(PlainAnswer { status, location, body: body.to_owned() })
+        Some(PlainResponse { status, location, body: body.to_owned() })
     }
 
     /// Follows the provider's pages until the browser returns. Gives the path at the login host.
@@ -106,31 +106,31 @@ impl Visitor {
             if let Some(back) = url.strip_prefix("https://login.localhost:8443") {
                 return back.to_owned();
             }
-            let mut answer = self.ask(&url, None).await.unwrap();
-            if answer.status == 200 {
-                let action = answer.body.split("action=\"").nth(1).map(|rest| rest.split('"').next().unwrap());
+            let mut response = self.ask(&url, None).await.unwrap();
+            if response.status == 200 {
+                let action = response.body.split("action=\"").nth(1).map(|rest| rest.split('"').next().unwrap());
                 let action =
                     action.filter(|action| !action.is_empty()).map_or(url.clone(), |a| a.replace("&amp;", "&"));
-                answer = self.ask(&action, Some(&form(&answer.body))).await.unwrap();
+                response = self.ask(&action, Some(&form(&response.body))).await.unwrap();
             }
-            assert!([302, 303].contains(&answer.status), "{url}: {} {}", answer.status, answer.body);
-            url = answer.location.unwrap();
+            assert!([302, 303].contains(&response.status), "{url}: {} {}", response.status, response.body);
+            url = response.location.unwrap();
         }
-        panic!("the provider does not come to an end: {url}");
+        panic!("the provider does not finish: {url}");
     }
 }
 
 async fn wait_for(port: u16, path: &str) {
     for _ in 0..600 {
-        if Visitor::new(port).ask(path, None).await.is_some_and(|answer| answer.status == 200) {
+        if Visitor::new(port).ask(path, None).await.is_some_and(|response| response.status == 200) {
             return;
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    panic!("nobody answers on port {port}");
+    panic!("nothing responds on port {port}");
 }
 
-/// Adds the provider, and tells it the redirect URI.
+/// Adds the provider, and registers the redirect URI there.
 async fn add(shop: &Shop, issuer: &str, more: serde_json::Value) -> String {
     let mut body =
         json!({"name": "real", "kind": "oidc", "issuer": issuer, "client_id": "edge", "client_secret": SECRET});
@@ -229,7 +229,7 @@ provider.listen({port}, '127.0.0.1');
     let (to, asked) = shop.begin(&mut browser, &shop.request()).await;
     assert_eq!(asked["scope"], "openid email profile groups");
     let back = Visitor::new(port).log_in(&to, form("bob")).await;
-    assert!(back.contains("&iss=http"), "it says who it is in the address: {back}");
+    assert!(back.contains("&iss=http"), "the address names the provider: {back}");
     let without_issuer = back.split("&iss=").next().unwrap().to_owned();
     let stripped = browser.clone().get(&shop.api, &without_issuer).await;
     assert_eq!(stripped.status, StatusCode::BAD_REQUEST, "{}", stripped.text);
@@ -285,19 +285,19 @@ async fn serve_one(mut stream: TcpStream, peer: std::net::SocketAddr, router: ax
     }
     let mut request = request.body(axum::body::Body::from(body)).ok()?;
     request.extensions_mut().insert(sallyport_model::ClientAddr(peer));
-    let answer = crate::harness::Api::answer(router, request).await;
+    let response = crate::harness::Api::response(router, request).await;
     let text = format!(
         "HTTP/1.1 {} X\r\ncontent-length: {}\r\n\r\n{}",
-        answer.status.as_u16(),
-        answer.text.len(),
-        answer.text
+        response.status.as_u16(),
+        response.text.len(),
+        response.text
     );
     stream.write_all(text.as_bytes()).await.ok()?;
     stream.shutdown().await.ok()
 }
 
 #[tokio::test]
-async fn who_logs_out_or_is_disabled_at_oidc_provider_is_out_here() {
+async fn a_logout_or_disabling_at_oidc_provider_ends_the_login_here() {
     let Some(folder) = tool("oidc-provider") else { return };
     let shop = Shop::open_at(now()).await;
     let (port, (own_port, serving)) = (free_port(), serve(&shop));
@@ -339,7 +339,7 @@ provider.listen({port}, '127.0.0.1');
     let _node = Running(Command::new("node").arg(&file).stdout(Stdio::null()).stderr(log).spawn().unwrap());
     wait_for(port, "/.well-known/openid-configuration").await;
     let found = shop.api.post("/v1/providers/real/test", Some(&shop.token), json!({})).await.json();
-    assert!(found["detail"].as_str().unwrap().contains("it tells of logouts"), "{found}");
+    assert!(found["detail"].as_str().unwrap().contains("it reports logouts"), "{found}");
 
     let form = |user: &'static str| {
         move |page: &str| match page.contains("value=\"consent\"") {

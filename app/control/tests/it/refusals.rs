@@ -7,9 +7,9 @@ use http::{Request, StatusCode, header};
 
 use serde_json::json;
 
-use crate::harness::{Answer, Api};
+use crate::harness::{Api, HttpResponse};
 
-async fn post_raw(api: &Api, content_type: Option<&str>, body: impl Into<Body>) -> Answer {
+async fn post_raw(api: &Api, content_type: Option<&str>, body: impl Into<Body>) -> HttpResponse {
     let mut request = Request::post("/v1/login");
     if let Some(content_type) = content_type {
         request = request.header(header::CONTENT_TYPE, content_type);
@@ -52,9 +52,9 @@ async fn unknown_paths_and_methods_are_problems_too() {
     for path in ["/", "/v1", "/v1/sockets/", "/v2/sockets", "/v1/nonsense", "/v1//sockets"] {
         api.get(path, None).await.assert_problem(StatusCode::NOT_FOUND, "no-such-path");
     }
-    let answer = api.send("PUT", "/v1/sockets", None, None).await;
-    answer.assert_problem(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed");
-    assert_eq!(answer.header("allow"), Some("GET,HEAD,POST"));
+    let response = api.send("PUT", "/v1/sockets", None, None).await;
+    response.assert_problem(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed");
+    assert_eq!(response.header("allow"), Some("GET,HEAD,POST"));
 }
 
 #[tokio::test]
@@ -74,14 +74,14 @@ async fn requests_without_a_proper_token_are_refused() {
 }
 
 #[tokio::test]
-async fn every_answer_has_an_id_and_may_not_be_kept() {
+async fn every_response_has_an_id_and_may_not_be_stored() {
     let api = Api::start().await;
     let request = Request::get("/v1/info").header("x-request-id", "from-the-edge-1").body(Body::empty()).unwrap();
-    let answer = api.raw(request).await;
-    assert_eq!(answer.header("x-request-id"), Some("from-the-edge-1"));
-    assert_eq!(answer.header("cache-control"), Some("no-store"));
-    assert_eq!(answer.header("x-content-type-options"), Some("nosniff"));
-    let info: sallyport_api::Info = answer.read(StatusCode::OK);
+    let response = api.raw(request).await;
+    assert_eq!(response.header("x-request-id"), Some("from-the-edge-1"));
+    assert_eq!(response.header("cache-control"), Some("no-store"));
+    assert_eq!(response.header("x-content-type-options"), Some("nosniff"));
+    let info: sallyport_api::Info = response.read(StatusCode::OK);
     assert_eq!((info.domain.as_str(), info.tunnel_port, info.tunnel_quic_port), ("localhost", 8443, Some(8444)));
     let request = Request::get("/v1/info").header("x-request-id", "a b<script>").body(Body::empty()).unwrap();
     let id = api.raw(request).await.header("x-request-id").unwrap().to_owned();
@@ -89,7 +89,7 @@ async fn every_answer_has_an_id_and_may_not_be_kept() {
 }
 
 #[tokio::test]
-async fn a_full_disk_is_told_and_room_heals_it() {
+async fn a_full_disk_is_reported_and_free_space_repairs_it() {
     let parent = tempfile::tempdir().unwrap();
     let disk = parent.path().join("disk");
     std::fs::create_dir(&disk).unwrap();
@@ -105,9 +105,9 @@ async fn a_full_disk_is_told_and_room_heals_it() {
     let _ = std::fs::write(&filler, vec![1; 1 << 20]);
     let mut full = None;
     for n in 0..900 {
-        let answer = api.post("/v1/sockets", Some(&token), json!({"name": format!("s{n}")})).await;
-        if answer.status != StatusCode::CREATED {
-            full = Some(answer);
+        let response = api.post("/v1/sockets", Some(&token), json!({"name": format!("s{n}")})).await;
+        if response.status != StatusCode::CREATED {
+            full = Some(response);
             break;
         }
     }
@@ -124,12 +124,12 @@ async fn a_full_disk_is_told_and_room_heals_it() {
 }
 
 #[tokio::test]
-async fn a_store_that_fails_is_told_without_its_insides() {
+async fn a_failing_store_is_reported_without_internals() {
     let api = Api::start().await;
     let token = api.account("ann@example.com").await;
     api.store.close().await;
-    let answer = api.get("/v1/account", Some(&token)).await;
-    let detail = answer.assert_problem(StatusCode::INTERNAL_SERVER_ERROR, "internal");
+    let response = api.get("/v1/account", Some(&token)).await;
+    let detail = response.assert_problem(StatusCode::INTERNAL_SERVER_ERROR, "internal");
     assert!(!detail.contains("pool") && !detail.contains("database"), "{detail}");
     assert!(api.control.check().await.is_err());
 }

@@ -80,7 +80,7 @@ struct Endpoint {
 }
 
 /// An organisation that has one of everything.
-struct House {
+struct FullOrganisation {
     api: Api,
     owner: String,
     id: String,
@@ -99,7 +99,7 @@ struct House {
     _flow: sallyport_bus::FlowGuard,
 }
 
-impl House {
+impl FullOrganisation {
     async fn build() -> Self {
         let api = Api::start().await;
         let owner = api.account("ann@example.com").await;
@@ -107,9 +107,9 @@ impl House {
         let made = |path: &'static str, body: Value| {
             let (api, owner) = (&api, &owner);
             async move {
-                let answer = api.post(path, Some(owner), body).await;
-                assert!(answer.status.is_success(), "{path}: {}", answer.text);
-                answer.json()
+                let response = api.post(path, Some(owner), body).await;
+                assert!(response.status.is_success(), "{path}: {}", response.text);
+                response.json()
             }
         };
         let text = |value: &Value| value.as_str().unwrap().to_owned();
@@ -245,7 +245,8 @@ impl House {
             "attach_policy" | "detach_policy" => json!({"socket": self.socket}),
             "test_policy" => json!({"policy": self.policy, "email": "a@example.com"}),
             "create_provider" => {
-                json!({"name": "x", "kind": "oidc", "issuer": "https://id.example.com", "client_id": "x", "client_secret": "y"})
+                let issuer = "https://id.example.com";
+                json!({"name": "x", "kind": "oidc", "issuer": issuer, "client_id": "x", "client_secret": "y"})
             }
             "end_login_sessions" => json!({"all": true}),
             "create_service_token" => json!({"name": "x"}),
@@ -266,10 +267,10 @@ impl House {
         let mut whole = Vec::new();
         let lists = self.endpoints().into_iter().filter(|endpoint| endpoint.method == "GET");
         for endpoint in lists.filter(|endpoint| !["list_audit_events", "verify_audit_log"].contains(&&*endpoint.id)) {
-            let answer = self.api.get(&endpoint.path, Some(&self.owner)).await;
+            let response = self.api.get(&endpoint.path, Some(&self.owner)).await;
             // A viewer's token is only in the viewer's list, and an invitation only in its recipient's.
-            assert_eq!(answer.status, StatusCode::OK, "{}: {}", endpoint.path, answer.text);
-            whole.push(answer.text);
+            assert_eq!(response.status, StatusCode::OK, "{}: {}", endpoint.path, response.text);
+            whole.push(response.text);
         }
         whole
     }
@@ -283,34 +284,34 @@ impl House {
 }
 
 #[tokio::test]
-async fn nobody_reaches_anything_of_an_organisation_that_is_not_theirs() {
-    let house = House::build().await;
-    let before = house.whole().await;
-    let of_stranger = house.token_of(&house.stranger).await;
-    for Endpoint { id, method, path, body, names_something } in house.endpoints() {
+async fn strangers_reach_nothing_of_an_organisation() {
+    let full = FullOrganisation::build().await;
+    let before = full.whole().await;
+    let of_stranger = full.token_of(&full.stranger).await;
+    for Endpoint { id, method, path, body, names_something } in full.endpoints() {
         // By name or id, the organisation does not exist.
-        for organisation in [house.id.as_str(), "Secret House"] {
-            let asked = house.api.send_for(&method, &path, &house.stranger, organisation, body.clone()).await;
+        for organisation in [full.id.as_str(), "Secret House"] {
+            let asked = full.api.send_for(&method, &path, &full.stranger, organisation, body.clone()).await;
             assert_eq!(asked.status, StatusCode::NOT_FOUND, "{id} {method} {path}: {}", asked.text);
             asked.assert_problem(StatusCode::NOT_FOUND, "no-such-organisation");
-            let asked = house.api.send_for(&method, &path, &of_stranger, organisation, body.clone()).await;
+            let asked = full.api.send_for(&method, &path, &of_stranger, organisation, body.clone()).await;
             assert_eq!(asked.status, StatusCode::FORBIDDEN, "{id} {method} {path}: {}", asked.text);
             asked.assert_problem(StatusCode::FORBIDDEN, "wrong-organisation");
         }
         // By ids and names, its things do not exist.
         if OF_THE_INSTALLATION.contains(&&*id) {
-            let asked = house.api.send(&method, &path, Some(&house.stranger), body.clone()).await;
+            let asked = full.api.send(&method, &path, Some(&full.stranger), body.clone()).await;
             asked.assert_problem(StatusCode::FORBIDDEN, "not-owner");
         } else if names_something {
-            let asked = house.api.send(&method, &path, Some(&house.stranger), body.clone()).await;
+            let asked = full.api.send(&method, &path, Some(&full.stranger), body.clone()).await;
             assert_eq!(asked.status, StatusCode::NOT_FOUND, "{id} {method} {path}: {}", asked.text);
         } else if method == "GET" {
-            let asked = house.api.get(&path, Some(&house.stranger)).await;
+            let asked = full.api.get(&path, Some(&full.stranger)).await;
             assert!(asked.status.is_success(), "{id}: {}", asked.text);
-            for secret in ["secret", &house.socket, &house.tunnel, &house.id] {
+            for secret in ["secret", &full.socket, &full.tunnel, &full.id] {
                 // The log has the request with the words of its caller.
-                let is_told = asked.text.contains(secret) && id != "list_audit_events";
-                assert!(!is_told, "{id} tells {secret}: {}", asked.text);
+                let is_shown = asked.text.contains(secret) && id != "list_audit_events";
+                assert!(!is_shown, "{id} tells {secret}: {}", asked.text);
             }
         }
     }
@@ -321,11 +322,11 @@ async fn nobody_reaches_anything_of_an_organisation_that_is_not_theirs() {
             "/v1/sockets",
             json!({"name": "x", "identity": {"providers": ["secret-provider"], "email_domains": ["a.example"]}}),
         ),
-        ("/v1/service-tokens", json!({"name": "y", "sockets": [house.socket]})),
+        ("/v1/service-tokens", json!({"name": "y", "sockets": [full.socket]})),
         ("/v1/policy-test", json!({"policy": "secret-policy", "email": "a@example.com"})),
-        ("/v1/policy-test", json!({"socket": house.socket, "email": "a@example.com"})),
+        ("/v1/policy-test", json!({"socket": full.socket, "email": "a@example.com"})),
     ] {
-        let asked = house.api.post(path, Some(&house.stranger), body.clone()).await;
+        let asked = full.api.post(path, Some(&full.stranger), body.clone()).await;
         // An unknown provider may be named; it is looked up in the own organisation.
         if body["identity"].is_null() {
             assert!(asked.status.is_client_error(), "{path} {body}: {}", asked.text);
@@ -333,64 +334,64 @@ async fn nobody_reaches_anything_of_an_organisation_that_is_not_theirs() {
         assert!(!asked.text.contains("secret-person") && !asked.text.contains("id.example.com"), "{}", asked.text);
     }
     let own = json!({"name": "mine", "document": {"allow": [{"who": {"anyone": true}}]}});
-    assert_eq!(house.api.post("/v1/policies", Some(&house.stranger), own).await.status, StatusCode::CREATED);
-    let place = json!({"socket": house.socket});
-    let asked = house.api.post("/v1/policies/mine/attach", Some(&house.stranger), place).await;
+    assert_eq!(full.api.post("/v1/policies", Some(&full.stranger), own).await.status, StatusCode::CREATED);
+    let place = json!({"socket": full.socket});
+    let asked = full.api.post("/v1/policies/mine/attach", Some(&full.stranger), place).await;
     assert!(asked.status.is_client_error(), "{}", asked.text);
-    assert_eq!(house.whole().await, before, "something changed");
+    assert_eq!(full.whole().await, before, "something changed");
 }
 
 #[tokio::test]
 async fn whoever_may_only_look_changes_nothing() {
-    let house = House::build().await;
+    let full = FullOrganisation::build().await;
     let viewers_token = {
         let all = ["sockets:read", "identity:read", "account:read", "account:write", "organisation:read"];
         let body = json!({"name": "v", "scopes": all});
-        let made = house.api.send_for("POST", "/v1/tokens", &house.viewer, &house.id, Some(body)).await;
+        let made = full.api.send_for("POST", "/v1/tokens", &full.viewer, &full.id, Some(body)).await;
         made.read::<CreatedToken>(StatusCode::CREATED).token.expose().to_owned()
     };
-    let before = house.whole().await;
-    for Endpoint { id, method, path, body, .. } in house.endpoints() {
+    let before = full.whole().await;
+    for Endpoint { id, method, path, body, .. } in full.endpoints() {
         let id = id.as_str();
         if id == "leave_organisation" {
             continue;
         }
-        for token in [&house.viewer, &viewers_token] {
-            let asked = house.api.send_for(&method, &path, token, &house.id, body.clone()).await;
-            let told = format!("{id} {method} {path}: {}", asked.text);
+        for token in [&full.viewer, &viewers_token] {
+            let asked = full.api.send_for(&method, &path, token, &full.id, body.clone()).await;
+            let described = format!("{id} {method} {path}: {}", asked.text);
             let code = asked.json_code();
             match (asked.status, code.as_str()) {
                 (StatusCode::FORBIDDEN, "own-organisation-only") => {
-                    assert!(OF_PERSONS.contains(&id) || OF_THE_INSTALLATION.contains(&id), "{told}");
+                    assert!(OF_PERSONS.contains(&id) || OF_THE_INSTALLATION.contains(&id), "{described}");
                 }
                 (StatusCode::FORBIDDEN, "missing-role") => {
                     let shown = method == "GET" && !NOT_SHOWN.contains(&id);
-                    assert!(!shown && !FOR_VIEWERS.contains(&id) && !OF_PERSONS.contains(&id), "{told}");
+                    assert!(!shown && !FOR_VIEWERS.contains(&id) && !OF_PERSONS.contains(&id), "{described}");
                 }
                 (StatusCode::OK, _) => {
                     let allowed = method == "GET" && !NOT_SHOWN.contains(&id);
-                    assert!(allowed || FOR_VIEWERS.contains(&id), "{told}");
+                    assert!(allowed || FOR_VIEWERS.contains(&id), "{described}");
                 }
-                (StatusCode::CREATED, _) => assert_eq!(id, "create_token", "{told}"),
+                (StatusCode::CREATED, _) => assert_eq!(id, "create_token", "{described}"),
                 // The owner's tokens and keys belong to no other account.
-                (StatusCode::NOT_FOUND, "not-found") => assert_eq!(id, "delete_token", "{told}"),
-                _ => panic!("{told}"),
+                (StatusCode::NOT_FOUND, "not-found") => assert_eq!(id, "delete_token", "{described}"),
+                _ => panic!("{described}"),
             }
         }
     }
-    assert_eq!(house.whole().await, before, "something changed");
+    assert_eq!(full.whole().await, before, "something changed");
 }
 
 #[tokio::test]
 async fn each_role_is_refused_what_its_token_allows_and_the_role_does_not() {
-    let house = House::build().await;
-    let member = house.api.member(&house.owner, &house.id, "member@example.com", "member").await;
-    let admin = house.api.member(&house.owner, &house.id, "admin@example.com", "admin").await;
+    let full = FullOrganisation::build().await;
+    let member = full.api.member(&full.owner, &full.id, "member@example.com", "member").await;
+    let admin = full.api.member(&full.owner, &full.id, "admin@example.com", "admin").await;
     let asked = |token: String, method: &'static str, path: String, body: Value| {
-        let (api, id) = (&house.api, house.id.clone());
+        let (api, id) = (&full.api, full.id.clone());
         async move { api.send_for(method, &path, &token, &id, Some(body)).await.status }
     };
-    let socket = format!("/v1/sockets/{}", house.socket);
+    let socket = format!("/v1/sockets/{}", full.socket);
     let cases = [
         ("PATCH", socket.clone(), json!({"name": "x"}), [false, true, true]),
         ("POST", format!("{socket}/tunnels"), json!({}), [false, true, true]),
@@ -400,13 +401,13 @@ async fn each_role_is_refused_what_its_token_allows_and_the_role_does_not() {
         ("POST", "/v1/login-sessions/end".to_owned(), json!({"all": true}), [false, false, true]),
         ("GET", "/v1/audit".to_owned(), json!({}), [false, false, true]),
         ("GET", "/v1/flows".to_owned(), json!({}), [false, false, true]),
-        ("PATCH", format!("/v1/members/{}", house.viewer_id), json!({"role": "viewer"}), [false, false, true]),
+        ("PATCH", format!("/v1/members/{}", full.viewer_id), json!({"role": "viewer"}), [false, false, true]),
         ("GET", "/v1/persons".to_owned(), json!({}), [false, false, true]),
         ("GET", "/v1/members".to_owned(), json!({}), [true, true, true]),
         ("GET", "/v1/policies".to_owned(), json!({}), [true, true, true]),
     ];
     for (method, path, body, may) in cases {
-        for (token, may) in [&house.viewer, &member, &admin].into_iter().zip(may) {
+        for (token, may) in [&full.viewer, &member, &admin].into_iter().zip(may) {
             let status = asked(token.clone(), method, path.clone(), body.clone()).await;
             assert_eq!(status.is_success(), may, "{method} {path}: {status}");
             assert!(may || status == StatusCode::FORBIDDEN, "{method} {path}: {status}");

@@ -15,8 +15,8 @@ async fn a_service_token_is_shown_once_known_to_edges_and_gone_at_once() {
     let owner = api.account("ann@example.com").await;
     let socket = api.socket(&owner, "s").await;
     let body = json!({"name": "ci", "sockets": [socket.id, socket.id]});
-    let answer = api.post(PATH, Some(&owner), body.clone()).await;
-    let made: CreatedServiceToken = answer.read(StatusCode::CREATED);
+    let response = api.post(PATH, Some(&owner), body.clone()).await;
+    let made: CreatedServiceToken = response.read(StatusCode::CREATED);
     let (id, secret) = (made.details.id, made.secret.expose().to_owned());
     assert!(secret.starts_with("sps_") && secret.len() == 47, "{secret}");
     let known = api.identities.token(id).unwrap();
@@ -51,8 +51,8 @@ async fn bad_ends_and_missing_scopes_are_refused() {
     for body in
         [json!({"name": "ci", "expires_at": past}), json!({"name": ""}), json!({}), json!({"name": "x", "a": 1})]
     {
-        let answer = api.post(PATH, Some(&owner), body).await;
-        assert!(answer.status.is_client_error(), "{}", answer.text);
+        let response = api.post(PATH, Some(&owner), body).await;
+        assert!(response.status.is_client_error(), "{}", response.text);
     }
     let scoped = json!({"name": "reads", "scopes": ["identity:read"]});
     let reader: sallyport_api::CreatedToken =
@@ -84,15 +84,15 @@ async fn a_scope_is_shown_known_to_edges_and_refused_when_nothing_is_in_it() {
         json!({"ports": [0]}),
         json!({"hosts": ["x"]}),
     ] {
-        let answer = api.post(PATH, Some(&owner), json!({"name": "x", "scope": scope})).await;
-        assert!(answer.status.is_client_error(), "{}", answer.text);
+        let response = api.post(PATH, Some(&owner), json!({"name": "x", "scope": scope})).await;
+        assert!(response.status.is_client_error(), "{}", response.text);
     }
     let other = api.account("bob@example.com").await;
     api.get(&path, Some(&other)).await.assert_problem(StatusCode::NOT_FOUND, "not-found");
 }
 
 #[tokio::test]
-async fn a_certificate_of_a_token_ends_with_it_and_makes_edges_ask() {
+async fn a_certificate_of_a_token_ends_with_it_and_edges_request_client_certificates() {
     let api = Api::start().await;
     let owner = api.account("ann@example.com").await;
     let body = json!({"name": "web", "identity": {"email_domains": ["example.com"]}});
@@ -115,15 +115,15 @@ async fn a_certificate_of_a_token_ends_with_it_and_makes_edges_ask() {
         api.post(&path, Some(&owner), body).await.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, code);
     }
     assert!(!api.identities.has_certificates(organisation, START));
-    let answer = api.post(&path, Some(&owner), json!({"csr": csr})).await;
-    let given: sallyport_api::ServiceTokenCertificate = answer.read(StatusCode::OK);
+    let response = api.post(&path, Some(&owner), json!({"csr": csr})).await;
+    let given: sallyport_api::ServiceTokenCertificate = response.read(StatusCode::OK);
     assert_eq!(given.valid_until.unix_timestamp(), START + 3_600, "not longer than the token");
     assert!(given.certificate.starts_with("-----BEGIN CERTIFICATE-----") && given.serial.len() == 32);
     assert!(api.identities.has_certificates(organisation, START));
     assert!(!api.identities.has_certificates(organisation, START + 3_600));
     let route = api.routes.get(socket.id).unwrap();
     let der = route.client_authority.as_deref().map(sallyport_pki::certificate_pem);
-    assert_eq!(der.as_deref(), Some(given.authority.as_str()), "edges know whom to believe");
+    assert_eq!(der.as_deref(), Some(given.authority.as_str()), "edges have the authority's certificate");
     let shown: ServiceToken = api.get(&format!("{PATH}/{id}"), Some(&owner)).await.read(StatusCode::OK);
     assert_eq!(shown.certified_until, Some(given.valid_until));
 

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::harness::{Api, PASSWORD, START};
 
-async fn refresh(api: &Api, token: &str) -> crate::harness::Answer {
+async fn refresh(api: &Api, token: &str) -> crate::harness::HttpResponse {
     api.post("/v1/login/refresh", None, json!({"refresh_token": token})).await
 }
 
@@ -23,9 +23,9 @@ async fn a_session_lives_fifteen_minutes_and_is_refreshed() {
     api.clock.pass(959);
     assert_eq!(api.get("/v1/account", Some(session.access_token.expose())).await.status, StatusCode::OK);
     api.clock.pass(1);
-    let answer = api.get("/v1/account", Some(session.access_token.expose())).await;
-    answer.assert_problem(StatusCode::UNAUTHORIZED, "expired-token");
-    assert!(answer.header("www-authenticate").unwrap().starts_with("Bearer"));
+    let response = api.get("/v1/account", Some(session.access_token.expose())).await;
+    response.assert_problem(StatusCode::UNAUTHORIZED, "expired-token");
+    assert!(response.header("www-authenticate").unwrap().starts_with("Bearer"));
 
     let next: Session = refresh(&api, session.refresh_token.expose()).await.read(StatusCode::OK);
     assert_ne!(next.refresh_token, session.refresh_token);
@@ -33,7 +33,7 @@ async fn a_session_lives_fifteen_minutes_and_is_refreshed() {
 }
 
 #[tokio::test]
-async fn a_refresh_token_that_comes_twice_ends_the_whole_session() {
+async fn a_refresh_token_that_is_used_twice_ends_the_whole_session() {
     let api = Api::start().await;
     let elsewhere = api.account("ann@example.com").await;
     let first = api.login("ann@example.com").await;
@@ -78,8 +78,8 @@ async fn logging_out_ends_the_session_at_once() {
     api.account("ann@example.com").await;
     let session = api.login("ann@example.com").await;
     for _ in 0..2 {
-        let answer = api.post("/v1/logout", None, json!({"refresh_token": session.refresh_token})).await;
-        assert_eq!(answer.status, StatusCode::NO_CONTENT);
+        let response = api.post("/v1/logout", None, json!({"refresh_token": session.refresh_token})).await;
+        assert_eq!(response.status, StatusCode::NO_CONTENT);
     }
     api.get("/v1/account", Some(session.access_token.expose()))
         .await
@@ -88,7 +88,7 @@ async fn logging_out_ends_the_session_at_once() {
 }
 
 #[tokio::test]
-async fn a_small_jump_of_the_clock_logs_nobody_out() {
+async fn a_small_jump_of_the_clock_ends_no_login() {
     let api = Api::start().await;
     let token = api.account("ann@example.com").await;
     api.clock.jump(-60);
@@ -98,7 +98,7 @@ async fn a_small_jump_of_the_clock_logs_nobody_out() {
 }
 
 #[tokio::test]
-async fn wrong_logins_do_not_tell_what_is_wrong() {
+async fn wrong_logins_do_not_reveal_what_is_wrong() {
     let api = Api::start().await;
     api.account("ann@example.com").await;
     let wrong = json!({"email": "ann@example.com", "password": "wrong horse battery"});
@@ -118,18 +118,18 @@ async fn guessing_one_account_is_limited_for_each_client() {
         assert_eq!(guesser.post("/v1/login", guess.clone()).await.status, StatusCode::UNAUTHORIZED);
     }
     let right = json!({"email": "ann@example.com", "password": PASSWORD});
-    let answer = guesser.post("/v1/login", right.clone()).await;
-    answer.assert_problem(StatusCode::TOO_MANY_REQUESTS, "too-many-attempts");
-    assert_eq!(answer.header("retry-after"), Some("30"));
+    let response = guesser.post("/v1/login", right.clone()).await;
+    response.assert_problem(StatusCode::TOO_MANY_REQUESTS, "too-many-attempts");
+    assert_eq!(response.header("retry-after"), Some("30"));
     api.clock.jump(86_400);
-    let answer = guesser.post("/v1/login", right.clone()).await;
-    assert_eq!(answer.status, StatusCode::TOO_MANY_REQUESTS, "a jump of the wall clock opens nothing");
+    let response = guesser.post("/v1/login", right.clone()).await;
+    assert_eq!(response.status, StatusCode::TOO_MANY_REQUESTS, "a jump of the wall clock opens nothing");
     api.clock.pass(30);
     assert_eq!(guesser.post("/v1/login", right).await.status, StatusCode::OK);
 }
 
 #[tokio::test]
-async fn nobody_locks_the_owner_of_an_account_out() {
+async fn wrong_logins_do_not_lock_the_owner_out() {
     let api = Api::start().await;
     api.account("ann@example.com").await;
     let right = json!({"email": "ann@example.com", "password": PASSWORD});

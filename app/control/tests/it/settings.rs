@@ -126,9 +126,9 @@ async fn settings_that_make_no_sense_are_refused_by_field() {
     ] {
         let mut body = body;
         body["name"] = json!("s");
-        let answer = api.post("/v1/sockets", Some(&token), body.clone()).await;
-        let detail = answer.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
-        assert_eq!((answer.field().as_str(), detail.contains(says)), (field, true), "{body}: {detail}");
+        let response = api.post("/v1/sockets", Some(&token), body.clone()).await;
+        let detail = response.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+        assert_eq!((response.field().as_str(), detail.contains(says)), (field, true), "{body}: {detail}");
     }
     let web = api.socket(&token, "web").await;
     let tls = make(&api, &token, json!({"name": "s", "type": "tls", "alpn": ["h2"]})).await;
@@ -138,9 +138,9 @@ async fn settings_that_make_no_sense_are_refused_by_field() {
         (&tls, json!({"type": "tcp"}), "alpn"),
         (&tls, json!({"protected": {"username": "u", "password": "p"}}), "protected"),
     ] {
-        let answer = api.send("PATCH", &format!("/v1/sockets/{}", socket.id), Some(&token), Some(body)).await;
-        answer.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
-        assert_eq!(answer.field(), field);
+        let response = api.send("PATCH", &format!("/v1/sockets/{}", socket.id), Some(&token), Some(body)).await;
+        response.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+        assert_eq!(response.field(), field);
     }
 }
 
@@ -169,9 +169,9 @@ async fn what_an_older_server_took_is_in_no_edits_way() {
         (json!({"health_check": {"type": "http", "path": "/up#now"}}), "health_check"),
         (json!({"name": "s", "proxy_protocol": "v1"}), "proxy_protocol"),
     ] {
-        let answer = patch(body).await;
-        answer.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
-        assert_eq!(answer.field(), field);
+        let response = patch(body).await;
+        response.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+        assert_eq!(response.field(), field);
     }
     let mended: Socket = patch(json!({"limits": {"queue": 5, "max_connections": 2}})).await.read(StatusCode::OK);
     assert_eq!(mended.limits.max_connections, Some(2));
@@ -192,8 +192,8 @@ async fn an_operator_can_require_the_amplification_guard() {
     for (method, path, body) in
         [("POST", "/v1/sockets", open), ("PATCH", path.as_str(), json!({"amplification_guard": false}))]
     {
-        let answer = api.send(method, path, Some(&token), Some(body)).await;
-        let says = answer.assert_problem(StatusCode::FORBIDDEN, "amplification-guard-required");
+        let response = api.send(method, path, Some(&token), Some(body)).await;
+        let says = response.assert_problem(StatusCode::FORBIDDEN, "amplification-guard-required");
         assert!(says.contains("requires the amplification guard"), "{says}");
     }
     make(&api, &token, json!({"name": "dns", "type": "udp", "amplification_guard": true})).await;
@@ -224,9 +224,9 @@ async fn a_tunnel_has_a_weight_and_a_forward_port() {
         ("PATCH", &one, json!({"weight": -1})),
         ("POST", &path, json!({"weight": 2_000})),
     ] {
-        let answer = api.send(method, at, Some(&token), Some(body)).await;
-        answer.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
-        assert_eq!(answer.field(), "weight");
+        let response = api.send(method, at, Some(&token), Some(body)).await;
+        response.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+        assert_eq!(response.field(), "weight");
     }
     let listed: Page<Tunnel> = api.get(&path, Some(&token)).await.read(StatusCode::OK);
     assert_eq!(listed.items.iter().map(|tunnel| tunnel.weight).collect::<Vec<_>>(), [7, 0]);

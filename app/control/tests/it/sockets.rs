@@ -13,14 +13,14 @@ use crate::harness::Api;
 async fn a_socket_gets_a_name_a_url_and_a_route() {
     let api = Api::start().await;
     let token = api.account("ann@example.com").await;
-    let answer = api.post("/v1/sockets", Some(&token), json!({"name": "my test service"})).await;
-    let made: Socket = answer.read(StatusCode::CREATED);
-    assert_eq!(answer.header("location"), Some(format!("/v1/sockets/{}", made.id).as_str()));
+    let response = api.post("/v1/sockets", Some(&token), json!({"name": "my test service"})).await;
+    let made: Socket = response.read(StatusCode::CREATED);
+    assert_eq!(response.header("location"), Some(format!("/v1/sockets/{}", made.id).as_str()));
     let label = made.dns_name.strip_suffix(".localhost").unwrap();
     assert_eq!(made.url, format!("https://{label}.localhost:8443"));
     assert_eq!((made.socket_type, made.origin_protocol), (SocketType::Http, OriginProtocol::Auto));
     assert_eq!((made.tunnels_total, made.tunnels_up, &made.protected), (0, 0, &None));
-    let route = api.routes.by_name(label).expect("edges know it");
+    let route = api.routes.by_name(label).expect("edges have it");
     assert_eq!((route.id, &route.basic_auth), (made.id, &None));
 
     for id in [made.id.to_string(), label.to_owned(), made.dns_name.clone()] {
@@ -55,8 +55,8 @@ async fn a_socket_is_changed_field_by_field() {
         (route.socket_type, route.origin_protocol, &route.basic_auth),
         (SocketType::Https, OriginProtocol::Http2, &None)
     );
-    let answer = api.get(&path, Some(&token)).await;
-    assert!(!answer.text.contains("argon2"), "{}", answer.text);
+    let response = api.get(&path, Some(&token)).await;
+    assert!(!response.text.contains("argon2"), "{}", response.text);
 }
 
 #[tokio::test]
@@ -119,8 +119,8 @@ async fn an_account_sees_only_its_own_sockets() {
             ("DELETE", format!("{path}/tunnels/{tunnel}"), None),
             ("POST", format!("{path}/tunnels/{tunnel}/credential"), None),
         ] {
-            let answer = api.send(method, &path, Some(&bob), body).await;
-            answer.assert_problem(StatusCode::NOT_FOUND, "not-found");
+            let response = api.send(method, &path, Some(&bob), body).await;
+            response.assert_problem(StatusCode::NOT_FOUND, "not-found");
         }
     }
     let own = api.socket(&bob, "own").await;
@@ -149,9 +149,9 @@ async fn bad_sockets_are_refused_with_the_field() {
         (json!({"name": "a", "protected": {"username": "u", "password": ""}}), "protected.password", "1 to 1024"),
         (json!({"name": "a", "protected": {"username": "u", "password": "a\nb"}}), "protected.password", "control"),
     ] {
-        let answer = api.post("/v1/sockets", Some(&token), body.clone()).await;
-        let detail = answer.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
-        assert_eq!(answer.field(), field, "{body}");
+        let response = api.post("/v1/sockets", Some(&token), body.clone()).await;
+        let detail = response.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+        assert_eq!(response.field(), field, "{body}");
         assert!(detail.contains(says), "{body}: {detail}");
     }
     for (query, says) in [
@@ -163,8 +163,8 @@ async fn bad_sockets_are_refused_with_the_field() {
         ("?after=nonsense", "after must be the `next` of a page of this list"),
         ("?offset=3", "there is no parameter \"offset\": known are limit and after"),
     ] {
-        let answer = api.get(&format!("/v1/sockets{query}"), Some(&token)).await;
-        assert_eq!(answer.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-query"), says, "{query}");
+        let response = api.get(&format!("/v1/sockets{query}"), Some(&token)).await;
+        assert_eq!(response.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-query"), says, "{query}");
     }
     let first = api.get("/v1/sockets?after=", Some(&token)).await;
     assert_eq!(first.read::<Page<Socket>>(StatusCode::OK), Page { items: Vec::new(), next: None });
@@ -172,9 +172,9 @@ async fn bad_sockets_are_refused_with_the_field() {
     let detail = nothing_to_change.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
     assert!(detail.contains("the body is missing"), "{detail}");
     for id in ["nonsense!", "api", "no-such-1000", "00000000-0000-4000-8000-000000000000", "%FF"] {
-        let answer = api.get(&format!("/v1/sockets/{id}"), Some(&token)).await;
-        assert!([StatusCode::NOT_FOUND, StatusCode::BAD_REQUEST].contains(&answer.status), "{id}: {answer:?}");
-        assert_eq!(answer.headers["content-type"], "application/problem+json");
+        let response = api.get(&format!("/v1/sockets/{id}"), Some(&token)).await;
+        assert!([StatusCode::NOT_FOUND, StatusCode::BAD_REQUEST].contains(&response.status), "{id}: {response:?}");
+        assert_eq!(response.headers["content-type"], "application/problem+json");
     }
     assert!(api.routes.all().is_empty());
 }
@@ -196,9 +196,9 @@ async fn an_account_has_at_most_a_thousand_sockets_and_makes_them_at_a_bounded_r
     );
     assert_eq!(create().await.status, StatusCode::CREATED);
     let refused = loop {
-        let answer = create().await;
-        if answer.status != StatusCode::CONFLICT {
-            break answer;
+        let response = create().await;
+        if response.status != StatusCode::CONFLICT {
+            break response;
         }
     };
     refused.assert_problem(StatusCode::TOO_MANY_REQUESTS, "too-many-attempts");
@@ -241,7 +241,7 @@ async fn changes_at_the_same_time_leave_edges_with_what_the_store_has() {
 }
 
 #[tokio::test]
-async fn what_another_process_changed_in_the_store_is_told_to_edges_by_a_reload() {
+async fn a_reload_publishes_changes_of_another_process_to_edges() {
     let api = Api::start().await;
     let token = api.account("ann@example.com").await;
     let (same, changed) = (api.socket(&token, "same").await, api.socket(&token, "changed").await);
@@ -257,6 +257,6 @@ async fn what_another_process_changed_in_the_store_is_told_to_edges_by_a_reload(
     assert_eq!(api.control.reload().await.unwrap(), 3);
     assert_eq!(api.routes.get(changed.id), Some(stored));
     assert!(api.routes.get(made.id).is_some() && api.routes.get(gone.id).is_none());
-    assert!(std::sync::Arc::ptr_eq(&untouched, &api.routes.get(same.id).unwrap()), "only differences are told");
+    assert!(std::sync::Arc::ptr_eq(&untouched, &api.routes.get(same.id).unwrap()), "only differences are published");
     assert_eq!(api.control.reload().await.unwrap(), 0);
 }

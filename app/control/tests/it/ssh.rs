@@ -39,9 +39,9 @@ async fn a_key_is_added_listed_and_removed_at_the_edges_too() {
     let token = api.account("ann@example.com").await;
     let account = account_id(&api, &token).await;
     assert_eq!(keys(&api, account), 0);
-    let answer = api.post("/v1/ssh-keys", Some(&token), json!({"public_key": format!("{KEY}\n")})).await;
-    let key: SshKey = answer.read(StatusCode::CREATED);
-    assert_eq!(answer.header("location"), Some(format!("/v1/ssh-keys/{}", key.id).as_str()));
+    let response = api.post("/v1/ssh-keys", Some(&token), json!({"public_key": format!("{KEY}\n")})).await;
+    let key: SshKey = response.read(StatusCode::CREATED);
+    assert_eq!(response.header("location"), Some(format!("/v1/ssh-keys/{}", key.id).as_str()));
     assert_eq!((key.name.as_str(), key.public_key.as_str()), ("ann@laptop", KEY));
     assert_eq!(key.fingerprint, "SHA256:T7SvZ2cslqpPj6nKzitCBHHlpVF3r3MvLwmFL0fk0IE");
     assert_eq!(api.ssh_logins.get(&ssh_login_name(account)).unwrap().keys, [KEY]);
@@ -57,7 +57,7 @@ async fn a_key_is_added_listed_and_removed_at_the_edges_too() {
     let reader = api.api_token(&token, &["account:read"]).await;
     api.send("DELETE", &path, Some(&reader), None).await.assert_problem(StatusCode::FORBIDDEN, "missing-scope");
     let api = api.restart().await;
-    assert_eq!(keys(&api, account), 1, "known again after a restart");
+    assert_eq!(keys(&api, account), 1, "present again after a restart");
     let listed: Page<SshKey> = api.get("/v1/ssh-keys", Some(&token)).await.read(StatusCode::OK);
     assert_eq!(listed.items, [key]);
     assert_eq!(api.send("DELETE", &path, Some(&token), None).await.status, StatusCode::NO_CONTENT);
@@ -81,7 +81,7 @@ async fn an_account_may_bring_its_key_and_takes_it_along() {
 }
 
 #[tokio::test]
-async fn a_socket_says_how_ssh_serves_it() {
+async fn a_socket_shows_its_ssh_command() {
     let api = Api::start().await;
     let token = api.account("ann@example.com").await;
     let account = account_id(&api, &token).await;
@@ -119,9 +119,9 @@ async fn a_key_is_signed_for_one_tunnel() {
 
     let several = format!("{KEY}\n{KEY}");
     for bad in ["", "ssh-dss AAAA", "ssh-ed25519 AAAA", several.as_str(), signed.certificate.as_str()] {
-        let answer = sign(bad, &token).await;
-        answer.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
-        assert_eq!(answer.field(), "public_key");
+        let response = sign(bad, &token).await;
+        response.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+        assert_eq!(response.field(), "public_key");
     }
     let other = api.account("bob@example.com").await;
     sign(KEY, &other).await.assert_problem(StatusCode::NOT_FOUND, "not-found");
@@ -298,13 +298,13 @@ async fn what_is_held_survives_that_control_looks_at_the_store_again() {
 }
 
 #[tokio::test]
-async fn guests_have_temporary_sockets_and_no_account() {
+async fn ssh_clients_without_an_account_have_temporary_sockets() {
     let api = Api::start_closed().await;
     let guests = api.control.guest_account().await.unwrap();
     assert_eq!(api.control.guest_account().await.unwrap(), guests);
     let target = api.control.ssh_forward_target(&client(guests), "localhost", 80).await.unwrap();
     assert!(target.temporary && api.routes.get(target.socket).is_some());
-    assert!(refused(&api, guests, "localhost", 22).await.contains("as a guest"));
+    assert!(refused(&api, guests, "localhost", 22).await.contains("without an account"));
     let guest_at = |address: IpAddr| SshClient { address, ..client(guests) };
     for n in 1..100 {
         let guest = guest_at([127, 0, n, 1].into());
@@ -314,14 +314,14 @@ async fn guests_have_temporary_sockets_and_no_account() {
     assert!(says.contains("no more than 100 sockets for guests"), "{says}");
     api.control.ssh_forward_ended(&target).await;
     api.control.ssh_forward_target(&client(guests), "", 80).await.unwrap();
-    // The first account can still be made, and no login as the guests' account is possible.
+    // The first account can still be made, and no login to the account of clients without an account is possible.
     let login = json!({"email": "guests@guests.invalid", "password": "!"});
     api.post("/v1/login", None, login).await.assert_problem(StatusCode::UNAUTHORIZED, "wrong-login");
     assert_eq!(api.create_account("ann@example.com").await.status, StatusCode::CREATED);
 }
 
 #[tokio::test]
-async fn guests_of_one_address_have_few_sockets_and_few_ports() {
+async fn clients_of_one_address_without_an_account_have_few_sockets_and_ports() {
     let api = Api::start_with_ports(2).await;
     let guests = api.control.guest_account().await.unwrap();
     let guest_at = |address: &str| SshClient { address: address.parse().unwrap(), ..client(guests) };
@@ -334,7 +334,7 @@ async fn guests_of_one_address_have_few_sockets_and_few_ports() {
     }
     for client in [&here, &neighbour] {
         let says = ask(client, 80).await.unwrap_err().message;
-        assert!(says.contains("no more than 5 sockets for the guests of one address"), "{says}");
+        assert!(says.contains("no more than 5 sockets without an account for one address"), "{says}");
     }
     ask(&elsewhere, 0).await.unwrap();
     ask(&elsewhere, 0).await.unwrap();

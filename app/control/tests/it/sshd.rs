@@ -59,8 +59,9 @@ impl Sshd {
         let port = free_port();
         let at = dir.display();
         let config = format!(
-            "Port {port}\nListenAddress 127.0.0.1\nHostKey {at}/host\nHostCertificate {at}/host-cert.pub\nPidFile none\n\
-             TrustedUserCAKeys {at}/ca.pub\nAuthorizedPrincipalsFile {at}/principals\nAuthorizedKeysFile none\n\
+            "Port {port}\nListenAddress 127.0.0.1\nHostKey {at}/host\nHostCertificate {at}/host-cert.pub\n\
+             PidFile none\nTrustedUserCAKeys {at}/ca.pub\nAuthorizedPrincipalsFile {at}/principals\n\
+             AuthorizedKeysFile none\n\
              PasswordAuthentication no\nKbdInteractiveAuthentication no\nUsePAM no\nStrictModes no\nLogLevel VERBOSE\n\
              PermitRootLogin prohibit-password\n"
         );
@@ -155,7 +156,10 @@ async fn a_stock_ssh_enters_a_stock_host_for_minutes() {
     let by_signed = Sshd::start(dir, &authority, "sallyport_ssh_signed", &host.certificate);
     let output = by_signed.ssh(&good, world.host(), "echo entered");
     assert!(output.status.success() && output_text(&output).contains("entered"), "{}", output_text(&output));
-    assert!(fs::read_to_string(dir.join("log")).unwrap().contains("ID \"ann@example.com\" (serial "), "who it was");
+    assert!(
+        fs::read_to_string(dir.join("log")).unwrap().contains("ID \"ann@example.com\" (serial "),
+        "the log names the person"
+    );
     let other_name = by_signed.ssh(&good, "other.localhost", "echo entered");
     assert!(output_text(&other_name).contains("Host key verification failed"), "{}", output_text(&other_name));
 
@@ -203,7 +207,7 @@ async fn a_stock_ssh_enters_a_stock_host_for_minutes() {
 }
 
 #[tokio::test]
-async fn the_rule_that_lets_somebody_in_says_what_their_certificate_allows() {
+async fn the_rule_that_admits_a_person_sets_what_the_certificate_allows() {
     if !has_sshd() {
         return;
     }
@@ -233,8 +237,8 @@ async fn the_rule_that_lets_somebody_in_says_what_their_certificate_allows() {
         json!({"allow": [{"ssh": {"extensions": []}}]}),
         json!({"deny": [{"who": {"emails": ["ann@example.com"]}, "ssh": {"extensions": []}}]}),
     ] {
-        let answer = create("bad", bad).await;
-        assert!(answer.status.is_client_error(), "{}", answer.text);
+        let response = create("bad", bad).await;
+        assert!(response.status.is_client_error(), "{}", response.text);
     }
     let ssh = json!({"extensions": ["permit-user-rc", "permit-pty"], "force_command": "echo by rule \"$USER\""});
     assert_eq!(create("operators", rule(ssh)).await.status, StatusCode::CREATED);

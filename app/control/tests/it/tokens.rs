@@ -11,9 +11,9 @@ async fn a_token_is_shown_once_listed_without_secret_and_deleted() {
     let api = Api::start().await;
     let token = api.account("ann@example.com").await;
     let body = json!({"name": "build server", "scopes": ["sockets:read", "account:read", "sockets:read"]});
-    let answer = api.post("/v1/tokens", Some(&token), body).await;
-    let made: CreatedToken = answer.read(StatusCode::CREATED);
-    assert_eq!(answer.header("location"), Some(format!("/v1/tokens/{}", made.details.id).as_str()));
+    let response = api.post("/v1/tokens", Some(&token), body).await;
+    let made: CreatedToken = response.read(StatusCode::CREATED);
+    assert_eq!(response.header("location"), Some(format!("/v1/tokens/{}", made.details.id).as_str()));
     let secret = made.token.expose();
     assert!(secret.starts_with("spt_") && secret.len() == 47, "{secret}");
     assert_eq!(serde_json::to_value(&made.details.scopes).unwrap(), json!(["account:read", "sockets:read"]));
@@ -29,7 +29,7 @@ async fn a_token_is_shown_once_listed_without_secret_and_deleted() {
 }
 
 #[tokio::test]
-async fn each_endpoint_asks_for_its_scope() {
+async fn each_endpoint_requires_its_scope() {
     let api = Api::start().await;
     let owner = api.account("ann@example.com").await;
     let socket = api.socket(&owner, "s").await;
@@ -70,8 +70,8 @@ async fn each_endpoint_asks_for_its_scope() {
             if allowed {
                 continue;
             }
-            let answer = api.send(method, path, Some(&token), bodies(method, path)).await;
-            let detail = answer.assert_problem(StatusCode::FORBIDDEN, "missing-scope");
+            let response = api.send(method, path, Some(&token), bodies(method, path)).await;
+            let detail = response.assert_problem(StatusCode::FORBIDDEN, "missing-scope");
             assert!(detail.contains(needed), "{method} {path} with {scope}: {detail}");
         }
     }
@@ -126,9 +126,9 @@ async fn bad_tokens_are_refused() {
         (json!({"name": "x", "scopes": ["account:read"], "expires_at": "tomorrow"}), "expires_at"),
         (json!({"name": "x", "scopes": ["account:read"], "expires_at": "2027-01-15T08:00:00Z"}), "expires_at"),
     ] {
-        let answer = api.post("/v1/tokens", Some(&owner), body.clone()).await;
-        answer.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
-        assert_eq!(answer.field(), field, "{body}");
+        let response = api.post("/v1/tokens", Some(&owner), body.clone()).await;
+        response.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+        assert_eq!(response.field(), field, "{body}");
     }
     assert!(api.get("/v1/tokens", Some(&owner)).await.read::<Page<Token>>(StatusCode::OK).items.is_empty());
 }

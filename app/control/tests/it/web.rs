@@ -55,9 +55,9 @@ async fn tunnels_and_direct_origins_have_paths_that_edges_know() {
         (&one, json!({"rewrite_path": "/../x"}), "rewrite_path"),
         (&direct, json!({"path": "/a;b"}), "path"),
     ] {
-        let answer = patch(at, body.clone()).await;
-        let detail = answer.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
-        assert!(detail.contains("is no path prefix") && answer.field() == field, "{body}: {detail}");
+        let response = patch(at, body.clone()).await;
+        let detail = response.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+        assert!(detail.contains("is no path prefix") && response.field() == field, "{body}: {detail}");
     }
     patch(&one, json!({})).await.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
 }
@@ -69,21 +69,21 @@ async fn sockets_that_are_not_of_the_web_refuse_all_of_it() {
     let made = api.post("/v1/sockets", Some(&token), json!({"name": "db", "type": "tcp"})).await;
     let socket: Socket = made.read(StatusCode::CREATED);
     let tunnels = format!("/v1/sockets/{}/tunnels", socket.id);
-    let answer = api.post(&tunnels, Some(&token), json!({"path": "/api"})).await;
-    let detail = answer.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+    let response = api.post(&tunnels, Some(&token), json!({"path": "/api"})).await;
+    let detail = response.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
     assert!(detail.contains("paths are for http and https sockets"), "{detail}");
     let tunnel: CreatedTunnel = api.post(&tunnels, Some(&token), json!({})).await.read(StatusCode::CREATED);
     let one = format!("{tunnels}/{}", tunnel.details.id);
-    let answer = api.send("PATCH", &one, Some(&token), Some(json!({"rewrite_path": "/v2"}))).await;
-    assert_eq!(answer.field(), "rewrite_path");
+    let response = api.send("PATCH", &one, Some(&token), Some(json!({"rewrite_path": "/v2"}))).await;
+    assert_eq!(response.field(), "rewrite_path");
     let at = format!("/v1/sockets/{}", socket.id);
     for (body, field) in [
         (json!({"host_header": "localhost"}), "host_header"),
         (json!({"headers": {"request": {"remove": ["Cookie"]}}}), "headers"),
     ] {
-        let answer = api.send("PATCH", &at, Some(&token), Some(body)).await;
-        let detail = answer.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
-        assert!(detail.contains("http and https sockets") && answer.field() == field, "{detail}");
+        let response = api.send("PATCH", &at, Some(&token), Some(body)).await;
+        let detail = response.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+        assert!(detail.contains("http and https sockets") && response.field() == field, "{detail}");
     }
 }
 
@@ -118,8 +118,8 @@ async fn the_host_and_header_fields_are_kept_and_bounded() {
         (json!({"headers": {"response": {"remove": vec!["X-A"; 33]}}}), "at most 32"),
         (json!({"headers": {"request": {"add": []}}}), "there is no such field"),
     ] {
-        let answer = patch(body.clone()).await;
-        let detail = answer.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+        let response = patch(body.clone()).await;
+        let detail = response.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
         assert!(detail.contains(says), "{body}: {detail}");
     }
 }

@@ -19,23 +19,29 @@ use super::{Context, Which, failure};
 /// Options of `lab chaos`.
 #[derive(Debug, Args)]
 pub(crate) struct ChaosArgs {
-    /// For how long things are broken, one after the other, 12h at the most; what mending takes comes on top
+    /// The total length of the faults, at most 12h; the time of the repairs is added
     #[arg(long = "for", value_name = "TIME", default_value = "60s", value_parser = some_time)]
     time: Duration,
-    /// Which faults come: a number, for the same ones again in a laboratory of the same kind [default: others each time]
+    /// The seed of the faults: a number, which repeats them in a laboratory of the same kind [default: a random one]
     #[arg(long, value_name = "NUMBER")]
     seed: Option<u64>,
-    /// Only do these: kill, pause, partition, slow
+    /// Only these faults: kill, pause, partition, slow
     #[arg(long, value_name = "ACT", value_delimiter = ',')]
     only: Vec<Act>,
-    /// Only to these: edge, control, bus, database, connector, origin, region, link (between two regions)
+    /// Only these targets: edge, control, bus, database, connector, origin, region, link (between two regions)
     #[arg(long, value_name = "WHAT", value_delimiter = ',')]
     among: Vec<Target>,
-    /// By how many connections the client of each region asks
-    #[arg(long, value_name = "COUNT", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_CONNECTIONS)))]
+    /// The number of connections of the client of each region
+    #[arg(
+        long, value_name = "COUNT", default_value_t = 8,
+        value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_CONNECTIONS))
+    )]
     connections: u16,
-    /// Requests in a second of each client, all connections together
-    #[arg(id = "request_rate", long = "rate", value_name = "COUNT", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    /// Requests per second of each client, all connections together
+    #[arg(
+        id = "request_rate", long = "rate", value_name = "COUNT", default_value_t = 50,
+        value_parser = clap::value_parser!(u32).range(1..=1_000_000)
+    )]
     rate: u32,
     /// How long a request may take, its connection included
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration::parse_positive)]
@@ -43,7 +49,8 @@ pub(crate) struct ChaosArgs {
     /// Long transfers of each client, each of a mebibyte a second
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u16).range(0..=1_000))]
     transfers: u16,
-    /// Besides, wrk at each client with so many connections during each fault, as fast as it goes; it has to be installed
+    /// Run wrk too at each client during each fault, with so many connections, as fast as possible; wrk must be
+    /// installed
     #[arg(long, value_name = "CONNECTIONS", value_parser = clap::value_parser!(u16).range(1..=10_000))]
     wrk: Option<u16>,
 }
@@ -53,7 +60,7 @@ fn some_time(text: &str) -> Result<Duration, String> {
     (time <= MAX_CHAOS_TIME).then_some(time).ok_or_else(|| "expected 12h at the most".to_owned())
 }
 
-/// Does it.
+/// Runs the command.
 pub(super) async fn run(context: &Context, which: &Which, args: ChaosArgs) -> anyhow::Result<()> {
     let mut random = [0_u8; 4];
     getrandom::fill(&mut random).map_err(|error| anyhow::anyhow!("there is no randomness: {error}"))?;
@@ -76,7 +83,7 @@ pub(super) async fn run(context: &Context, which: &Which, args: ChaosArgs) -> an
     tokio::spawn(async move {
         signals.next().await;
         stopping.ask();
-        output.hint("ending: what is broken is mended first; again: at once");
+        output.hint("ending after the repair of the present fault; press Ctrl-C again to end at once");
         signals.next().await;
         stopping.ask();
     });
@@ -124,8 +131,8 @@ fn one(report: &FaultReport) -> String {
     let by = if by.is_empty() { String::new() } else { format!(" ({})", by.join(", ")) };
     let back = |ms: Option<u64>| ms.map_or_else(|| "never".to_owned(), seconds);
     let mut text = format!(
-        "{mark} {:>7}  {fault} for {}: {} of {} requests failed{by}, {may} may, the last after {}; longest without an answer {}; \
-         {} transfers cut; all answered {}, and all as before {} after it was mended",
+        "{mark} {:>7}  {fault} for {}: {} of {} requests failed{by}, {may} may, the last after {}; longest time \
+         without a response {}; {} transfers cut; all requests served {}, and all as before {} after the repair",
         seconds(report.at_ms),
         seconds(fault.lasts_ms),
         seen.failed,
@@ -146,8 +153,8 @@ fn one(report: &FaultReport) -> String {
             continue;
         }
         text += &format!(
-            "\n             wrk at {client}: {requests} answers, {refused} of them refusals; connect {connect}, read {read}, \
-             write {write}, timeout {timeout}"
+            "\n             wrk at {client}: {requests} responses, {refused} of them refusals; connect {connect}, read \
+             {read}, write {write}, timeout {timeout}"
         );
     }
     text
@@ -163,15 +170,15 @@ fn show(report: &ChaosReport) -> String {
     };
     let longest = |of: fn(&FaultReport) -> Option<u64>| {
         let longest = report.faults.iter().filter_map(of).max();
-        longest.map_or_else(|| "-".to_owned(), |ms| format!("{} after a fault was mended at the latest", seconds(ms)))
+        longest.map_or_else(|| "-".to_owned(), |ms| format!("{} after a repair at the latest", seconds(ms)))
     };
     output::pairs(&[
         ("seed", report.seed.to_string()),
         ("faults", faults),
         ("requests", requests.to_string()),
         ("failed", format!("{failed}, {} of them while nothing was broken", report.between.failed)),
-        ("longest without an answer", seconds(*longest_gap_ms)),
-        ("all answered", longest(|fault| fault.answered_ms)),
+        ("longest without a response", seconds(*longest_gap_ms)),
+        ("all served", longest(|fault| fault.answered_ms)),
         ("all as before", longest(|fault| fault.whole_ms)),
         ("transfers", format!("{transfers}, {transfers_cut} cut off, {:.1} MiB", *transfer_bytes as f64 / 1_048_576.0)),
     ])
@@ -182,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_failed_is_told_what_it_was() {
+    fn a_failed_run_reports_the_reason() {
         let mut report = ChaosReport {
             seed: 7,
             planned: 3,

@@ -9,20 +9,20 @@ use serde_json::json;
 
 use super::{Context, Which, failure};
 
-/// What can be done.
+/// What can be done to a laboratory.
 #[derive(Debug, Subcommand)]
 pub(crate) enum FaultCommand {
     /// Kill a process, those of a node, or those of a region (SIGKILL)
     Kill(Target),
-    /// Stop them where they are (SIGSTOP): connections stay open, and nothing answers
+    /// Pause processes (SIGSTOP): connections stay open, without responses
     Pause(Target),
-    /// Let go on what is paused, and start again what was killed
+    /// Resume paused processes, and start killed ones again
     Resume(Name),
-    /// Let nothing pass between a node or a region and everything else, or one other
+    /// Cut a node or a region off from everything else, or from one other node or region
     Partition(Partition),
-    /// Give the wires of a node, or those that cross the border of a region, a delay, loss or a rate
+    /// Give the links of a node, or those between a region and others, a delay, loss or a rate
     Slow(Slow),
-    /// Undo partitions and slowness, of one name or all
+    /// Undo partitions and slow links, of one node or region or of all
     Heal(Heal),
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct Name {
     name: String,
 }
 
-/// To what, and for how long.
+/// The target, and the duration.
 #[derive(Debug, Args)]
 pub(crate) struct Target {
     #[command(flatten)]
@@ -43,10 +43,10 @@ pub(crate) struct Target {
     time: Time,
 }
 
-/// For how long.
+/// The duration.
 #[derive(Debug, Args)]
 pub(crate) struct Time {
-    /// Undo it after this time, or at Ctrl-C [default: it stays]
+    /// Undo the fault after this time, or at Ctrl-C [default: the fault stays]
     #[arg(long = "for", value_name = "TIME", value_parser = duration::parse_positive)]
     time: Option<Duration>,
 }
@@ -70,13 +70,13 @@ pub(crate) struct Slow {
     /// A node or a region
     #[arg(value_name = "NAME")]
     name: String,
-    /// More delay, one way
+    /// Additional delay, one way
     #[arg(long, value_name = "TIME", default_value = "0ms", value_parser = duration::parse)]
     delay: Duration,
     /// How many packets of a hundred are lost
     #[arg(long, value_name = "PERCENT", default_value_t = 0.0)]
     loss: f64,
-    /// Bits a second, each way, such as 10M
+    /// Bits per second, each way, such as 10M
     #[arg(long, value_name = "RATE", value_parser = rate_bits)]
     rate: Option<u64>,
     #[command(flatten)]
@@ -86,7 +86,7 @@ pub(crate) struct Slow {
 /// Options of `lab fault heal`.
 #[derive(Debug, Args)]
 pub(crate) struct Heal {
-    /// A node or a region; everything without it
+    /// A node or a region [default: all]
     #[arg(value_name = "NAME")]
     name: Option<String>,
 }
@@ -98,7 +98,7 @@ enum Undo {
     Heal(String),
 }
 
-/// Does it.
+/// Runs the command.
 pub(super) async fn run(context: &Context, which: &Which, command: FaultCommand) -> anyhow::Result<()> {
     let report = |what: &str, names: &[String]| -> anyhow::Result<()> {
         let data = json!({ "done": what, "names": names });

@@ -16,39 +16,42 @@ use super::{Context, Which, failure};
 /// Options of `lab load`.
 #[derive(Debug, Args)]
 pub(crate) struct LoadArgs {
-    /// What is asked for [default: the socket of the laboratory]
+    /// The requested URL [default: that of the socket of the laboratory]
     #[arg(value_name = "URL")]
     url: Option<Uri>,
-    /// The node that asks [default: the client of the first region]
+    /// The node that sends the requests [default: the client of the first region]
     #[arg(long, value_name = "NODE", conflicts_with = "here")]
     from: Option<String>,
-    /// By how many connections
-    #[arg(long, value_name = "COUNT", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_CONNECTIONS)))]
+    /// The number of connections
+    #[arg(
+        long, value_name = "COUNT", default_value_t = 8,
+        value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_CONNECTIONS))
+    )]
     connections: u16,
-    /// For how many seconds, or until Ctrl-C
+    /// The duration in seconds; Ctrl-C ends it earlier
     #[arg(long, value_name = "COUNT", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=86_400))]
     seconds: u32,
-    /// No more than so many requests
+    /// The maximum number of requests
     #[arg(long, value_name = "COUNT")]
     requests: Option<u64>,
-    /// So many requests in a second, all connections together; as many as go with 0
+    /// Requests per second, all connections together; 0: as many as possible
     #[arg(id = "request_rate", long = "rate", value_name = "COUNT", default_value_t = 200)]
     rate: u32,
     /// How long a request may take, its connection included
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration::parse_positive)]
     patience: Duration,
-    /// Besides, so many long transfers, each of a mebibyte a second, begun again when they are cut off
+    /// The number of long transfers besides, each of a mebibyte per second, begun again when they are cut off
     #[arg(long, value_name = "COUNT", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=1_000))]
     transfers: u16,
-    /// Say how it goes some times a second, a line of JSON each, and nothing in the end
+    /// Print the progress some times per second, as lines of JSON, and no report at the end
     #[arg(long, hide = true)]
     ticks: bool,
-    /// Ask from where this command runs
+    /// Send the requests from the node where this command runs
     #[arg(long, hide = true)]
     here: bool,
 }
 
-/// Does it.
+/// Runs the command.
 pub(super) async fn run(context: &Context, which: &Which, args: LoadArgs) -> anyhow::Result<()> {
     if !args.here {
         return elsewhere(context, which, &args);
@@ -106,14 +109,14 @@ fn show(report: &LoadReport) -> String {
     let mut rows = vec![
         ("requests", report.requests.to_string()),
         ("failed", report.failed().to_string()),
-        ("nobody there", report.unreachable.to_string()),
+        ("unreachable", report.unreachable.to_string()),
         ("cut off", report.cut.to_string()),
         ("too late", report.late.to_string()),
         ("refused", counts(report.refused.iter().map(|(status, count)| (format!("{status}:"), *count)).collect())),
         ("answered by", counts(report.by_origin.iter().map(|(name, count)| (name.clone(), *count)).collect())),
         ("connections", report.connections.to_string()),
         ("median, p99", format!("{}, {}", ms(report.median_us), ms(report.p99_us))),
-        ("longest without an answer", format!("{} ms", report.longest_gap_ms)),
+        ("longest without a response", format!("{} ms", report.longest_gap_ms)),
         ("first to last failure", format!("{} ms", report.failing_ms)),
     ];
     if report.transfers > 0 {

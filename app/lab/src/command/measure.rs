@@ -11,36 +11,48 @@ use super::{Context, Which, failure};
 /// What can be measured.
 #[derive(Debug, Subcommand)]
 pub(crate) enum MeasureCommand {
-    /// How soon all edges know that a tunnel has come, and that it has gone
+    /// Measure how soon all edges know that a tunnel was opened, and that it was closed
     Directory {
-        /// How often
-        #[arg(long, value_name = "COUNT", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+        /// The number of rounds
+        #[arg(
+            long, value_name = "COUNT", default_value_t = 100,
+            value_parser = clap::value_parser!(u32).range(1..=10_000)
+        )]
         rounds: u32,
     },
-    /// What many tunnels take, and how soon they are all known again when an edge is killed
+    /// Measure the cost of many tunnels, and how soon all are known again after an edge was killed
     Tunnels {
-        /// How many, spread over the regions
-        #[arg(long, value_name = "COUNT", default_value_t = 1_500, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_TUNNELS)))]
+        /// The number of tunnels, spread over the regions
+        #[arg(
+            long, value_name = "COUNT", default_value_t = 1_500,
+            value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_TUNNELS))
+        )]
         count: u32,
     },
-    /// What requests take, at a rate of them in a second
+    /// Measure the cost of requests at a fixed rate
     Requests {
-        /// Requests in a second; as many as go with 0
+        /// Requests per second; 0: as many as possible
         #[arg(id = "request_rate", long = "rate", value_name = "COUNT", default_value_t = 500)]
         rate: u32,
-        /// For how many seconds
-        #[arg(long, value_name = "COUNT", default_value_t = 20, value_parser = clap::value_parser!(u32).range(2..=3_600))]
+        /// The duration in seconds
+        #[arg(
+            long, value_name = "COUNT", default_value_t = 20,
+            value_parser = clap::value_parser!(u32).range(2..=3_600)
+        )]
         seconds: u32,
     },
-    /// What connections take that clients keep
+    /// Measure the cost of connections that clients keep open
     Connections {
-        /// How many
-        #[arg(long, value_name = "COUNT", default_value_t = 1_000, value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_CONNECTIONS)))]
+        /// The number of connections
+        #[arg(
+            long, value_name = "COUNT", default_value_t = 1_000,
+            value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_CONNECTIONS))
+        )]
         count: u16,
     },
 }
 
-/// Does it.
+/// Runs the command.
 pub(super) fn run(context: &Context, which: &Which, command: &MeasureCommand) -> anyhow::Result<()> {
     let mut lab = Lab::open(&which.dir, &which.name).map_err(failure)?;
     let mut tell = |what: &str| context.output.hint(what);
@@ -99,8 +111,8 @@ fn processes(taken: &ByProcess, each: f64, of: &str) -> String {
 fn tunnels(figures: &TunnelFigures) -> String {
     let each = f64::from(figures.tunnels);
     format!(
-        "{} tunnels, known at all edges after {}\n\n{}\n\nat rest, in {}\n\n{}\n\n{} killed: the others knew of {} in the \
-         least, and of all again after {}; {} were held by edges before, and again after {}",
+        "{} tunnels, known at all edges after {}\n\n{}\n\nat rest, in {}\n\n{}\n\n{} killed: the others knew of {} in \
+         the least, and of all again after {}; {} were held by edges before, and again after {}",
         figures.tunnels,
         ms(figures.until_known_ms * 1_000),
         processes(&figures.coming, each, "tunnel"),

@@ -33,10 +33,10 @@ pub(crate) struct Context {
     pub(crate) ca: Option<PathBuf>,
 }
 
-/// Which laboratory.
+/// A laboratory on the command line.
 #[derive(Debug, Args)]
 pub(crate) struct Which {
-    /// The laboratory that is meant, where there are several: 1 to 8 lower-case letters and digits
+    /// The name of the laboratory, where there are several: 1 to 8 lower-case letters and digits
     #[arg(
         id = "lab_name",
         long = "lab",
@@ -54,28 +54,28 @@ pub(crate) struct Which {
 /// What can be done with laboratories.
 #[derive(Debug, Subcommand)]
 pub(crate) enum LabCommand {
-    /// Build one: regions with edges, controls, NATS, PostgreSQL, origins and clients
+    /// Build a laboratory: regions with edges, controls, NATS, PostgreSQL, origins and clients
     Up(UpArgs),
-    /// Take it away, with everything that runs in it
+    /// Remove the laboratory, with everything that runs in it
     Down,
     /// List the laboratories of this machine
     #[command(alias = "list")]
     Ls,
-    /// Show its processes, and what is cut or slowed
+    /// Show the processes of the laboratory, and its cut and slowed links
     Status,
-    /// Run a program on one of its nodes, such as us-client, where names lead to the nearest edge
+    /// Run a program on a node, such as us-client, where names resolve to the nearest edge
     Exec(ExecArgs),
-    /// Do something to it: kill, pause, partition, slow, and undo it
+    /// Inject a fault (kill, pause, partition, slow), or undo it
     #[command(subcommand)]
     Fault(FaultCommand),
-    /// Ask again and again from one of its nodes, and count what failed
+    /// Send requests from a node, and count the failed ones
     Load(LoadArgs),
-    /// Break one thing after the other at random and mend it, while clients of all regions ask, and count what failed
+    /// Inject random faults one after the other, while clients of all regions send requests, and count the failed ones
     Chaos(ChaosArgs),
-    /// Measure it: how soon edges know of tunnels, and what tunnels, connections and requests take
+    /// Measure how soon edges know of tunnels, and the cost of tunnels, connections and requests
     #[command(subcommand)]
     Measure(MeasureCommand),
-    /// Let all nodes know the names of all sockets, once new ones were made
+    /// Update the names of all sockets on all nodes, after sockets were made
     Names,
     /// The program that carries packets
     #[command(hide = true)]
@@ -100,16 +100,17 @@ pub(crate) struct UpArgs {
     /// Keep the store in SQLite, with the one control
     #[arg(long)]
     no_postgres: bool,
-    /// The delay between any two regions, one way [default: as far as such regions are apart: 40ms from eu to us]
+    /// The delay between any two regions, one way [default: that of such regions: 40ms from eu to us]
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     delay: Option<Duration>,
     /// How many packets of a hundred are lost between regions
     #[arg(long, value_name = "PERCENT", default_value_t = 0.0)]
     loss: f64,
-    /// Bits a second between any two regions, each way, such as 100M [default: what the machine can]
+    /// Bits per second between any two regions, each way, such as 100M [default: no limit]
     #[arg(long, value_name = "RATE", value_parser = rate_bits)]
     rate: Option<u64>,
-    /// The sallyport that runs controls, edges and connectors, such as one of another version [default: the one beside this program, else the one on PATH]
+    /// The program `sallyport` of controls, edges and connectors, such as one of another version [default: the one
+    /// beside this program, else the one on PATH]
     #[arg(long, value_name = "FILE")]
     program: Option<PathBuf>,
 }
@@ -128,15 +129,15 @@ pub(crate) struct ExecArgs {
 /// Options of `lab service`.
 #[derive(Debug, Args)]
 pub(crate) struct ServiceArgs {
-    /// What it calls itself
+    /// The name of the service, in its responses
     #[arg(long)]
     called: String,
-    /// Where it listens
+    /// The address to listen on
     #[arg(long)]
     listen: SocketAddr,
 }
 
-/// Does it.
+/// Runs the command.
 pub(crate) async fn run(context: &Context, which: Which, command: LabCommand) -> anyhow::Result<()> {
     let Which { name, dir } = &which;
     match command {
@@ -158,7 +159,7 @@ pub(crate) async fn run(context: &Context, which: Which, command: LabCommand) ->
             let data = json!({ "lab": name, "was_there": was_there });
             context.output.data(&data, |_| {
                 if was_there {
-                    format!("the laboratory {name} is gone")
+                    format!("the laboratory {name} is removed")
                 } else {
                     format!("there is no laboratory {name}")
                 }

@@ -19,16 +19,16 @@ pub(super) fn what_to_try(lab: &Lab, seconds: u64) -> String {
     let edge = edge.unwrap_or_default();
     let host = &lab.secrets.host;
     let lines = [
-        (format!("exec {last}-client -- curl https://{host}/"), "who answers says where it is"),
+        (format!("exec {last}-client -- curl https://{host}/"), "the response has the name of its origin"),
         (format!("exec {first}-client -- sallyport edge ls"), "the owner is logged in on every node"),
-        (format!("load --from {first}-client --seconds 20 &"), "asks all the time, and counts what failed"),
+        (format!("load --from {first}-client --seconds 20 &"), "sends requests, and counts the failed ones"),
         (format!("fault kill {edge} --for 10s"), "kill -9, and a new start after 10 s"),
-        ("fault pause nats-1 --for 10s".to_owned(), "it holds its connections and answers nothing"),
+        ("fault pause nats-1 --for 10s".to_owned(), "it keeps its connections open and sends nothing"),
         (format!("fault partition {last} --for 10s"), "nothing passes between the region and the others"),
         (format!("fault slow {edge} --delay 200ms --for 10s"), "and --loss, --rate"),
-        ("chaos --for 60s".to_owned(), "one thing after the other breaks at random, under load"),
+        ("chaos --for 60s".to_owned(), "random faults one after the other, under load"),
         ("status".to_owned(), "processes, their memory, and faults that hold"),
-        ("down".to_owned(), "takes everything away"),
+        ("down".to_owned(), "removes everything"),
     ];
     text += "\ntry:\n";
     for (command, what) in lines {

@@ -20,12 +20,12 @@ fn text(bytes: &[u8]) -> String {
 fn it_is_called_as_a_command_of_sallyport() {
     let dir = tempfile::tempdir().unwrap();
     let help = run(dir.path(), &["up", "--help"]);
-    let said = text(&help.stdout);
-    assert!(help.status.success() && said.contains("Usage: sallyport lab up [OPTIONS]"), "{said}");
-    assert!(said.contains("--regions <COUNT>") && said.contains("Global options"), "{said}");
+    let printed = text(&help.stdout);
+    assert!(help.status.success() && printed.contains("Usage: sallyport lab up [OPTIONS]"), "{printed}");
+    assert!(printed.contains("--regions <COUNT>") && printed.contains("Global options"), "{printed}");
     let wrong = run(dir.path(), &["up", "--region", "2"]);
-    let said = text(&wrong.stderr);
-    assert!(wrong.status.code() == Some(2) && said.contains("'--regions'"), "{said}");
+    let printed = text(&wrong.stderr);
+    assert!(wrong.status.code() == Some(2) && printed.contains("'--regions'"), "{printed}");
 }
 
 #[test]
@@ -34,9 +34,9 @@ fn programs_get_json() {
     let list = run(dir.path(), &["ls", "-o", "json"]);
     assert_eq!((list.status.code(), text(&list.stdout).trim()), (Some(0), "[]"), "{}", text(&list.stderr));
     let none = run(dir.path(), &["status", "-o", "json"]);
-    let told: serde_json::Value = serde_json::from_slice(&none.stderr).unwrap();
-    assert_eq!((none.status.code(), &told["error"]["kind"]), (Some(4), &"not-found".into()), "{told}");
+    let printed: serde_json::Value = serde_json::from_slice(&none.stderr).unwrap();
+    assert_eq!((none.status.code(), &printed["error"]["kind"]), (Some(4), &"not-found".into()), "{printed}");
     let wrong = run(dir.path(), &["nonsense", "-o", "json"]);
-    let told: serde_json::Value = serde_json::from_slice(&wrong.stderr).unwrap();
-    assert_eq!((wrong.status.code(), &told["error"]["kind"]), (Some(2), &"usage".into()), "{told}");
+    let printed: serde_json::Value = serde_json::from_slice(&wrong.stderr).unwrap();
+    assert_eq!((wrong.status.code(), &printed["error"]["kind"]), (Some(2), &"usage".into()), "{printed}");
 }

@@ -14,7 +14,10 @@ pub(crate) const AUDIT_KEY: &str = "audit";
 #[derive(Debug, Clone, Args)]
 pub(crate) struct AuditLogArgs {
     /// How long the audit log is kept
-    #[arg(long, value_name = "TIME", env = "SALLYPORT_AUDIT_KEEP", default_value = "90d", value_parser = duration::parse_long)]
+    #[arg(
+        long, value_name = "TIME", env = "SALLYPORT_AUDIT_KEEP", default_value = "90d",
+        value_parser = duration::parse_long
+    )]
     audit_keep: Duration,
     /// How large the audit log may become before its oldest part is removed: 64MiB, 1GiB ...
     #[arg(long, value_name = "SIZE", env = "SALLYPORT_AUDIT_MAX_SIZE", default_value = "1GiB", value_parser = size)]

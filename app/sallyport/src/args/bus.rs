@@ -77,7 +77,7 @@ impl BusArgs {
             Ok(Err(error @ BusError::Credentials { .. })) => {
                 let message = format!("edges could not use the bus: {error}");
                 Err(Failure::new(Kind::Failed, message)
-                    .next("compare --bus-edge-user and SALLYPORT_BUS_EDGE_PASSWORD with what the bus knows"))
+                    .next("compare --bus-edge-user and SALLYPORT_BUS_EDGE_PASSWORD with the users of the bus"))
             }
             _ => Ok(()),
         }

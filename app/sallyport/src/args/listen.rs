@@ -1,4 +1,4 @@
-//! Addresses and ports to listen on, as options say them.
+//! Addresses and ports to listen on, from options.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -15,7 +15,10 @@ pub(crate) const DEFAULT_PORT: u16 = 8443;
 pub(crate) struct QuicArgs {
     /// Accept connectors over QUIC too (`connect --transport quic`): ADDR:PORT or :PORT of UDP [default: the address
     /// and port of --listen]
-    #[arg(long, value_name = "ADDR:PORT", env = "SALLYPORT_LISTEN_QUIC", num_args = 0..=1, default_missing_value = "same")]
+    #[arg(
+        long, value_name = "ADDR:PORT", env = "SALLYPORT_LISTEN_QUIC", num_args = 0..=1,
+        default_missing_value = "same"
+    )]
     #[arg(value_parser = quic_address)]
     pub(crate) listen_quic: Option<QuicAddress>,
 }

@@ -29,7 +29,7 @@ pub(crate) struct PasswordArgs {
 pub(crate) struct PasswordPrompt<'a> {
     /// The environment variable.
     pub(crate) env: &'a str,
-    /// What the prompt says.
+    /// The text of the prompt.
     pub(crate) prompt: &'a str,
     /// Whether it is a new password, which is typed twice.
     pub(crate) twice: bool,

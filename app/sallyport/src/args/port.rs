@@ -41,7 +41,7 @@ mod tests {
     }
 
     #[test]
-    fn every_option_that_is_a_port_says_the_same_of_what_is_none() {
+    fn every_port_option_has_the_same_error() {
         for bad in ["abc", "0", "65536", "-1"] {
             let mut says = Vec::new();
             collect(&Cli::command(), "sallyport", bad, &mut says);

@@ -87,7 +87,7 @@ mod tests {
         let given = args(Some("Smith & Sons"), Some(icon.clone()));
         let world = r#"{"domain":"example.com","ca":"","node_ca":"","controls":[],"bus":[],"seal_key":"","assertion_key":"","affinity_key":""}"#;
         let mut world: EdgeBootstrap = serde_json::from_str(world).unwrap();
-        assert_eq!(site_of(&world), Site::of_domain("example.com"), "told by a control that knows of none");
+        assert_eq!(site_of(&world), Site::of_domain("example.com"), "from a control without a site name");
         given.write_into(&mut world).unwrap();
         assert_eq!(site_of(&world), given.open("example.com").unwrap());
         assert_eq!(site_of(&world).name(), "Smith & Sons");

@@ -32,7 +32,7 @@ pub(crate) struct HelpArgs {
     words: Vec<String>,
 }
 
-/// Prints it.
+/// Prints the help.
 pub(crate) fn run(output: &Output, args: &HelpArgs) -> anyhow::Result<()> {
     if let [word] = &args.words[..]
         && let Some((_, text)) = TOPICS.iter().find(|(name, _)| name == word)
@@ -100,7 +100,7 @@ mod tests {
         for (name, text) in TOPICS {
             assert!(text.lines().count() <= 40, "{name}");
             assert!(text.lines().all(|line| line.chars().count() <= 80), "{name}");
-            assert!(!text.contains("docs/") && !text.contains(".md"), "{name}: nobody has these files");
+            assert!(!text.contains("docs/") && !text.contains(".md"), "{name}: an installation lacks these files");
         }
     }
 

@@ -68,7 +68,7 @@ Exit codes:
 Flags may be written with underscores too (--socket_id).
 More: `sallyport help COMMAND`, and `sallyport help TOPIC` about names, policies, run, scripts and transports.";
 
-/// Gives a private service a public door
+/// Gives a private service a public name
 #[derive(Debug, Parser)]
 #[command(name = "sallyport", version, about, after_help = AFTER_HELP)]
 #[command(disable_help_subcommand = true)]
@@ -80,14 +80,14 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// What can be asked for.
+/// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run Sallyport on this machine: control and edge in one process
     Up(roles::up::UpArgs),
     /// Run control: accounts, sockets, policies and edges, without clients of its own
     Control(roles::control::ControlArgs),
-    /// Run an edge of an installation, or look after its edges
+    /// Run an edge of an installation, or manage its edges
     Edge(EdgeCommand),
     /// Show what runs here, whether the API and the edge answer, the login, and the next step
     Status,
@@ -148,7 +148,7 @@ pub(crate) enum Command {
     /// Tokens for machines, for sockets with a login
     #[command(subcommand)]
     ServiceToken(ServiceTokenCommand),
-    /// The audit log: who connected to what and when, who changed what
+    /// The audit log: connections, logins and changes
     Audit(AuditArgs),
     /// Open connections
     #[command(subcommand)]
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_of_the_organisation_is_told_from_its_variable() {
+    fn the_organisation_flag_is_distinguished_from_its_variable() {
         let names = |line: &str| names_organisation(&line.split(' ').map(Into::into).collect::<Vec<_>>());
         assert!(names("sallyport socket ls --organisation "));
         assert!(names("sallyport --organization= socket ls"));

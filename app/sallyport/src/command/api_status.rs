@@ -84,7 +84,7 @@ pub(super) struct ApiStatus {
 /// No API is configured or found.
 pub(super) async fn probe(context: &Context) -> anyhow::Result<ApiStatus> {
     let target = context.target()?;
-    let client = context.client_of_nobody(&target);
+    let client = context.anonymous_client(&target);
     let (probe, info) = match &client {
         Ok(client) => (client.probe().await.map_err(|error| failure::of_client(&error)), client.info().await.ok()),
         Err(error) => (Err(described(error)), None),

@@ -1,4 +1,4 @@
-//! `sallyport audit`: who connected to what, and when.
+//! `sallyport audit`: the audit log.
 
 use std::path::PathBuf;
 
@@ -23,7 +23,7 @@ use crate::{
     },
 };
 
-/// How many events are shown when nothing else is said.
+/// How many events are shown without an option.
 const DEFAULT_EVENTS: usize = 50;
 
 /// Options of `audit`.
@@ -61,7 +61,7 @@ pub(crate) struct AuditArgs {
 /// What else can be done with the audit log.
 #[derive(Debug, Subcommand)]
 enum AuditCommand {
-    /// Look whether an event was removed, changed or put in
+    /// Check whether an event was removed, changed or inserted
     Verify(VerifyArgs),
 }
 
@@ -104,7 +104,7 @@ fn moment(text: &str) -> Result<OffsetDateTime, String> {
     Ok(OffsetDateTime::now_utc() - ago)
 }
 
-/// Does it.
+/// Runs the command.
 pub(crate) async fn run(context: &Context, args: AuditArgs) -> anyhow::Result<()> {
     if let Some(AuditCommand::Verify(args)) = args.command {
         return verify(context, args).await;
@@ -280,7 +280,10 @@ fn verdict(found: &AuditVerification) -> String {
         ("to", found.last.to_string()),
         ("hash", found.hash.clone()),
         ("gaps on record", found.gaps.to_string()),
-        ("verdict", if found.is_good { "good: nothing was removed, changed or put in" } else { "NOT GOOD" }.to_owned()),
+        (
+            "verdict",
+            if found.is_good { "good: nothing was removed, changed or inserted" } else { "NOT GOOD" }.to_owned(),
+        ),
     ];
     rows.extend(found.problems.iter().map(|problem| ("problem", format!("{}: {}", problem.place, problem.what))));
     output::pairs(&rows)

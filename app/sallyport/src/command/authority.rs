@@ -35,7 +35,7 @@ pub(crate) struct RotateArgs {
     key: KeyArgs,
 }
 
-/// Carries it out.
+/// Runs the command.
 pub(crate) async fn run(context: &Context, command: AuthorityCommand) -> anyhow::Result<()> {
     let AuthorityCommand::Rotate(args) = command;
     let data = data_dir(args.data)?;
@@ -57,8 +57,8 @@ pub(crate) async fn run(context: &Context, command: AuthorityCommand) -> anyhow:
     let (name, next) = match args.which {
         WhichAuthority::Clients => (
             "clients",
-            "start `up` or the controls again; then give ca.pem in their data directory to whoever connects, instead of the former \
-             one",
+            "start `up` or the controls again; then give ca.pem in their data directory to whoever connects, instead \
+             of the former one",
         ),
         WhichAuthority::Machines => {
             ("machines", "start the controls again; then let each edge join anew, in an empty data directory")

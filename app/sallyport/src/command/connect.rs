@@ -24,8 +24,8 @@ use crate::{
 /// Options of `connect`.
 #[derive(Debug, Args)]
 pub(crate) struct ConnectArgs {
-    /// The name of the socket, which keeps the socket: the next `connect` with this name gets the same public name, and
-    /// one at the same time shares its requests. Without a name, the command removes the socket at the end
+    /// The name of the socket. A socket with a name stays: the next `connect` with this name has the same public name,
+    /// and a concurrent one shares the requests. Without a name, the command removes the socket at the end
     #[arg(long, add = ArgValueCompleter::new(candidates::sockets))]
     name: Option<String>,
     /// The type of the service: http, https, tcp, tls or udp [default: that of its address, or of the socket with this
@@ -192,5 +192,5 @@ pub(super) async fn delete(client: &ApiClient, socket: &Socket) -> Result<(), Fa
 pub(super) fn remains(socket: &Socket, why: &str) -> Failure {
     let name = socket.label().map_or_else(|| socket.id.to_string(), |label| label.to_string());
     Failure::new(Kind::Failed, format!("the socket {name} may still be there: {why}"))
-        .next(format!("unless its account is gone, remove it with `sallyport socket delete {name}`"))
+        .next(format!("unless its account was deleted, remove it with `sallyport socket delete {name}`"))
 }

@@ -120,8 +120,8 @@ pub(crate) async fn migrate(context: &Context, args: MigrateArgs) -> anyhow::Res
     let made = if args.dry_run { None } else { keep_keys(&data, &to, &args.key).await? };
     if let Some(made) = made {
         context.output.hint(&format!(
-            "the keys are in the database too, sealed with the key that was made into {}: controls need it (--key-file), and \
-             nothing else opens them; keep a copy",
+            "the keys are in the database too, sealed with the key that was made into {}: controls need it \
+             (--key-file), and nothing else opens them; keep a copy",
             made.display()
         ));
     }
@@ -129,8 +129,8 @@ pub(crate) async fn migrate(context: &Context, args: MigrateArgs) -> anyhow::Res
         "nothing has changed; run it without --dry-run".to_owned()
     } else {
         format!(
-            "start `sallyport up --database {to}` or `sallyport control --database {to}` with the same data directory, and move \
-             {} away when all is well: it is not used any more",
+            "start `sallyport up --database {to}` or `sallyport control --database {to}` with the same data directory, \
+             and move {} away when all is well: it is not used any more",
             data.join(DATABASE_FILE).display()
         )
     };
@@ -200,7 +200,8 @@ pub(crate) async fn backup(context: &Context, args: BackupArgs) -> anyhow::Resul
         format!("keep it as safe as the keys in it; {log} is in it")
     } else {
         format!(
-            "this is the keys, and {log}: keep it as safe as they are; the database is PostgreSQL: back it up with pg_dump"
+            "this is the keys, and {log}: keep it as safe as they are; the database is PostgreSQL: back it up with \
+             pg_dump"
         )
     };
     context.output.hint(&hint);
@@ -267,11 +268,12 @@ pub(crate) async fn restore(context: &Context, args: RestoreArgs) -> anyhow::Res
     context.output.data(&json, |_| format!("restored {} into {}", files.join(", "), data.display()))?;
     match &found {
         Some(found) if found.is_good => context.output.hint(&format!(
-            "the audit log has {} events, and none was removed, changed or put in; what came after the backup is not in it",
+            "the audit log has {} events, and none was removed, changed or inserted; events after the backup are not \
+             in it",
             found.events
         )),
         Some(_) => context.output.hint(&format!(
-            "the audit log is not as it was written: `sallyport audit verify --data {}` says what is wrong",
+            "the audit log is not as it was written: `sallyport audit verify --data {}` shows what is wrong",
             data.display()
         )),
         None if audit => context.output.hint("look at the audit log with `sallyport audit verify` when control runs"),

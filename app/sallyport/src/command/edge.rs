@@ -26,7 +26,7 @@ use crate::{
     },
 };
 
-/// Run an edge, or look after those of an installation.
+/// Run an edge, or manage the edges of an installation.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct EdgeCommand {
@@ -45,9 +45,9 @@ pub(crate) enum EdgesCommand {
     /// List the edges
     #[command(alias = "list")]
     Ls,
-    /// Empty an edge: clients and connectors go to others, and nothing fails
+    /// Drain an edge: clients and connectors move to other edges, and no request fails
     Drain(DrainArgs),
-    /// Have an edge serve again that was emptied
+    /// Let a drained edge serve again
     Resume(ResumeArgs),
     /// Remove an edge: it gets no new certificates, and may change nothing
     #[command(alias = "delete")]
@@ -57,7 +57,7 @@ pub(crate) enum EdgesCommand {
 /// What can be done with tokens with which edges join.
 #[derive(Debug, Subcommand)]
 pub(crate) enum EdgeTokenCommand {
-    /// Make a token with which one edge may join; it is shown this once
+    /// Make a token with which one edge may join; it is shown only once
     Create(CreateArgs),
     /// List the tokens: unused ones, and used or expired ones of the last 30 days
     #[command(alias = "list")]
@@ -126,7 +126,7 @@ pub(crate) struct RmArgs {
     yes: YesArg,
 }
 
-/// Does it.
+/// Runs the command.
 pub(crate) async fn run(context: &Context, command: EdgesCommand) -> anyhow::Result<()> {
     let client = context.client(&context.target()?)?;
     match command {
@@ -135,7 +135,8 @@ pub(crate) async fn run(context: &Context, command: EdgesCommand) -> anyhow::Res
             let created = client.create_edge_token(&CreateEdgeToken { name, region, minutes }).await?;
             context.output.data(&created, show)?;
             context.output.hint(
-                "on the machine of the edge: sallyport edge --join TOKEN --region REGION --data DIR. The token is good once",
+                "on the machine of the edge: sallyport edge --join TOKEN --region REGION --data DIR. The token works \
+                 once",
             );
             Ok(())
         }
@@ -196,7 +197,7 @@ async fn find(client: &ApiClient, edge: &str) -> anyhow::Result<EdgeId> {
 }
 
 fn show(created: &CreatedEdgeToken) -> String {
-    let or_unset = |name: Option<String>| name.unwrap_or_else(|| "for the edge to say".to_owned());
+    let or_unset = |name: Option<String>| name.unwrap_or_else(|| "chosen by the edge".to_owned());
     output::pairs(&[
         ("token", created.token.expose().to_owned()),
         ("name", or_unset(created.name.as_ref().map(ToString::to_string))),

@@ -26,9 +26,9 @@ pub(crate) enum FlowCommand {
     /// List the open connections, flows of datagrams and WebSockets, with their clients
     #[command(alias = "list")]
     Ls,
-    /// Cut one
+    /// Cut an open connection or flow
     Kill(KillArgs),
-    /// List the flows and requests that ended lately
+    /// List the flows and requests that ended recently
     Log(LogArgs),
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct LogArgs {
     follow: bool,
 }
 
-/// Does it.
+/// Runs the command.
 pub(crate) async fn run(context: &Context, command: FlowCommand) -> anyhow::Result<()> {
     let client = context.client(&context.target()?)?;
     match command {
@@ -70,7 +70,9 @@ pub(crate) async fn run(context: &Context, command: FlowCommand) -> anyhow::Resu
         FlowCommand::Kill(KillArgs { id }) => {
             client.kill_flow(&id).await.map_err(|error| failure::about(error, &id))?;
             context.output.data(&json!({ "killed": id }), |_| format!("cut {id}"))?;
-            context.output.hint("who it was may come again: end their login, or change who may come, to keep them out");
+            context
+                .output
+                .hint("the client may connect again: to keep it out, end its login, or change the access rules");
             Ok(())
         }
         FlowCommand::Log(args) => log(context, &client, args).await,
@@ -148,7 +150,7 @@ fn clock(at: OffsetDateTime) -> String {
 /// Lists the edges that did not answer, on the standard error.
 pub(super) fn print_silent(silent: &[SilentEdge]) {
     for one in silent {
-        output::note(&format!("{} did not answer ({}): what it knows is not here", one.edge, output::safe(&one.why)));
+        output::note(&format!("{} did not respond ({}): its flows are missing here", one.edge, output::safe(&one.why)));
     }
 }
 

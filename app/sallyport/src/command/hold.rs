@@ -26,7 +26,7 @@ use crate::{
 pub(super) const MAX_QUEUED_EVENTS: usize = 1_024;
 /// How long running requests may take to finish after the command was stopped.
 const DRAIN: Duration = Duration::from_secs(30);
-/// After how long without a connection to the edge a message says so.
+/// After how long without a connection to the edge a message is printed.
 pub(super) const NOT_CONNECTED_AFTER: Duration = Duration::from_secs(1);
 /// How long the service may take to accept the test connection.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
@@ -58,7 +58,7 @@ pub(crate) struct OriginArgs {
 
 /// The connection to the edge.
 #[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "The way to the edge")]
+#[command(next_help_heading = "The connection to the edge")]
 pub(crate) struct TransportArgs {
     /// The keepalive interval: an edge that is silent for so long gets a ping. Three unanswered pings end the
     /// connection
@@ -77,7 +77,7 @@ pub(crate) struct TransportArgs {
     #[arg(long, value_name = "COUNT", default_value_t = 512, value_parser = clap::value_parser!(u16).range(0..=4_096))]
     max_legs: u16,
     /// The transport of the tunnel: auto, tcp, websocket or quic (`up --listen-quic`). auto tries tcp, then websocket,
-    /// then quic, until one gets through
+    /// then quic, until one connects
     #[arg(long, value_name = "TRANSPORT", env = "SALLYPORT_TRANSPORT", default_value = "auto")]
     pub(super) transport: TransportChoice,
     /// The congestion control of the tunnel's connections, by its name in the kernel: bbr, cubic, reno ... (bbr for
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pin_is_what_openssl_prints_and_the_refusal_says_so() {
+    fn a_pin_is_the_openssl_fingerprint_and_the_error_names_it() {
         let printed = format!("sha256 Fingerprint={}AB", "AB:".repeat(31));
         assert_eq!(origin_pin(&printed).unwrap(), format!("sha256:{}", "ab".repeat(32)).parse().unwrap());
         let refusal = origin_pin("sha1:abcd").unwrap_err();

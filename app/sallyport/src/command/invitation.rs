@@ -20,11 +20,11 @@ pub(crate) enum InvitationCommand {
     /// List the invitations that you have, or those that the organisation has sent
     #[command(alias = "list")]
     Ls(LsArgs),
-    /// Accept an invitation with the code that came from who has invited you
+    /// Accept an invitation with the code from the person who invited you
     Accept(AcceptArgs),
     /// Decline an invitation that you have
     Decline(IdArgs),
-    /// Take an invitation of the organisation back
+    /// Withdraw an invitation of the organisation
     Withdraw(WithdrawArgs),
 }
 
@@ -60,7 +60,7 @@ pub(crate) struct IdArgs {
     id: String,
 }
 
-/// Does it.
+/// Runs the command.
 pub(crate) async fn run(context: &Context, command: InvitationCommand) -> anyhow::Result<()> {
     let target = context.target()?;
     let own = context.client_of_self(&target)?;

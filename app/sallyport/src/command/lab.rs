@@ -24,7 +24,7 @@ pub(crate) struct LabArgs {
     words: Vec<OsString>,
 }
 
-/// Becomes the laboratory, with the global options before its own.
+/// Replaces this process by `sallyport-lab`, with the global options before those of the laboratory.
 pub(crate) fn run(global: &Global, args: &LabArgs) -> anyhow::Result<()> {
     // The laboratory reads the environment itself.
     let environment = std::env::var_os("SALLYPORT_CA");
@@ -33,7 +33,7 @@ pub(crate) fn run(global: &Global, args: &LabArgs) -> anyhow::Result<()> {
     start(ca.chain(global.printing.to_args()).chain(args.words.iter().cloned()))
 }
 
-/// Becomes the laboratory; returns only if the program cannot be started.
+/// Replaces this process by `sallyport-lab`; returns only if the program cannot be started.
 pub(crate) fn start(args: impl IntoIterator<Item = OsString>) -> anyhow::Result<()> {
     let program = program::find(PROGRAM).ok_or_else(|| {
         let missing =

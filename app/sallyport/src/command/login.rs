@@ -110,7 +110,7 @@ async fn enter(client: &ApiClient, mut login: Login) -> anyhow::Result<Session> 
         return match code {
             "code-needed" => Err(Failure::new(
                 Kind::NotLoggedIn,
-                "this account asks for a code of its authenticator too",
+                "this account requires a code of its authenticator too",
             )
             .next("give it, or a recovery code, with --code or in SALLYPORT_CODE; for programs, make an API token")
             .into()),
@@ -139,7 +139,7 @@ pub(crate) async fn logout(context: &Context) -> anyhow::Result<()> {
     })?;
     let was_logged_in = session.is_some();
     if let Some(session) = session {
-        let ended = match context.client_of_nobody(&target) {
+        let ended = match context.anonymous_client(&target) {
             Ok(client) => {
                 client.logout(&Logout { refresh_token: session.refresh_token }).await.map_err(anyhow::Error::new)
             }
@@ -156,7 +156,7 @@ pub(crate) async fn logout(context: &Context) -> anyhow::Result<()> {
 
 /// A client of an API with a trusted certificate; on a terminal the user may decide to trust it.
 pub(super) async fn reach(context: &Context, target: &mut Target) -> anyhow::Result<ApiClient> {
-    let client = context.client_of_nobody(target)?;
+    let client = context.anonymous_client(target)?;
     match client.info().await {
         Ok(_) => Ok(client),
         Err(error @ ClientError::Untrusted { .. })
@@ -164,7 +164,7 @@ pub(super) async fn reach(context: &Context, target: &mut Target) -> anyhow::Res
         {
             let fingerprint = ask_to_trust(target).await?.ok_or(error)?;
             target.trust = Trust::Pinned(fingerprint.to_string());
-            let client = context.client_of_nobody(target)?;
+            let client = context.anonymous_client(target)?;
             client.info().await?;
             Ok(client)
         }
@@ -200,8 +200,8 @@ fn refused(error: ClientError) -> anyhow::Error {
     match &error {
         ClientError::Problem(problem) if problem.status == 401 => Failure::new(Kind::NotLoggedIn, problem.to_string())
             .next(
-                "check the address and the password; `sallyport account forgot` sends a code for another one, and `sallyport account \
-                 create` makes an account",
+                "check the address and the password; `sallyport account forgot` sends a code for another one, and \
+                 `sallyport account create` makes an account",
             )
             .into(),
         _ => error.into(),

@@ -43,7 +43,7 @@ pub(crate) struct EndArgs {
     all: bool,
 }
 
-/// Does it.
+/// Runs the command.
 pub(crate) async fn run(context: &Context, command: LoginSessionCommand) -> anyhow::Result<()> {
     let client = context.client(&context.target()?)?;
     match command {

@@ -1,4 +1,4 @@
-//! `sallyport member`: who belongs to the organisation.
+//! `sallyport member`: the members of the organisation.
 
 use clap::{Args, Subcommand};
 use clap_complete::engine::ArgValueCompleter;
@@ -69,13 +69,13 @@ pub(crate) struct RmArgs {
     yes: YesArg,
 }
 
-/// Does it.
+/// Runs the command.
 pub(crate) async fn run(context: &Context, command: MemberCommand) -> anyhow::Result<()> {
     let client = context.client(&context.target()?)?;
     match command {
         MemberCommand::Ls => {
             let members = client.members().await?;
-            context.output.list(&members, "nobody belongs to it", |members| list(&context.output, members))
+            context.output.list(&members, "it has no members", |members| list(&context.output, members))
         }
         MemberCommand::Add(args) => {
             let create = CreateInvitation { email: email(&args.email)?, role: args.role };
@@ -92,7 +92,10 @@ pub(crate) async fn run(context: &Context, command: MemberCommand) -> anyhow::Re
             context.output.data(&changed, |member| list(&context.output, std::slice::from_ref(member)))
         }
         MemberCommand::Rm(args) => {
-            args.yes.confirm(&format!("Send {} away? Only an invitation lets them in again.", args.member))?;
+            args.yes.confirm(&format!(
+                "Remove the member {}? Only an invitation makes them a member again.",
+                args.member
+            ))?;
             client.delete_member(&args.member).await.map_err(|error| failure::about(error, &args.member))?;
             context.output.data(&json!({ "removed": args.member }), |_| {
                 output::safe(&format!("{} does not belong to the organisation any more", args.member)).into_owned()
@@ -114,8 +117,8 @@ fn print_invitation(context: &Context, created: &CreatedInvitation, api: &ApiAdd
     };
     let pin = pin.map(|pin| format!(" --ca-fingerprint {pin}")).unwrap_or_default();
     context.output.hint(&format!(
-        "{begin}\n  sallyport account create --api {api}{pin} --name \"YOUR NAME\" --email {email} --invitation {code}\nor, with an \
-         account here already,\n  sallyport invitation accept {code}"
+        "{begin}\n  sallyport account create --api {api}{pin} --name \"YOUR NAME\" --email {email} --invitation \
+         {code}\nor, with an account here already,\n  sallyport invitation accept {code}"
     ));
 }
 

@@ -1,4 +1,4 @@
-//! `sallyport organisation`: for whom commands act.
+//! `sallyport organisation`: the organisations of the account.
 
 use clap::{Args, Subcommand};
 use clap_complete::engine::ArgValueCompleter;
@@ -55,7 +55,7 @@ pub(crate) struct RenameArgs {
     name: String,
 }
 
-/// Does it.
+/// Runs the command.
 pub(crate) async fn run(context: &Context, command: OrganisationCommand) -> anyhow::Result<()> {
     let target = context.target()?;
     let client = context.client(&target)?;
@@ -87,7 +87,7 @@ pub(crate) async fn run(context: &Context, command: OrganisationCommand) -> anyh
         }
         OrganisationCommand::Leave(yes) => {
             let organisation = client.organisation().await?;
-            yes.confirm(&format!("Leave {}? Only an invitation lets you in again.", organisation.name))?;
+            yes.confirm(&format!("Leave {}? Only an invitation makes you a member again.", organisation.name))?;
             client.leave_organisation().await?;
             CredentialsFile::of_user()?.update(|contents| {
                 if let Some(profile) = contents.profiles.get_mut(&target.api.to_string()) {

@@ -29,15 +29,15 @@ pub(crate) enum PersonCommand {
     Ls,
     /// Show a person
     Show(EmailArgs),
-    /// Change what a person is called, or the groups
+    /// Change the name or the groups of a person
     Edit(EditArgs),
-    /// Let a person log in no more; they are logged out and cut off
+    /// Disable a person; the person's logins and connections end
     Disable(EmailArgs),
-    /// Let a person log in again
+    /// Enable a person again
     Enable(EmailArgs),
-    /// Take a person's password away, and make a link for another one
+    /// Remove a person's password, and make a link to set a new one
     Reset(ResetArgs),
-    /// Remove a person; they are logged out and cut off
+    /// Remove a person; the person's logins and connections end
     #[command(alias = "delete")]
     Rm(RmArgs),
 }
@@ -102,7 +102,7 @@ pub(crate) struct ResetArgs {
     totp: bool,
 }
 
-/// Does it.
+/// Runs the command.
 pub(crate) async fn run(context: &Context, command: PersonCommand) -> anyhow::Result<()> {
     let client = context.client(&context.target()?)?;
     match command {
@@ -208,11 +208,11 @@ fn rows(person: &LocalPerson, needs_codes: bool) -> Vec<(&'static str, String)> 
     rows.retain(|(_, value)| !value.is_empty());
     rows.extend(person.verified_at.map(|at| ("verified", utc(at))));
     let codes = if person.totp {
-        format!("asked for; {} recovery codes are left", person.recovery_codes)
+        format!("required; {} recovery codes are left", person.recovery_codes)
     } else if needs_codes {
         "needed, not set up yet".to_owned()
     } else {
-        "not asked for".to_owned()
+        "not required".to_owned()
     };
     rows.push(("codes", codes));
     rows.extend(person.locked_until.map(|at| ("locked until", utc(at))));

@@ -1,4 +1,4 @@
-//! `sallyport provider`: identity providers, who vouch for persons.
+//! `sallyport provider`: identity providers, which authenticate persons.
 
 use std::{
     fs::File,
@@ -40,11 +40,11 @@ pub(crate) enum ProviderCommand {
     /// Remove an identity provider, and end all logins through it
     #[command(alias = "delete")]
     Rm(RmArgs),
-    /// Ask an identity provider what it is, and say what was found
+    /// Test the connection to an identity provider, and show the result
     Test(NameArgs),
 }
 
-/// Which provider.
+/// A provider on the command line.
 #[derive(Debug, Args)]
 pub(crate) struct NameArgs {
     /// The name of the provider
@@ -188,7 +188,7 @@ fn read(file: &Path, max_bytes: u64, what: &str) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// Does it.
+/// Runs the command.
 pub(crate) async fn run(context: &Context, command: ProviderCommand) -> anyhow::Result<()> {
     let client = context.client(&context.target()?)?;
     match command {
@@ -217,17 +217,17 @@ pub(crate) async fn run(context: &Context, command: ProviderCommand) -> anyhow::
             }
             context.output.hint(&format!("let the provider send people back to {}", provider.redirect_uri));
             if !provider.backchannel_logout_uri.is_empty() {
-                let (tells, back) = (&provider.backchannel_logout_uri, &provider.post_logout_redirect_uri);
+                let (logouts, back) = (&provider.backchannel_logout_uri, &provider.post_logout_redirect_uri);
                 context
                     .output
-                    .hint(&format!("let it tell of logouts at {tells}, and send people back from them to {back}"));
+                    .hint(&format!("let it send logouts to {logouts}, and send people back after a logout to {back}"));
             }
-            context.output.hint(&format!("next: `sallyport provider test {}` asks it what it is", provider.name));
+            context.output.hint(&format!("next: `sallyport provider test {}` tests the provider", provider.name));
             Ok(())
         }
         ProviderCommand::Ls => {
-            let empty = "no identity providers yet: `sallyport provider add google --client-id ID --client-secret-file F` adds \
-                         one";
+            let empty = "no identity providers yet: `sallyport provider add google --client-id ID --client-secret-file \
+                         F` adds one";
             context.output.list(&client.providers().await?, empty, |all| list(&context.output, all))
         }
         ProviderCommand::Show(args) => {
@@ -248,7 +248,7 @@ pub(crate) async fn run(context: &Context, command: ProviderCommand) -> anyhow::
             };
             let with_persons = if persons > 0 { format!(" with its {persons} persons") } else { String::new() };
             yes.confirm(&format!(
-                "Remove the identity provider {}{with_persons}? Those for whom it vouched are logged out.",
+                "Remove the identity provider {}{with_persons}? All logins through it end.",
                 args.name
             ))?;
             client.delete_provider(&args.name, force).await.map_err(|error| failure::about(error, &args.name))?;
@@ -258,7 +258,7 @@ pub(crate) async fn run(context: &Context, command: ProviderCommand) -> anyhow::
                 1 => " and 1 person".to_owned(),
                 n => format!(" and {n} persons"),
             };
-            let text = format!("removed {}{with_it}; those for whom it vouched are logged out", args.name);
+            let text = format!("removed {}{with_it}; all logins through it have ended", args.name);
             context.output.data(&gone, |_| text.clone())
         }
         ProviderCommand::Test(args) => {
@@ -267,7 +267,10 @@ pub(crate) async fn run(context: &Context, command: ProviderCommand) -> anyhow::
                 let is_local =
                     client.provider(&args.name).await.is_ok_and(|provider| provider.kind == ProviderKind::Local);
                 let step = if is_local {
-                    format!("mend it, or name another: `sallyport provider edit {} --verification-hook URL`", args.name)
+                    format!(
+                        "repair it, or name another: `sallyport provider edit {} --verification-hook URL`",
+                        args.name
+                    )
                 } else {
                     format!("see `sallyport provider show {}`", args.name)
                 };
@@ -322,7 +325,7 @@ fn show(provider: &Provider) -> String {
     }
     if provider.kind == ProviderKind::Local {
         rows.push(("messages", provider.hook.clone().map_or("none".to_owned(), |hook| format!("by {hook}"))));
-        rows.push(("codes", if provider.require_totp { "needed" } else { "for who wants them" }.to_owned()));
+        rows.push(("codes", if provider.require_totp { "needed" } else { "as each person chooses" }.to_owned()));
     } else {
         rows.push(("client id", provider.client_id.clone()));
         rows.push(("client secret", if provider.has_secret { "kept" } else { "none" }.to_owned()));
@@ -341,7 +344,7 @@ fn show(provider: &Provider) -> String {
         }
     }
     if provider.trust_email {
-        rows.push(("e-mail", "believed where the provider does not say that it is verified".to_owned()));
+        rows.push(("e-mail", "accepted even where the provider does not declare it verified".to_owned()));
     }
     if provider.ca_pem.is_some() {
         rows.push(("authorities", "its own".to_owned()));

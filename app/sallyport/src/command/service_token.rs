@@ -31,7 +31,7 @@ use crate::{
 /// What can be done with service tokens.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ServiceTokenCommand {
-    /// Make a service token; its secret is shown this once
+    /// Make a service token; its secret is shown only once
     Create(CreateArgs),
     /// List the service tokens
     #[command(alias = "list")]
@@ -51,7 +51,7 @@ pub(crate) struct CreateArgs {
     /// The name, also in policies
     #[arg(value_name = "NAME")]
     name: String,
-    /// A socket that the token is for, by name or id; may be given several times [default: all sockets]
+    /// A socket for which the token is valid, by name or id; may be given several times [default: all sockets]
     #[arg(long = "socket", value_name = "SOCKET")]
     #[arg(add = ArgValueCompleter::new(candidates::sockets))]
     sockets: Vec<SocketRef>,
@@ -131,7 +131,7 @@ pub(crate) struct RmArgs {
 
 /// The scope of a token.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "What it reaches at most")]
+#[command(next_help_heading = "Limits of the token")]
 pub(crate) struct ScopeArgs {
     /// Only requests that change nothing: GET, HEAD and OPTIONS, and no WebSocket
     #[arg(long)]
@@ -143,7 +143,10 @@ pub(crate) struct ScopeArgs {
     #[arg(long = "path", value_name = "PATH", value_delimiter = ',')]
     paths: Vec<String>,
     /// A public port, several with commas
-    #[arg(long = "port", value_name = "PORT", value_delimiter = ',', value_parser = port::parse, allow_negative_numbers = true)]
+    #[arg(
+        long = "port", value_name = "PORT", value_delimiter = ',',
+        value_parser = port::parse, allow_negative_numbers = true
+    )]
     ports: Vec<u16>,
     /// A type of sockets: http, https or tls, several with commas
     #[arg(long = "type", value_name = "TYPE", value_delimiter = ',')]
@@ -176,7 +179,7 @@ pub(crate) struct CertificateArgs {
     key: KeyArgs,
 }
 
-/// Does it.
+/// Runs the command.
 pub(crate) async fn run(context: &Context, command: ServiceTokenCommand) -> anyhow::Result<()> {
     let client = context.client(&context.target()?)?;
     match command {
@@ -213,7 +216,8 @@ pub(crate) async fn run(context: &Context, command: ServiceTokenCommand) -> anyh
             })?;
             context.output.hint(
                 "keep the secret now: it is not shown again. A machine sends both in the fields Sallyport-Token-Id and \
-                 Sallyport-Token-Secret, or shows a certificate of the token; a policy that names the token lets it in",
+                 Sallyport-Token-Secret, or uses a certificate of the token; a policy that names the token admits the \
+                 machine",
             );
             Ok(())
         }
@@ -289,7 +293,7 @@ fn details(token: &ServiceToken) -> Vec<(&'static str, String)> {
         ("reaches", scope(token)),
         ("expires", expires(token)),
     ];
-    pairs.extend(token.email.as_ref().map(|email| ("told as", email.to_string())));
+    pairs.extend(token.email.as_ref().map(|email| ("e-mail", email.to_string())));
     pairs.extend(token.display_name.as_ref().map(|name| ("called", name.to_string())));
     pairs.extend(token.certified_until.map(|until| ("certificate until", utc(until))));
     pairs

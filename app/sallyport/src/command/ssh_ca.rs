@@ -13,14 +13,14 @@ use crate::{
     view::utc,
 };
 
-/// What can be done with it.
+/// What can be done with the authority for ssh keys.
 #[derive(Debug, Subcommand)]
 pub(crate) enum SshCaCommand {
-    /// Show its public key, and what it signs; it is made when there is none
+    /// Show the public key and the settings of the authority, which is made when there is none
     Show,
     /// Change what certificates of persons allow
     Edit(EditArgs),
-    /// Sign the key of a host behind a socket, so that ssh asks nobody about its fingerprint
+    /// Sign the key of a host behind a socket, so that ssh does not ask about the fingerprint
     SignHost(SignHostArgs),
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct EditArgs {
     /// Support hosts that were set up for mysocket: adds the principal mysocket_ssh_signed
     #[arg(long)]
     mysocket_principal: bool,
-    /// Leave that principal out
+    /// Leave the principal mysocket_ssh_signed out
     #[arg(long, conflicts_with = "mysocket_principal")]
     no_mysocket_principal: bool,
 }
@@ -58,7 +58,7 @@ pub(crate) struct SignHostArgs {
     public_key: PathBuf,
 }
 
-/// Does it.
+/// Runs the command.
 pub(crate) async fn run(context: &Context, command: SshCaCommand) -> anyhow::Result<()> {
     let client = context.client(&context.target()?)?;
     match command {

@@ -68,7 +68,7 @@ pub(crate) struct RmArgs {
     yes: YesArg,
 }
 
-/// Does it.
+/// Runs the command.
 pub(crate) async fn run(context: &Context, command: SshKeyCommand) -> anyhow::Result<()> {
     let client = context.client_of_self(&context.target()?)?;
     match command {

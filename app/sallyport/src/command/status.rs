@@ -86,7 +86,7 @@ struct Status {
     next: Vec<String>,
 }
 
-/// Does it.
+/// Runs the command.
 pub(crate) async fn run(context: &Context) -> anyhow::Result<()> {
     let programs = programs();
     let reached = match api_status::probe(context).await {
@@ -168,7 +168,7 @@ fn status(programs: Vec<Running>, reached: ApiStatus, now: OffsetDateTime) -> (S
     });
     if let Some(Edge { host, port, reason: Some(reason), .. }) = &edge {
         let message = format!("connectors cannot dial the edge at {host}:{port}: {reason}");
-        failure = failure.or(Some(Failure::new(Kind::Failed, message).next("`sallyport doctor` says what to mend")));
+        failure = failure.or(Some(Failure::new(Kind::Failed, message).next("`sallyport doctor` shows what to repair")));
     }
     if let Some(shown) = certificate.as_ref().filter(|shown| api_status::days(shown.not_after, now) < SOON_DAYS) {
         let message = format!("the certificate of {url} ends on {}", utc(shown.not_after));
@@ -194,7 +194,7 @@ fn next(login: Option<&Login>, sockets: Option<&Sockets>) -> Vec<String> {
             "log in with `sallyport login --email you@example.com`; `sallyport account create` makes an account"
         }
         (Some(Login::Invalid { .. }), _) => "log in again with `sallyport login --email you@example.com`",
-        (_, Some(sockets)) if sockets.failing > 0 => "`sallyport socket ls` says which fail, and why",
+        (_, Some(sockets)) if sockets.failing > 0 => "`sallyport socket ls` shows which fail, and why",
         (_, Some(Sockets { total: 0, .. })) => "`sallyport connect PORT` gives a service a public name for a while",
         (_, Some(sockets)) if sockets.tunnels_up == 0 => {
             "`sallyport tunnel connect SOCKET PORT` attaches a service to a socket"

@@ -24,7 +24,7 @@ use crate::{
 /// What can be done with API tokens.
 #[derive(Debug, Subcommand)]
 pub(crate) enum TokenCommand {
-    /// Make an API token for the organisation; it is shown this once
+    /// Make an API token for the organisation; it is shown only once
     Create(CreateArgs),
     /// List your API tokens for the organisation
     #[command(alias = "list")]
@@ -49,7 +49,7 @@ pub(crate) struct CreateArgs {
     expires_in_days: Option<u32>,
 }
 
-/// Which token.
+/// A token on the command line.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 pub(crate) struct DeleteArgs {
@@ -73,7 +73,7 @@ pub(crate) struct DeleteLine {
     yes: YesArg,
 }
 
-/// Does it.
+/// Runs the command.
 pub(crate) async fn run(context: &Context, command: TokenCommand) -> anyhow::Result<()> {
     let client = context.client(&context.target()?)?;
     match command {

@@ -17,7 +17,7 @@ use crate::{
 /// The largest certificate file that is read, in bytes.
 const MAX_PEM_BYTES: u64 = 64 * 1_024;
 
-/// What can be done with trust.
+/// What can be done with the root certificate.
 #[derive(Debug, Subcommand)]
 pub(crate) enum TrustCommand {
     /// Put the root certificate of the local `sallyport up`, or of --ca, into the system's store and those of your
@@ -49,7 +49,7 @@ pub(crate) struct RemoveArgs {
     browsers: BrowserArgs,
 }
 
-/// Does it.
+/// Runs the command.
 pub(crate) fn run(context: &Context, command: &TrustCommand) -> anyhow::Result<()> {
     match command {
         TrustCommand::Install(args) => install(context, args),
@@ -162,7 +162,7 @@ fn refused_browsers(changes: &[BrowserChange]) -> anyhow::Result<()> {
 /// A warning about a root without name constraints (RFC 5280 section 4.2.1.10).
 fn unbound(fingerprint: &str) -> String {
     format!(
-        "careful: this root is bound to no domain, so whoever has its key can speak for every site on this machine; \
+        "careful: this root is bound to no domain, so a holder of its key can impersonate every site on this machine; \
          unless you want that, run `sallyport trust remove --fingerprint {fingerprint}`"
     )
 }

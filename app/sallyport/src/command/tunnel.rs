@@ -40,7 +40,7 @@ use crate::{
 /// What can be done with tunnels.
 #[derive(Debug, Subcommand)]
 pub(crate) enum TunnelCommand {
-    /// Make a tunnel; its credential is shown this once
+    /// Make a tunnel; its credential is shown only once
     Create(CreateArgs),
     /// List the tunnels of a socket, or of all
     #[command(alias = "list")]
@@ -50,7 +50,7 @@ pub(crate) enum TunnelCommand {
     /// Delete a tunnel and stop its connector
     #[command(alias = "rm")]
     Delete(DeleteArgs),
-    /// Sign an ssh key: for five minutes it logs in to serve this one tunnel, without being a key of the account
+    /// Sign an ssh key, which may serve this one tunnel for five minutes without being a key of the account
     SignKey(SignKeyArgs),
     /// Carry a socket's requests to a service near you until this command is stopped
     Connect(Box<ConnectArgs>),
@@ -225,7 +225,7 @@ impl ConnectArgs {
     }
 }
 
-/// Does it.
+/// Runs the command.
 pub(crate) async fn run(context: &Context, command: TunnelCommand) -> anyhow::Result<()> {
     match command {
         TunnelCommand::Create(args) => {
@@ -305,7 +305,7 @@ async fn delete_named(context: &Context, args: DeleteArgs) -> anyhow::Result<()>
     if args.yes.asks() {
         let found = client.tunnel(&socket, &tunnel).await.map_err(about)?;
         let host = found.host.map(|host| format!(", which {host} holds")).unwrap_or_default();
-        args.yes.confirm(&format!("Delete the tunnel {tunnel}{host}? Its credential is good for nothing then."))?;
+        args.yes.confirm(&format!("Delete the tunnel {tunnel}{host}? Its credential is not valid any more then."))?;
         known = found.id.into();
     }
     client.delete_tunnel(&socket, &known).await.map_err(about)?;
@@ -319,7 +319,7 @@ async fn connect(context: &Context, args: ConnectArgs) -> anyhow::Result<()> {
     if let (Some(tunnel), Some(credential)) = (&args.tunnel, args.credential) {
         let tunnel = whole_id(tunnel)?;
         // With a credential no login is needed, but the socket's type is not known either.
-        let connect = edge_of(&context.client_of_nobody(&target)?).await?;
+        let connect = edge_of(&context.anonymous_client(&target)?).await?;
         let origin = args.origin.prepare(args.socket_type.unwrap_or(SocketType::Http))?;
         let credential = Credential { tunnel, credential, connect };
         let mut live = Live::new(context.output, context.offset);
@@ -365,7 +365,7 @@ pub(super) async fn edge_of(client: &ApiClient) -> Result<ConnectTo, ClientError
     Ok(ConnectTo { host: info.tunnel_host, port: info.tunnel_port, quic_port: info.tunnel_quic_port, edges })
 }
 
-/// The id of a tunnel, without a question to the API.
+/// The id of a tunnel, without a request to the API.
 ///
 /// # Errors
 /// It is no complete id.
@@ -373,7 +373,7 @@ pub(super) fn whole_id(tunnel: &TunnelRef) -> Result<TunnelId, Failure> {
     match tunnel {
         TunnelRef::Id(id) => Ok(*id),
         TunnelRef::Called(name) => Err(Failure::usage(format!("{name:?} is no whole id of a tunnel"))
-            .next("with --tunnel-credential nobody is asked for names: give --tunnel-id as `tunnel create` shows it")),
+            .next("with --tunnel-credential names cannot be looked up: give --tunnel-id as `tunnel create` shows it")),
     }
 }
 
@@ -430,7 +430,7 @@ pub(super) async fn delete(client: &ApiClient, socket: &SocketRef, tunnel: Tunne
 /// The tunnel was not removed.
 pub(super) fn remains(socket: &SocketRef, tunnel: TunnelId, why: &str) -> Failure {
     Failure::new(Kind::Failed, format!("the tunnel {tunnel} may still be there: {why}")).next(format!(
-        "unless its account is gone, remove it with `sallyport tunnel delete {socket} --tunnel-id {tunnel}`"
+        "unless its account was deleted, remove it with `sallyport tunnel delete {socket} --tunnel-id {tunnel}`"
     ))
 }
 
@@ -515,7 +515,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tunnel_whose_service_fails_its_health_check_does_not_look_well() {
+    fn a_tunnel_with_a_failing_health_check_is_shown_as_failing() {
         let tunnel = |more: &str| -> Tunnel {
             let id = "0b7e3c1a-5f0e-4c57-9f63-6a1f0f9e2d11";
             let json = format!(

@@ -64,7 +64,7 @@ where
     let named = runtime.block_on(async {
         let context = Context::new(global()?, Output::new(Format::Table, Color::Never), UtcOffset::UTC);
         let target = context.target().ok()?;
-        tokio::time::timeout(MAX_PROBE, context.client_of_nobody(&target).ok()?.info()).await.ok()?.ok()?;
+        tokio::time::timeout(MAX_PROBE, context.anonymous_client(&target).ok()?.info()).await.ok()?.ok()?;
         tokio::time::timeout(MAX_LIST, ask(context.client(&target).ok()?)).await.ok()?.ok()
     });
     runtime.shutdown_background();

@@ -138,8 +138,8 @@ impl Context {
     ///
     /// # Errors
     /// There is no API, or the trusted certificates cannot be used.
-    pub(crate) fn client_of_nobody(&self, target: &Target) -> anyhow::Result<ApiClient> {
-        client(target, Auth::Nobody)
+    pub(crate) fn anonymous_client(&self, target: &Target) -> anyhow::Result<ApiClient> {
+        client(target, Auth::Anonymous)
     }
 
     /// A client with the login, for an organisation: the given one, else that of the API token, else the one chosen
@@ -168,7 +168,7 @@ impl Context {
             Some(token) => Auth::Token(token.clone()),
             None => match CredentialsFile::of_user() {
                 Ok(file) => Auth::Saved(Arc::new(SavedSession { file, api: target.api.clone() })),
-                Err(_) => Auth::Nobody,
+                Err(_) => Auth::Anonymous,
             },
         };
         client(target, auth)
@@ -187,7 +187,7 @@ impl Target {
     /// # Errors
     /// The trusted certificates cannot be used.
     pub(crate) fn client_with(&self, token: Option<&Secret>) -> anyhow::Result<ApiClient> {
-        client(self, token.map_or(Auth::Nobody, |token| Auth::Token(token.clone())))
+        client(self, token.map_or(Auth::Anonymous, |token| Auth::Token(token.clone())))
     }
 }
 
@@ -210,18 +210,17 @@ fn no_api() -> Failure {
         Some(other) => Failure::new(
             Kind::Unreachable,
             format!(
-                "the `sallyport {}` of {} runs on this machine (process {}), and does not say where to other users",
+                "the `sallyport {}` of {} runs on this machine (process {}), and does not show its address to other \
+                 users",
                 other.role, other.user, other.pid
             ),
         )
         .next(
-            "ask for its address and the fingerprint of its root, which it logs when it is ready: `sallyport login --api URL \
-             --ca-fingerprint sha256:... --email you@example.com`",
+            "ask for its address and the fingerprint of its root, which it logs when it is ready: `sallyport login \
+             --api URL --ca-fingerprint sha256:... --email you@example.com`",
         ),
-        None => {
-            Failure::new(Kind::Unreachable, "there is no API to talk to: no `sallyport up` of yours runs on this machine")
-                .next("start `sallyport up`, or give the address of an API with --api URL")
-        }
+        None => Failure::new(Kind::Unreachable, "no API is known: no `sallyport up` of yours runs on this machine")
+            .next("start `sallyport up`, or give the address of an API with --api URL"),
     }
 }
 

@@ -6,10 +6,10 @@ use sallyport_net::{Outbound, Proxy, ProxyEnvironment, ProxyError};
 
 use crate::failure::Failure;
 
-/// What `--proxy` says.
+/// The value of `--proxy`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ProxyChoice {
-    /// Through none, whatever the environment says.
+    /// No proxy, whatever the environment has.
     None,
     /// Through this one.
     Through(Proxy),
@@ -31,7 +31,7 @@ pub(crate) struct Network {
 }
 
 impl Network {
-    /// What was chosen, else what the environment says.
+    /// The chosen proxy, else the one in the environment.
     ///
     /// # Errors
     /// A variable of the environment names no proxy.

@@ -137,7 +137,7 @@ impl AuditStream {
     pub(crate) fn health(&self) -> String {
         let Some((since, why)) = self.stats.stuck() else { return String::new() };
         let (behind, seconds) = (self.source.behind(), Instant::now().duration_since(since).as_secs());
-        format!("audit: {behind} events are not passed on since {seconds} s: {why}\n")
+        format!("audit: {behind} events are not published since {seconds} s: {why}\n")
     }
 
     /// Registers the metrics.
@@ -158,7 +158,7 @@ impl Collector for AuditStream {
         let gauges = [
             (
                 "sallyport_audit_stream_behind",
-                "Events of this machine that are not passed on yet",
+                "Events of this machine that are not published yet",
                 self.source.behind(),
             ),
             (
@@ -172,9 +172,13 @@ impl Collector for AuditStream {
             gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)?;
         }
         let counters = [
-            ("sallyport_audit_stream_published", "Events that were passed on", self.stats.published()),
-            ("sallyport_audit_stream_failed", "Attempts to pass events on that failed", self.stats.failed()),
-            ("sallyport_audit_stream_taken", "Events of other machines that came into this log", self.stats.taken()),
+            ("sallyport_audit_stream_published", "Events that were published", self.stats.published()),
+            ("sallyport_audit_stream_failed", "Attempts to publish events that failed", self.stats.failed()),
+            (
+                "sallyport_audit_stream_taken",
+                "Events of other machines that were added to this log",
+                self.stats.taken(),
+            ),
         ];
         for (name, help, value) in counters {
             let counter = ConstCounter::new(value);

@@ -42,13 +42,13 @@ impl Collector for BusMetrics {
         gauge("sallyport_directory_edges", "Edges that are there", edges)?;
         let draining = self.fleet.edges().iter().filter(|seen| seen.card.state == EdgeState::Draining).count();
         let draining = i64::try_from(draining).unwrap_or(i64::MAX);
-        gauge("sallyport_directory_edges_draining", "Edges that are being emptied", draining)?;
+        gauge("sallyport_directory_edges_draining", "Edges that are draining", draining)?;
         let tunnels = i64::try_from(self.fleet.tunnels()).unwrap_or(i64::MAX);
         gauge("sallyport_directory_tunnels", "Tunnels at all edges", tunnels)?;
         let stale = self.fleet.stale_since().map_or(0, |since| Instant::now().duration_since(since).as_secs());
         gauge(
             "sallyport_directory_stale_seconds",
-            "For how long nothing was heard of edges; 0 when all is heard",
+            "Seconds without messages of edges; 0 while all messages arrive",
             signed(stale),
         )?;
         if let Some(followed) = &self.followed {
@@ -58,7 +58,11 @@ impl Collector for BusMetrics {
                 signed(followed.entries()),
             )?;
             let is_present = followed.is_present() && self.fleet.stale_since().is_none();
-            gauge("sallyport_config_present", "Whether all that control knows is known", is_present.into())?;
+            gauge(
+                "sallyport_config_present",
+                "Whether the whole configuration of control is known",
+                is_present.into(),
+            )?;
         }
         if let Some(published) = &self.published {
             let help = "Entries too large for the bus, whose sockets edges do not know";

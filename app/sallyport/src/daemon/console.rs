@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_comes_next_is_said_in_the_last_of_four_lines() {
+    fn the_last_of_four_lines_has_the_next_step() {
         let message = |is_new| {
             let (data, root) = (Path::new("/data"), Path::new("/data/ca.pem"));
             text(&Ready { api: "https://api.localhost:8443", data, root, is_new })

@@ -61,7 +61,7 @@ impl Duties {
             let successor = match successor {
                 Ok(successor) => successor,
                 Err(error) => {
-                    warn!(%error, "a process asked to take over and did not: all goes on here");
+                    warn!(%error, "a process requested a takeover and did not complete it: this process goes on");
                     continue;
                 }
             };
@@ -81,7 +81,7 @@ impl Duties {
             }
             drop((self.ports, self.offer, self.lock));
             if let Err(error) = successor.released() {
-                warn!(%error, "the process that took over went away");
+                warn!(%error, "the process that took over has ended");
             }
             return None;
         }

@@ -153,7 +153,7 @@ fn stop_on_signals(shutdown: &Shutdown, console: Console) -> anyhow::Result<()> 
         console.print("stopping: what runs may finish; Ctrl-C again to stop now");
         shutdown.trigger();
         signals.next().await;
-        warn!("stopping at once: asked for a second time");
+        warn!("stopping at once: this is the second signal");
         std::process::exit(INTERRUPTED);
     });
     Ok(())

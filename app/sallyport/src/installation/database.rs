@@ -86,11 +86,12 @@ pub(crate) async fn is_claimed(store: &Store, secrets: &Secrets) -> anyhow::Resu
     Ok(store.claim(check).await? == check)
 }
 
-/// The failure of a process whose keys do not fit the database.
+/// The failure of a process with keys that do not fit the database.
 pub(crate) fn others(store: &Store, data: &Path) -> Failure {
     let message = format!("the database {} belongs to an installation with other keys", store.path().display());
     Failure::new(Kind::Refused, message).next(format!(
-        "take the keys of one of its data directories: `sallyport backup KEYS` there, `sallyport restore KEYS --data {}` here",
+        "take the keys of one of its data directories: `sallyport backup KEYS` there, `sallyport restore KEYS --data \
+         {}` here",
         data.display()
     ))
 }

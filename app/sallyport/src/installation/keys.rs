@@ -220,8 +220,8 @@ pub(crate) async fn open(store: &Store, data: &Path, args: &KeyArgs, domain: &st
             if is_new {
                 info!(
                     key = %data.join(KEY_FILE).display(),
-                    "the keys of this installation are in its database, sealed with a key that was made now: give it to every \
-                     further control (--key-file), and keep a copy, since nothing else opens them"
+                    "the keys of this installation are in its database, sealed with a key that was made now: give it \
+                     to every further control (--key-file), and keep a copy, since nothing else opens them"
                 );
             }
             return Ok(keys);
@@ -378,8 +378,8 @@ fn unseal(
 
 fn where_it_is(data: &Path) -> String {
     format!(
-        "give it the key of the control that was started first, {KEY_FILE} in that one's data directory, with --key-file FILE or \
-         {KEY_VARIABLE}, or put it into {}",
+        "give it the key of the control that was started first, {KEY_FILE} in that one's data directory, with \
+         --key-file FILE or {KEY_VARIABLE}, or put it into {}",
         data.join(KEY_FILE).display()
     )
 }

@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_runs_is_told_by_its_command_line_and_nothing_of_its_secrets() {
+    fn a_process_is_identified_by_its_command_line_without_secrets() {
         let proc = tempfile::tempdir().unwrap();
         let process = |pid: &str, comm: &str, args: &[&str]| {
             let dir = proc.path().join(pid);

@@ -14,11 +14,11 @@ pub(crate) const OPTION: &str = "--listen-ssh";
 const MAX_WAIT_FOR_PORT: Duration = Duration::from_secs(10);
 /// How often this is checked.
 const PORT_POLL: Duration = Duration::from_millis(50);
-/// The hint to a client whose keys were refused.
-const LOGIN_HINT: &str = "No key that was shown may log in as this user: `sallyport socket show` says which user to log in \
-                          as, and `sallyport ssh-key add` adds a key.";
+/// The hint to a client after the refusal of its keys.
+const LOGIN_HINT: &str = "No key that was shown may log in as this user: `sallyport socket show` shows which user to \
+                          log in as, and `sallyport ssh-key add` adds a key.";
 /// The greeting of every shell.
-const GREETING: &str = "Sallyport: what is forwarded to you, and what comes through it.";
+const GREETING: &str = "Sallyport: your forwards, and the traffic through them.";
 
 /// Opens the port for ssh alone once a replaced process has released it. `None`, with a warning, if that does not
 /// happen or another program has the port.

@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_kernel_says_is_read_whatever_the_name_is() {
+    fn the_stat_file_is_parsed_with_any_process_name() {
         let text = "4321 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 250 50 0 0 20 0 12 0 777 1000000 300 18446744073709551615 1";
         let read = parse_stat(text, 100, 4_096).unwrap();
         let wanted =

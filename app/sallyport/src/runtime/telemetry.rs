@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_logged_in_detail_is_said_by_target() {
+    fn a_filter_by_target_selects_detailed_logs() {
         let filter: Targets = "info,sallyport_edge=debug,access=off".parse().unwrap();
         assert!(filter.would_enable("sallyport_edge::listener", &Level::DEBUG));
         assert!(filter.would_enable("h2", &Level::INFO) && !filter.would_enable("h2", &Level::DEBUG));

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_has_its_wide_columns_and_whole_ids_only_when_they_are_asked_for() {
+    fn a_list_has_wide_columns_and_whole_ids_only_by_option() {
         let narrow = draw(&COLUMNS, vec![row("blog")], false, None);
         assert_eq!(narrow, "NAME  UP   SOCKET\nblog  1/1  0b7e3c1a");
         let wide = draw(&COLUMNS, vec![row("blog")], true, Some(20));

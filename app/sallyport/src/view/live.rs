@@ -454,7 +454,7 @@ fn state(event: &ConnectorEvent, is_further: bool) -> (AnsiColor, String) {
         }
         ConnectorEvent::Left { edge } => (AnsiColor::BrightBlack, format!("left {}", by(edge.as_ref()))),
         ConnectorEvent::NotAttached { refusal, .. } => (AnsiColor::Red, format!("refused: {refusal}")),
-        ConnectorEvent::Detached { message, .. } => (AnsiColor::Yellow, format!("taken away by the edge: {message}")),
+        ConnectorEvent::Detached { message, .. } => (AnsiColor::Yellow, format!("removed by the edge: {message}")),
         ConnectorEvent::GoingAway { edge, message } => {
             (AnsiColor::Yellow, format!("{} is going away: {message}", by(edge.as_ref())))
         }
@@ -588,8 +588,8 @@ fn unserved(reason: &str) -> String {
         "origin-tls" => "the TLS handshake with the service failed",
         "origin-unreachable" => "the service cannot be reached",
         "connect-timeout" => "the service did not take the connection in time",
-        "origin-slow" => "the service did not begin its answer in time",
-        "origin-broken" => "the service broke its answer off",
+        "origin-slow" => "the service did not begin its response in time",
+        "origin-broken" => "the service broke its response off",
         _ => return format!("refused: {}", safe(reason)),
     };
     of_service.to_owned()
@@ -634,7 +634,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_is_one_line_that_says_how_it_ended() {
+    fn a_flow_is_one_line_with_its_outcome() {
         let record = FlowRecord {
             at_ms: 3_723_000,
             flow_id: "f".into(),
@@ -659,7 +659,7 @@ mod tests {
     }
 
     #[test]
-    fn where_there_are_several_services_each_line_says_whose_it_is() {
+    fn with_several_services_each_line_names_its_service() {
         let mut live = Live::of_services(Output::new(Format::Table, Color::Never), UtcOffset::UTC);
         let tunnel = TunnelId::from_random([1; 16]);
         live.name(tunnel, "shop\u{1b}");

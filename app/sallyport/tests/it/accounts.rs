@@ -18,10 +18,10 @@ use crate::{
 const NEXT: &str = "an even odder passphrase";
 const EMAIL: &str = "test@example.com";
 
-fn refused(output: &Output, code: i32, said: &str) {
+fn refused(output: &Output, code: i32, expected: &str) {
     let stderr = text(&output.stderr);
     assert_eq!(output.status.code(), Some(code), "{stderr}");
-    assert!(stderr.contains(said), "{said:?} is not in: {stderr}");
+    assert!(stderr.contains(expected), "{expected:?} is not in: {stderr}");
 }
 
 /// Runs a command with this standard input.
@@ -55,8 +55,13 @@ fn the_first_account_of_a_server_that_others_can_reach_is_its_operators() {
     fs::copy(data.join("ca.pem"), &ca).unwrap();
     let eve = json!({"name": "Eve", "email": "eve@example.com", "password": PASSWORD}).to_string();
     for path in ["/v1/accounts", "/user"] {
-        let answer = curl(&ca, &format!("{api}{path}"), &["--json", &eve]);
-        assert!(answer.status == 403 && answer.body.contains("setup token"), "{} {}", answer.status, answer.body);
+        let response = curl(&ca, &format!("{api}{path}"), &["--json", &eve]);
+        assert!(
+            response.status == 403 && response.body.contains("setup token"),
+            "{} {}",
+            response.status,
+            response.body
+        );
     }
     let ca = ca.to_str().unwrap().to_owned();
     let create = |more: &[&'static str]| {
@@ -114,11 +119,11 @@ fn a_password_is_changed_and_the_other_sessions_end() {
 fn enrolling(home: &Home) -> (Child, BufReader<std::process::ChildStderr>, Vec<u8>) {
     let mut command = home.command(&["account", "totp", "enable", "-o", "json"]);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut said = BufReader::new(child.stderr.take().unwrap());
+    let mut printed = BufReader::new(child.stderr.take().unwrap());
     let mut line = String::new();
     let secret = loop {
         line.clear();
-        assert!(said.read_line(&mut line).unwrap() > 0, "there was no secret");
+        assert!(printed.read_line(&mut line).unwrap() > 0, "there was no secret");
         if let Some((_, secret)) = line.trim().split_once("type the secret: ") {
             break secret.to_owned();
         }
@@ -134,20 +139,20 @@ fn enrolling(home: &Home) -> (Child, BufReader<std::process::ChildStderr>, Vec<u
             bits &= (1 << count) - 1;
         }
     }
-    (child, said, bytes)
+    (child, printed, bytes)
 }
 
 #[test]
-fn codes_are_set_up_asked_for_and_reset_by_the_operator() {
+fn codes_are_set_up_required_and_reset_by_the_operator() {
     let home = Home::new();
     let _up = home.up(&[]);
     home.account();
-    let (mut child, mut said, secret) = enrolling(&home);
+    let (mut child, mut printed, secret) = enrolling(&home);
     let now = i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()).unwrap();
     let code = format!("000000\n{:06}\n", totp(&secret, now / 30));
     child.stdin.take().unwrap().write_all(code.as_bytes()).unwrap();
     let mut rest = String::new();
-    said.read_to_string(&mut rest).unwrap();
+    printed.read_to_string(&mut rest).unwrap();
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success() && rest.contains("not the current code"), "{rest}");
     let codes: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -160,7 +165,7 @@ fn codes_are_set_up_asked_for_and_reset_by_the_operator() {
     assert!(log_in(&home, PASSWORD, &["--code", codes[0]]).status.success());
     let mut by_variable = home.command(&["login", "--email", EMAIL]);
     assert!(by_variable.env("SALLYPORT_CODE", codes[1]).output().unwrap().status.success());
-    assert!(!log_in(&home, PASSWORD, &["--code", codes[1]]).status.success(), "each is good once");
+    assert!(!log_in(&home, PASSWORD, &["--code", codes[1]]).status.success(), "each works once");
     let fresh = home.json(&["account", "totp", "codes", "--code", codes[2]]);
     let fresh = fresh["recovery_codes"][0].as_str().unwrap().to_owned();
     refused(&home.run(&["account", "totp", "disable", "--code", codes[3]]), 3, "the code is wrong");
@@ -182,19 +187,20 @@ fn codes_are_set_up_asked_for_and_reset_by_the_operator() {
     let code = made["code"].as_str().unwrap();
     assert!(set(code).status.success());
     refused(&set(code), 4, "sets no password any more");
-    assert!(log_in(&home, NEXT, &[]).status.success(), "no code is asked for");
+    assert!(log_in(&home, NEXT, &[]).status.success(), "no code is required");
 }
 
 #[test]
-fn whoever_is_invited_types_what_the_invitation_says() {
+fn an_invitation_has_the_commands_for_the_invited_person() {
     let (home, bob) = (Home::new(), Home::new());
     let up = home.up(&["--sign-up", "closed"]);
     home.account();
     let invited = home.run(&["member", "add", "bob@example.com", "--role", "member"]);
     assert!(invited.status.success(), "{}", text(&invited.stderr));
-    let told = text(&invited.stderr);
-    let command = told.lines().find(|line| line.trim_start().starts_with("sallyport account create")).unwrap().trim();
-    assert!(told.contains("sallyport invitation accept spi_"), "{told}");
+    let printed = text(&invited.stderr);
+    let command =
+        printed.lines().find(|line| line.trim_start().starts_with("sallyport account create")).unwrap().trim();
+    assert!(printed.contains("sallyport invitation accept spi_"), "{printed}");
     let words = command.replace("\"YOUR NAME\"", "Bob");
     let words: Vec<_> = words.split_whitespace().skip(1).collect();
     assert!(words.contains(&"--ca-fingerprint") && words.contains(&"--invitation"), "{command}");

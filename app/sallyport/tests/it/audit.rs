@@ -1,4 +1,4 @@
-//! `sallyport audit`: who connected to what, and when; no change of the log goes unnoticed.
+//! `sallyport audit`: connections in the audit log, and the detection of changes of the log.
 
 use std::{
     io::{Read as _, Write as _},
@@ -19,7 +19,7 @@ fn events(home: &Home, more: &[&str]) -> Vec<Value> {
 }
 
 #[test]
-fn who_connected_to_what_and_when_is_one_command() {
+fn one_command_lists_the_connections() {
     let home = Home::new();
     let syslog = UdpSocket::bind("127.0.0.1:0").unwrap();
     let target = format!("udp://{}", syslog.local_addr().unwrap());

@@ -45,7 +45,7 @@ fn authorities_are_replaced_and_edges_follow_or_join_anew() {
     assert!(control.program.take().unwrap().stop().success());
     home.json(&rotate("machines"));
     control.resume(&home);
-    wait_until("the edge to be a stranger", || {
+    wait_until("the edge to be untrusted", || {
         (edge.get(&home, &format!("api.{DOMAIN}"), "/v1/info").0 == 503).then_some(())
     });
     assert_eq!(edge.get(&home, &format!("api.{DOMAIN}"), "/readyz").0, 200);

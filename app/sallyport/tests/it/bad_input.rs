@@ -14,10 +14,10 @@ use crate::{
 
 /// Asserts this exit code, and this text in one line on the standard error.
 #[track_caller]
-fn refused(output: &Output, code: i32, said: &str) {
+fn refused(output: &Output, code: i32, expected: &str) {
     let stderr = text(&output.stderr);
     assert_eq!(output.status.code(), Some(code), "{stderr}");
-    assert!(stderr.contains(said), "{said:?} is not in: {stderr}");
+    assert!(stderr.contains(expected), "{expected:?} is not in: {stderr}");
     assert!(!stderr.contains("panicked") && !stderr.contains("Backtrace"), "{stderr}");
 }
 
@@ -157,8 +157,13 @@ fn addresses_passwords_and_tokens_are_refused_with_their_reason() {
     refused(&home.run(&["socket", "create", "--name", "x", "--type", "gopher"]), 2, "gopher");
     assert_eq!(up.curl("api.localhost", "/v1/sockets", &["-H", "Authorization: Bearer e30.e30."]).status, 401);
     let body = format!("{{\"email\":\"test@example.com\",\"password\":\"{PASSWORD}\",\"extra\":1}}");
-    let answer = up.curl("api.localhost", "/v1/login", &["--json", &body]);
-    assert!((400..500).contains(&answer.status) && answer.body.contains("extra"), "{} {}", answer.status, answer.body);
+    let response = up.curl("api.localhost", "/v1/login", &["--json", &body]);
+    assert!(
+        (400..500).contains(&response.status) && response.body.contains("extra"),
+        "{} {}",
+        response.status,
+        response.body
+    );
 }
 
 #[test]
@@ -182,11 +187,11 @@ fn an_origin_that_does_not_listen_is_502_and_an_unattached_socket_503() {
     assert_eq!(none_yet.status, 503);
     assert!(none_yet.header("content-type").unwrap().contains("application/problem+json"), "{}", none_yet.head);
     let connector = home.connector(&socket, nobody, &[]);
-    let answer = up.curl(&host, "/", &["-H", "Accept: text/html"]);
-    assert_eq!(answer.status, 502);
-    assert!(answer.header("content-type").unwrap().starts_with("text/html"), "{}", answer.head);
-    let id = answer.header("x-request-id").unwrap();
-    assert!(answer.body.contains(id), "the page names the request: {}", answer.body);
+    let response = up.curl(&host, "/", &["-H", "Accept: text/html"]);
+    assert_eq!(response.status, 502);
+    assert!(response.header("content-type").unwrap().starts_with("text/html"), "{}", response.head);
+    let id = response.header("x-request-id").unwrap();
+    assert!(response.body.contains(id), "the page names the request: {}", response.body);
     // The owner of the service gets it too.
     connector.wait_for("\"status\":502");
     let unknown = up.curl("nobody-here-1000.localhost", "/", &[]);
@@ -207,7 +212,7 @@ fn an_origin_that_is_too_slow_is_504_and_the_next_request_is_served() {
 }
 
 #[test]
-fn garbage_silence_and_unknown_names_disturb_nobody() {
+fn garbage_silence_and_unknown_names_disturb_no_client() {
     raise_open_files();
     let home = Home::new();
     let up = home.up(&[]);

@@ -43,8 +43,8 @@ fn dex(program: &Path, home: &Home, port: u16, redirect: &str) -> Program {
     std::fs::write(&file, config.to_string()).unwrap();
     let dex = Program::start(Command::new(program).arg("serve").arg(&file));
     wait_until("dex", || {
-        let answer = Command::new("curl").args(["-sf", &format!("http://{health}/healthz/ready")]).output().unwrap();
-        answer.status.success().then_some(())
+        let response = Command::new("curl").args(["-sf", &format!("http://{health}/healthz/ready")]).output().unwrap();
+        response.status.success().then_some(())
     });
     dex
 }
@@ -112,9 +112,12 @@ fn a_browser_logs_in_once_for_two_sockets_and_out_again() {
     let seen: Value = serde_json::from_slice(&output.stdout).unwrap();
 
     assert!(seen["provider"].as_str().unwrap().starts_with(&issuer), "{seen}");
-    let told = seen["first"].as_str().unwrap().to_ascii_lowercase();
-    assert!(told.contains("get /deep/page?a=b") && told.contains("x-auth-email: alice@example.test"), "{told}");
-    assert!(told.contains("x-sallyport-assertion: ey") && !told.contains("__host-sallyport"), "{told}");
+    let headers = seen["first"].as_str().unwrap().to_ascii_lowercase();
+    assert!(
+        headers.contains("get /deep/page?a=b") && headers.contains("x-auth-email: alice@example.test"),
+        "{headers}"
+    );
+    assert!(headers.contains("x-sallyport-assertion: ey") && !headers.contains("__host-sallyport"), "{headers}");
     let cookies = seen["cookies"].as_array().unwrap();
     let login = cookies.iter().find(|cookie| cookie["name"] == "__Host-sallyport").unwrap();
     assert_eq!((&login["secure"], &login["httpOnly"], &login["sameSite"]), (&true.into(), &true.into(), &"Lax".into()));
@@ -158,10 +161,13 @@ fn a_browser_logs_in_with_a_password_and_a_code_that_are_kept_here() {
         seen["wrongPassword"].as_str().unwrap().contains("is wrong") && seen["kept"] == "alice@example.test",
         "{seen}"
     );
-    for told in ["first", "second"] {
-        let told = seen[told].as_str().unwrap().to_ascii_lowercase();
-        assert!(told.contains("get /deep/page?a=b") && told.contains("x-auth-email: alice@example.test"), "{told}");
-        assert!(told.contains("x-auth-provider: local") && told.contains("x-auth-groups: eng"), "{told}");
+    for headers in ["first", "second"] {
+        let headers = seen[headers].as_str().unwrap().to_ascii_lowercase();
+        assert!(
+            headers.contains("get /deep/page?a=b") && headers.contains("x-auth-email: alice@example.test"),
+            "{headers}"
+        );
+        assert!(headers.contains("x-auth-provider: local") && headers.contains("x-auth-groups: eng"), "{headers}");
     }
     assert_eq!(seen["recovery"], 10, "{seen}");
     assert!(seen["picture"]["width"].as_f64().unwrap() > 100.0, "{seen}");

@@ -47,13 +47,13 @@ fn carry(client: TcpStream, server: TcpStream, late_ms: Arc<AtomicU64>) {
     let (mut from, mut to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
     let (called, is_edge) = mpsc::channel();
     thread::spawn(move || {
-        let (mut room, mut said) = (vec![0; 65_536], Vec::new());
+        let (mut room, mut printed) = (vec![0; 65_536], Vec::new());
         while let Ok(n @ 1..) = from.read(&mut room) {
-            if said.len() < 4_096 {
-                said.extend_from_slice(&room[..n]);
-                if let Some(name) = text(&said).split("\"name\":\"").nth(1).and_then(|rest| rest.split('"').next()) {
+            if printed.len() < 4_096 {
+                printed.extend_from_slice(&room[..n]);
+                if let Some(name) = text(&printed).split("\"name\":\"").nth(1).and_then(|rest| rest.split('"').next()) {
                     let _ = called.send(name.starts_with("sallyport edge"));
-                    said.resize(4_096, 0);
+                    printed.resize(4_096, 0);
                 }
             }
             if to.write_all(&room[..n]).is_err() {
@@ -84,7 +84,7 @@ fn carry(client: TcpStream, server: TcpStream, late_ms: Arc<AtomicU64>) {
 }
 
 #[test]
-fn a_tunnel_that_was_just_made_comes_up_at_edges_that_hear_of_it_late() {
+fn a_new_tunnel_comes_up_at_edges_that_learn_of_it_late() {
     let home = Home::new();
     let Some(bus) = Bus::start(&home, "") else { return };
     let late = LateBus::start(bus.port);

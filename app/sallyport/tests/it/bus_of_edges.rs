@@ -110,8 +110,8 @@ fn collector() -> (String, Arc<Mutex<String>>) {
                     break;
                 }
                 kept.lock().unwrap().push_str(&text(&body));
-                let answer = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}";
-                reader.get_mut().write_all(answer.as_bytes()).unwrap();
+                let response = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}";
+                reader.get_mut().write_all(response.as_bytes()).unwrap();
             }
         }
     });
@@ -132,8 +132,8 @@ fn edges_with_credentials_of_their_own_do_all_their_work_and_change_nothing_of_o
     let syslog = UdpSocket::bind("127.0.0.1:0").unwrap();
     syslog.set_read_timeout(Some(PATIENCE)).unwrap();
     let (otlp, collected) = collector();
-    let told = [&USERS[..], &["--audit-otlp", &otlp]].concat();
-    let control = ControlHere::start_by(&home, &bus, &told, &PASSWORDS);
+    let options = [&USERS[..], &["--audit-otlp", &otlp]].concat();
+    let control = ControlHere::start_by(&home, &bus, &options, &PASSWORDS);
     home.account();
     let joins = |name: &'static str, region: &str, more: &[&str]| {
         let token = home.json(&["edge", "token", "create", "--name", name]);
@@ -159,11 +159,14 @@ fn edges_with_credentials_of_their_own_do_all_their_work_and_change_nothing_of_o
     let _connector = connect(&home, &a, &socket, &origin, &["--token", &token(&home), "--redundancy", "1"]);
     wait_until("the tunnel is found at the other edge", || (b.get(&home, &host, "/hello").0 == 200).then_some(()));
     let output = home.run(&["flow", "ls"]);
-    assert!(output.status.success() && output.stderr.is_empty(), "an edge has not answered: {output:?}");
+    assert!(output.status.success() && output.stderr.is_empty(), "an edge has not responded: {output:?}");
     wait_until("what the edge recorded is at control", || {
         recorded_by(&home, "us-1").iter().any(|event| event["kind"] == "flow").then_some(())
     });
-    assert!(recorded_by(&home, "eu-1").iter().all(|event| event["kind"] != "flow"), "it records what is asked for");
+    assert!(
+        recorded_by(&home, "eu-1").iter().all(|event| event["kind"] != "flow"),
+        "it records only sockets with a login"
+    );
     let mut datagram = [0; 65_536];
     let length = syslog.recv(&mut datagram).unwrap();
     assert!(text(&datagram[..length]).contains("\"flow\""), "{}", text(&datagram[..length]));
@@ -214,15 +217,15 @@ fn edges_with_credentials_of_their_own_do_all_their_work_and_change_nothing_of_o
     let mut came = owner.publish("$JS.API.STREAM.INFO.KV_sallyport_config", "_INBOX.owner", asked);
     let known = wait_until("what is in the configuration", || {
         came.extend(owner.answers());
-        came.iter().find(|answer| answer.contains("stream_info_response")).cloned()
+        came.iter().find(|response| response.contains("stream_info_response")).cloned()
     });
     assert!(
         known.contains("_config.meta\"") && !known.contains("route.0\"") && !known.contains("_directory"),
         "{known}"
     );
 
-    // What the bus answers may come to stand there, as permissions say nothing of answers: edges go on with what they
-    // know.
+    // Responses of the bus may be stored there, as permissions do not cover responses: edges go on with their last
+    // state.
     let key = format!("$KV.sallyport_config.route.{socket}");
     assert_eq!(thief.publish("$JS.API.STREAM.INFO.KV_sallyport_config", &key, ""), [""; 0]);
     b.program.as_ref().unwrap().wait_for("is not understood");
@@ -243,19 +246,19 @@ fn edges_with_credentials_of_their_own_do_all_their_work_and_change_nothing_of_o
 }
 
 #[test]
-fn credentials_for_edges_that_the_bus_does_not_take_are_told_at_once() {
+fn credentials_for_edges_that_the_bus_refuses_are_reported_at_once() {
     let home = Home::new();
     let Some(bus) = bus(&home) else { return };
     let (data, url) = (home.data(), bus.url());
     let listen = ["--listen", "127.0.0.1:0", "--listen-edges", "127.0.0.1:0", "--bus", &url];
     let args = [&["control", "--domain", DOMAIN, "--data", data.to_str().unwrap()], &listen[..], &USERS[..]].concat();
     let output = home.command(&args).env("SALLYPORT_BUS_PASSWORD", "of-control").output().unwrap();
-    let told = text(&output.stderr);
-    assert!(output.status.code() == Some(2) && told.contains("SALLYPORT_BUS_EDGE_PASSWORD"), "{told}");
+    let printed = text(&output.stderr);
+    assert!(output.status.code() == Some(2) && printed.contains("SALLYPORT_BUS_EDGE_PASSWORD"), "{printed}");
     let mut wrong = home.command(&args);
     wrong.env("SALLYPORT_BUS_PASSWORD", "of-control").env("SALLYPORT_BUS_EDGE_PASSWORD", "of-nobody");
     let output = wrong.output().unwrap();
-    let told = text(&output.stderr);
-    assert!(output.status.code() == Some(1) && told.contains("edges could not use the bus"), "{told}");
-    assert!(told.contains("--bus-edge-user") && !told.contains("of-nobody"), "{told}");
+    let printed = text(&output.stderr);
+    assert!(output.status.code() == Some(1) && printed.contains("edges could not use the bus"), "{printed}");
+    assert!(printed.contains("--bus-edge-user") && !printed.contains("of-nobody"), "{printed}");
 }

@@ -118,7 +118,7 @@ impl World {
         text.lines().map(str::to_owned).collect()
     }
 
-    fn page(&self, url: &str, more: &[&str]) -> crate::harness::Answer {
+    fn page(&self, url: &str, more: &[&str]) -> crate::harness::HttpResponse {
         let cookie = format!("cookie: {}", self.cookie);
         let mut args = vec!["-H", &cookie];
         args.extend(more);
@@ -126,7 +126,7 @@ impl World {
     }
 
     /// Ann opens the page in her browser, and decides. Returns the response.
-    fn decide(&self, url: &str, decision: &str) -> crate::harness::Answer {
+    fn decide(&self, url: &str, decision: &str) -> crate::harness::HttpResponse {
         let page = self.page(url, &[]);
         assert_eq!(page.status, 200, "{}", page.body);
         assert!(page.body.contains(&self.host) && page.body.contains("ann@example.com"), "{}", page.body);
@@ -164,9 +164,9 @@ impl World {
 fn api(up: &Up, method: &str, path: &str, body: &str) -> Value {
     let bearer = format!("authorization: Bearer {TOKEN}");
     let args = ["-X", method, "-H", &bearer, "-H", "content-type: application/json", "-d", body];
-    let answer = up.curl("api.localhost", path, &args);
-    assert!(answer.status < 300, "{path}: {} {}", answer.status, answer.body);
-    serde_json::from_str(&answer.body).unwrap()
+    let response = up.curl("api.localhost", path, &args);
+    assert!(response.status < 300, "{path}: {} {}", response.status, response.body);
+    serde_json::from_str(&response.body).unwrap()
 }
 
 /// Answers input in capitals until its end.
@@ -176,9 +176,9 @@ fn shouter() -> SocketAddr {
     thread::spawn(move || {
         for mut stream in listener.incoming().map_while(Result::ok) {
             thread::spawn(move || {
-                let mut said = Vec::new();
-                drop(stream.read_to_end(&mut said));
-                drop(stream.write_all(&said.to_ascii_uppercase()));
+                let mut printed = Vec::new();
+                drop(stream.read_to_end(&mut printed));
+                drop(stream.write_all(&printed.to_ascii_uppercase()));
             });
         }
     });
@@ -230,17 +230,17 @@ fn a_login_in_the_browser_opens_the_socket_to_programs_and_is_used_again() {
 }
 
 #[test]
-fn whom_the_socket_does_not_let_in_learns_it_in_a_sentence() {
+fn a_denied_person_gets_a_sentence() {
     let world = World::start(shouter());
     world.log_in();
     let body = json!({"identity": {"email_addresses": ["bob@example.com"]}}).to_string();
     api(&world.up, "PATCH", &format!("/v1/sockets/{}", world.socket), &body);
     let refused = world.run(&["client", "tls", "--host", &world.at()]);
     assert_eq!(refused.status.code(), Some(3));
-    assert!(text(&refused.stderr).contains("ann@example.com may not come"), "{}", text(&refused.stderr));
+    assert!(text(&refused.stderr).contains("ann@example.com is not admitted"), "{}", text(&refused.stderr));
     for (args, code, says) in [
         (&["client", "tls", "--host", "nonsense"][..], 2, "is no name of a socket"),
-        (&["client", "tls", "--host", "a.b", "--listener", "0.0.0.0:1"], 2, "would enter as you"),
+        (&["client", "tls", "--host", "a.b", "--listener", "0.0.0.0:1"], 2, "would have your access"),
         (&["client", "tls", "--host", "a.b", "--listener", "x"], 2, "it is no address"),
         (&["client", "ssh", "-x@a.b"], 2, ""),
         (&["client", "ssh-keysign", "--host", "a.b", "--key", "/nowhere/key"], 2, "there is no file"),

@@ -35,7 +35,7 @@ fn jumps_of_the_clock_renew_certificates_and_stop_nothing() {
         assert_eq!(status(&home, &up, &host), "200", "the certificate of the future was replaced");
     }
     let output = home.run(&["socket", "ls"]);
-    assert!(output.status.success(), "the login of the future is good: {}", text(&output.stderr));
+    assert!(output.status.success(), "the login of the future is valid: {}", text(&output.stderr));
     assert_eq!(second.stop().code(), Some(0), "{}", second.output());
     assert_eq!(connector.stop().code(), Some(0), "{}", connector.output());
     assert!(!connector.output().contains("disconnected"), "never lost: {}", connector.output());

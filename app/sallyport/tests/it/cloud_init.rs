@@ -16,9 +16,9 @@ const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
 /// The written files by path: mode and content.
 fn files() -> BTreeMap<String, (u32, String)> {
-    let said = fs::read_to_string(format!("{ROOT}/integrations/cloud-init/edge.yaml")).unwrap();
-    assert!(said.starts_with("#cloud-config\n"), "cloud-init takes it for something else");
-    let data: Value = serde_saphyr::from_str(&said).unwrap();
+    let contents = fs::read_to_string(format!("{ROOT}/integrations/cloud-init/edge.yaml")).unwrap();
+    assert!(contents.starts_with("#cloud-config\n"), "cloud-init takes it for something else");
+    let data: Value = serde_saphyr::from_str(&contents).unwrap();
     let word = |file: &Value, name: &str| file[name].as_str().unwrap().to_owned();
     let files = data["write_files"].as_array().unwrap().iter().map(|file| {
         let mode = u32::from_str_radix(&word(file, "permissions"), 8).unwrap();
@@ -77,8 +77,8 @@ fn the_program_is_installed_once_and_only_when_it_is_the_one_that_is_meant() {
 
     let machine = dir.path().join("machine");
     let output = install(&machine, &url, &"0".repeat(64));
-    let said = text(&output.stderr);
-    assert!(output.status.code() == Some(1) && said.contains("is not the file with the SHA-256 000"), "{said}");
+    let printed = text(&output.stderr);
+    assert!(output.status.code() == Some(1) && printed.contains("is not the file with the SHA-256 000"), "{printed}");
     assert!(!machine.join("bin/sallyport").exists() && !machine.join("told").exists());
 
     let output = install(&machine, &url, &sha256);
@@ -86,8 +86,8 @@ fn the_program_is_installed_once_and_only_when_it_is_the_one_that_is_meant() {
     let installed = machine.join("bin/sallyport");
     assert_eq!(fs::read_to_string(&installed).unwrap(), "the program");
     assert_eq!(fs::metadata(&installed).unwrap().permissions().mode() & 0o777, 0o755);
-    let told = fs::read_to_string(machine.join("told")).unwrap();
-    assert_eq!(told, "daemon-reload\nenable --now sallyport-edge.service\n");
+    let calls = fs::read_to_string(machine.join("told")).unwrap();
+    assert_eq!(calls, "daemon-reload\nenable --now sallyport-edge.service\n");
     let env = fs::read_to_string(machine.join("etc/edge.env")).unwrap();
     assert!(!env.contains("SALLYPORT_JOIN=") && env.contains("SALLYPORT_REGION=eu"), "{env}");
 

@@ -29,7 +29,7 @@ fn completion_gives_each_shell_a_script_that_it_takes() {
         let output = home.run(&["completion", shell]);
         let script = text(&output.stdout);
         assert!(output.status.success() && script.contains(sign), "{shell}: {script:.200}");
-        assert!(script.contains("SALLYPORT_COMPLETE"), "{shell}: it asks the program");
+        assert!(script.contains("SALLYPORT_COMPLETE"), "{shell}: the script calls the program");
         let file = home.dir.path().join(shell);
         std::fs::write(&file, &script).unwrap();
         // If the shell is installed, it checks the script.
@@ -58,7 +58,7 @@ fn logins_come_by_standard_input_are_pinned_by_fingerprint_and_end() {
     let api = format!("https://api.localhost:{}", up.port);
     let away = Home::new();
     let login = ["login", "--api", &api, "--email", "a@example.com", "--password-stdin"];
-    assert_eq!(fed(&away, &login, PASSWORD).status.code(), Some(6), "a root that nobody knows");
+    assert_eq!(fed(&away, &login, PASSWORD).status.code(), Some(6), "an unknown root");
     let wrong = format!("sha256:{}", "0".repeat(64));
     let mut pinned = login.to_vec();
     pinned.extend(["--ca-fingerprint", &wrong]);
@@ -107,7 +107,7 @@ fn sockets_are_edited_and_listed_in_every_form() {
     let refused = home.run(&["socket", "edit", &socket, "--not-protected"]);
     let says = text(&refused.stderr);
     assert!(
-        refused.status.code() == Some(5) && says.contains("to everybody") && says.contains("add --force"),
+        refused.status.code() == Some(5) && says.contains("to every client") && says.contains("add --force"),
         "{says}"
     );
     assert!(home.json(&["socket", "edit", &socket, "--not-protected", "--force"])["protected"].is_null());
@@ -215,18 +215,18 @@ fn a_service_that_speaks_tls_is_known_by_its_root_or_its_fingerprint() {
         let socket = home.json(&["socket", "create", "--name", &fresh_name(), "--type", "https"]);
         let connector = connector_by_name(&home, socket["id"].as_str().unwrap(), address, options);
         for _ in 0..3 {
-            let answer = up.curl(socket["dns_name"].as_str().unwrap(), "/", &[]);
-            assert_eq!(answer.status, status, "{options:?}: {}", answer.body);
+            let response = up.curl(socket["dns_name"].as_str().unwrap(), "/", &[]);
+            assert_eq!(response.status, status, "{options:?}: {}", response.body);
         }
         connector.wait_for(says);
         connector.stop();
-        let told = connector.output().matches("TLS handshake").count();
-        assert_eq!(told, usize::from(status == 502), "once for all requests: {}", connector.output());
+        let logged = connector.output().matches("TLS handshake").count();
+        assert_eq!(logged, usize::from(status == 502), "once for all requests: {}", connector.output());
     }
 }
 
 #[test]
-fn a_service_that_takes_no_connection_in_time_is_told() {
+fn a_service_that_accepts_no_connection_in_time_is_reported() {
     let home = Home::new();
     let up = home.up(&["--connect-timeout", "8s"]);
     home.account();
@@ -239,8 +239,8 @@ fn a_service_that_takes_no_connection_in_time_is_told() {
         .collect();
     let held: Vec<_> = fill.into_iter().filter_map(|thread| thread.join().unwrap()).collect();
     let _connector = home.connector(&socket, address, &["--connect-timeout", "500ms"]);
-    let answer = up.curl(&host, "/", &["-H", "Accept: application/json"]);
-    assert_eq!(answer.status, 504, "{}", answer.body);
+    let response = up.curl(&host, "/", &["-H", "Accept: application/json"]);
+    assert_eq!(response.status, 504, "{}", response.body);
     drop(held);
 }
 
@@ -328,21 +328,21 @@ fn the_end_of_the_program_waits_for_uploads_and_not_for_websockets_without_end()
 fn echo_after_upgrade() -> (SocketAddr, std::sync::mpsc::Receiver<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let (tell, told) = std::sync::mpsc::channel();
+    let (sender, receiver) = std::sync::mpsc::channel();
     thread::spawn(move || {
         for mut stream in listener.incoming().map_while(Result::ok) {
             let mut head = [0; 4_096];
             if !matches!(stream.read(&mut head), Ok(1..)) {
                 continue;
             }
-            let answer = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+            let response = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
                           Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n";
-            drop(stream.write_all(answer.as_bytes()));
-            let _ = tell.send(());
+            drop(stream.write_all(response.as_bytes()));
+            let _ = sender.send(());
             thread::spawn(move || drop(stream.read_to_end(&mut Vec::new())));
         }
     });
-    (address, told)
+    (address, receiver)
 }
 
 #[test]
@@ -372,8 +372,8 @@ fn up_that_is_killed_under_load_comes_back_with_everything_and_so_do_its_connect
     up.program.signal("KILL");
     up.program.ended();
     connector.wait_for("disconnected");
-    let said = connector.output();
-    assert!(!said.contains("docs.rs") && !said.contains("close_notify"), "{said}");
+    let printed = connector.output();
+    assert!(!printed.contains("docs.rs") && !printed.contains("close_notify"), "{printed}");
     let data = home.data();
     let listen = format!("127.0.0.1:{port}");
     let args = ["up", "--listen", &listen, "--listen-http", "none", "--data", data.to_str().unwrap()];
@@ -388,7 +388,7 @@ fn up_that_is_killed_under_load_comes_back_with_everything_and_so_do_its_connect
 }
 
 #[test]
-fn who_makes_an_account_at_an_api_that_was_named_is_told_to_log_in_there() {
+fn a_new_account_at_a_named_api_gets_the_login_command_for_that_api() {
     let home = Home::new();
     let up = home.up(&[]);
     let (api, ca) = (format!("https://api.localhost:{}", up.port), up.ca.to_str().unwrap());

@@ -1,4 +1,4 @@
-//! A control is replaced by another process while it is asked things: nobody is refused.
+//! A control is replaced by another process while it serves requests: no request is refused.
 
 use std::{
     path::PathBuf,
@@ -34,10 +34,12 @@ impl Asking {
                     break;
                 }
                 let args: Vec<_> = args.iter().map(|arg| arg.replace("NUMBER", &number.to_string())).collect();
-                let answer = curl(&ca, &url, &args.iter().map(String::as_str).collect::<Vec<_>>());
+                let response = curl(&ca, &url, &args.iter().map(String::as_str).collect::<Vec<_>>());
                 counted.fetch_add(1, Ordering::Relaxed);
-                if !(200..300).contains(&answer.status) {
-                    kept.lock().unwrap().push(format!("{url} {}: {} {}", answer.status, answer.head, answer.body));
+                if !(200..300).contains(&response.status) {
+                    kept.lock()
+                        .unwrap()
+                        .push(format!("{url} {}: {} {}", response.status, response.head, response.body));
                 }
             }
         });
@@ -57,7 +59,7 @@ impl Asking {
 }
 
 #[test]
-fn a_control_is_replaced_under_load_and_nobody_is_refused() {
+fn a_control_is_replaced_under_load_without_refused_requests() {
     let home = Home::new();
     let Some(bus) = Bus::start(&home, "") else { return };
     let mut control = ControlHere::start(&home, &bus);
@@ -80,7 +82,7 @@ fn a_control_is_replaced_under_load_and_nobody_is_refused() {
     ];
     let goes_on = || {
         let before: Vec<_> = load.iter().map(Asking::count).collect();
-        wait_until("more answers", || {
+        wait_until("more responses", || {
             load.iter().zip(&before).all(|(asking, before)| asking.count() > before + 3).then_some(())
         });
     };
@@ -100,13 +102,13 @@ fn a_control_is_replaced_under_load_and_nobody_is_refused() {
         let args = args(more);
         home.command(&args.iter().map(String::as_str).collect::<Vec<_>>())
     };
-    let told = text(&run(&[]).output().unwrap().stderr);
-    assert!(told.contains("is in use by process") && told.contains("--takeover"), "{told}");
+    let printed = text(&run(&[]).output().unwrap().stderr);
+    assert!(printed.contains("is in use by process") && printed.contains("--takeover"), "{printed}");
     let output = run(&["--takeover", "--geoip-country", "/nowhere.mmdb"]).output().unwrap();
     assert!(!output.status.success(), "{}", text(&output.stderr));
     let up = ["up", "--takeover", "--data", data.to_str().unwrap(), "--domain", DOMAIN];
-    let told = text(&home.command(&up).output().unwrap().stderr);
-    assert!(told.contains("the process is a `sallyport control`"), "{told}");
+    let printed = text(&home.command(&up).output().unwrap().stderr);
+    assert!(printed.contains("the process is a `sallyport control`"), "{printed}");
     goes_on();
 
     // One that can takes over, twice.

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::{
     database::createdb,
     fleet::{Bus, DOMAIN, EdgeHere},
-    harness::{Answer, Home, Origin, PASSWORD, Program, curl, text, wait_until},
+    harness::{Home, HttpResponse, Origin, PASSWORD, Program, curl, text, wait_until},
     postgres,
     ssh::{host_in, make_key, to},
     tcp::free_port,
@@ -35,9 +35,9 @@ impl Control {
         let (ports, data) = ((free_port(), free_port()), home.dir.path().join(name));
         let (listen, edges) = (format!("127.0.0.1:{}", ports.0), format!("127.0.0.1:{}", ports.1));
         let (bus, path) = (bus.url(), data.to_str().unwrap().to_owned());
-        let said = ["control", "--domain", DOMAIN, "--database", database, "--bus", &bus, "--listen", &listen];
+        let fixed = ["control", "--domain", DOMAIN, "--database", database, "--bus", &bus, "--listen", &listen];
         let rest = ["--listen-edges", &edges, "--data", &path, "--sign-up", "open"];
-        let args = said.iter().chain(&rest).chain(more).map(|arg| (*arg).to_owned()).collect();
+        let args = fixed.iter().chain(&rest).chain(more).map(|arg| (*arg).to_owned()).collect();
         Self { program: None, ports, data, args }
     }
 
@@ -66,11 +66,11 @@ impl Control {
         format!("https://api.{DOMAIN}:{}", self.ports.0)
     }
 
-    fn get(&self, path: &str, more: &[&str]) -> Answer {
+    fn get(&self, path: &str, more: &[&str]) -> HttpResponse {
         curl(&self.data.join("ca.pem"), &format!("{}{path}", self.api()), more)
     }
 
-    fn post(&self, path: &str, body: &Value) -> Answer {
+    fn post(&self, path: &str, body: &Value) -> HttpResponse {
         self.get(path, &["--json", &body.to_string()])
     }
 }
@@ -116,20 +116,20 @@ fn keys_are_in_the_database_and_open_with_one_that_each_control_is_given() {
     let Some(bus) = Bus::start(&home, "") else { return };
     let database = createdb(server, "keys_of_controls");
     let one = Control::start(&home, "one", &database, &bus, &[]);
-    let said = one.program.as_ref().unwrap().output();
-    assert!(said.contains("sealed with a key that was made now") && !said.contains("spk_"), "{said}");
-    assert!(!said.contains("stream not found"), "{said}");
+    let printed = one.program.as_ref().unwrap().output();
+    assert!(printed.contains("sealed with a key that was made now") && !printed.contains("spk_"), "{printed}");
+    assert!(!printed.contains("stream not found"), "{printed}");
     let key = one.data.join("installation.key");
     assert_eq!(fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600);
     for file in ["token.key", "ca.key", "nodes", ".keys", "ssh_host_ed25519_key"] {
         assert!(!one.data.join(file).exists(), "{file} is in the database");
     }
 
-    let refused = |control: &Control, env: &[(&str, &str)], code: i32, told: &str| {
+    let refused = |control: &Control, env: &[(&str, &str)], code: i32, expected: &str| {
         let output = control.command(&home).envs(env.iter().copied()).output().unwrap();
-        let said = text(&output.stderr);
-        assert!(output.status.code() == Some(code) && said.contains(told), "{:?} {said}", output.status);
-        assert!(!said.contains("spk_A") && !control.data.join(".keys").exists(), "{said}");
+        let printed = text(&output.stderr);
+        assert!(output.status.code() == Some(code) && printed.contains(expected), "{:?} {printed}", output.status);
+        assert!(!printed.contains("spk_A") && !control.data.join(".keys").exists(), "{printed}");
     };
     let two = Control::new(&home, "two", &database, &bus, &[]);
     refused(&two, &[], 5, "are sealed, and there is no key");
@@ -193,10 +193,10 @@ fn a_control_may_be_killed_in_the_middle_of_calls_and_of_a_login() {
         scope.spawn(|| {
             while !is_over.load(Ordering::SeqCst) {
                 let url = format!("{}/v1/sockets", edge.api());
-                let answer = curl(&ca, &url, &["-H", &bearer]);
+                let response = curl(&ca, &url, &["-H", &bearer]);
                 asked.fetch_add(1, Ordering::SeqCst);
-                if answer.status != 200 {
-                    println!("{} {}", answer.status, answer.body);
+                if response.status != 200 {
+                    println!("{} {}", response.status, response.body);
                     failed.fetch_add(1, Ordering::SeqCst);
                 }
             }
@@ -212,7 +212,7 @@ fn a_control_may_be_killed_in_the_middle_of_calls_and_of_a_login() {
         assert!(poll.status == 400 && poll.body.contains("authorization-pending"), "{}", poll.body);
         one.resume(&home);
         // The edge knows it again before the other one ends.
-        wait_until("both are told of", || {
+        wait_until("both are reported", || {
             let shown = fs::read_to_string(edge.data.join("edge.json")).unwrap();
             let shown: Value = serde_json::from_str(&shown).unwrap();
             (shown["world"]["controls"].as_array().unwrap().len() == 2).then_some(())
@@ -254,9 +254,9 @@ fn stock_ssh_clients_come_to_an_edge_and_outlive_the_control() {
     let user = account["ssh_user"].as_str().unwrap();
     at(&home, &one.api(), &ca, &["ssh-key", "add", &format!("{key}.pub")]);
     let socket = at(&home, &one.api(), &ca, &["socket", "create", "--name", "s", "--type", "http"]);
-    let told = socket["ssh"]["known_hosts"].as_array().unwrap();
+    let host_keys = socket["ssh"]["known_hosts"].as_array().unwrap();
     // The keys are those of the API, at every port of the edge.
-    let known: Vec<String> = told
+    let known: Vec<String> = host_keys
         .iter()
         .flat_map(|line| {
             let key = line.as_str().unwrap().split_once(' ').unwrap().1;
@@ -284,11 +284,11 @@ fn stock_ssh_clients_come_to_an_edge_and_outlive_the_control() {
     };
     let origin = Origin::start("origin");
     let forward = to("80", origin.address);
-    let first = wait_until("a login by the key, which the edge has been told of", || {
+    let first = wait_until("a login by the key, which the edge has received", || {
         let program = Program::start(&mut ssh(edge.port, &forward));
-        let shown = wait_until("ssh says something", || {
-            let said = program.output();
-            (said.contains("is open") || said.contains("Permission denied")).then_some(said)
+        let shown = wait_until("ssh prints something", || {
+            let printed = program.output();
+            (printed.contains("is open") || printed.contains("Permission denied")).then_some(printed)
         });
         shown.contains("is open").then_some(program)
     });
@@ -310,7 +310,7 @@ fn stock_ssh_clients_come_to_an_edge_and_outlive_the_control() {
     assert_eq!(get(&host).status, 200);
     // It ends while its control is away, and its socket is removed all the same.
     drop(first);
-    wait_until("the temporary socket to be gone", || (get(&host).status == 404).then_some(()));
+    wait_until("the temporary socket to be removed", || (get(&host).status == 404).then_some(()));
     let left = at(&home, &two.api(), &ca, &["socket", "ls"]);
     assert_eq!(left.as_array().unwrap().len(), 1, "{left}");
     drop(second);

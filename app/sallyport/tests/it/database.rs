@@ -24,7 +24,7 @@ pub(crate) fn createdb(server: &Server, name: &str) -> String {
 }
 
 #[test]
-fn what_is_in_the_data_directory_moves_to_postgresql_and_goes_on_there() {
+fn the_data_directory_moves_to_postgresql_and_works_there() {
     let Some(server) = postgres::server() else { return };
     let home = Home::new();
     let address = createdb(server, "moves");
@@ -77,7 +77,7 @@ fn what_is_in_the_data_directory_moves_to_postgresql_and_goes_on_there() {
 }
 
 #[test]
-fn a_database_that_cannot_be_used_is_told_without_its_password() {
+fn an_unusable_database_is_reported_without_its_password() {
     let home = Home::new();
     let data = home.data();
     std::fs::create_dir(&data).unwrap();
@@ -87,7 +87,7 @@ fn a_database_that_cannot_be_used_is_told_without_its_password() {
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).unwrap();
     let unreachable = format!("postgres://ann:geheim@{nobody}/sally");
     let both = ["--database", "postgres://x@localhost/y", "--database-file", file.to_str().unwrap()];
-    for (args, code, said) in [
+    for (args, code, printed) in [
         (&["--database", "mysql://ann:geheim@localhost/x"][..], 2, "postgres://USER@HOST"),
         (&["--database", "postgres://ann:geheim@localhost:99999/x"], 2, "cannot be read"),
         (&["--database", &unreachable], 6, "cannot be reached"),
@@ -98,7 +98,7 @@ fn a_database_that_cannot_be_used_is_told_without_its_password() {
         let output = home.run(&all.concat());
         let stderr = text(&output.stderr);
         assert_eq!(output.status.code(), Some(code), "{stderr}");
-        assert!(stderr.contains(said) && !stderr.contains("geheim") && !stderr.contains("panicked"), "{stderr}");
+        assert!(stderr.contains(printed) && !stderr.contains("geheim") && !stderr.contains("panicked"), "{stderr}");
     }
     let nothing = home.run(&["migrate", "--data", "/nonexistent", "--to", "postgres://x@localhost/y"]);
     assert_eq!(nothing.status.code(), Some(4), "{}", text(&nothing.stderr));

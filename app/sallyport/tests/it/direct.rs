@@ -32,9 +32,9 @@ fn servers_without_a_connector_share_with_a_tunnel_and_one_that_is_killed_costs_
     let tunnel = Origin::start("tunnel");
     let _connector = home.connector(&socket, tunnel.address, &[]);
     let ask = || {
-        let answer = up.curl(&host, "/", &[]);
-        assert_eq!(answer.status, 200, "{}", answer.body);
-        answer.body.split(' ').next().unwrap().trim().to_owned()
+        let response = up.curl(&host, "/", &[]);
+        assert_eq!(response.status, 200, "{}", response.body);
+        response.body.split(' ').next().unwrap().trim().to_owned()
     };
     let count = |requests: usize| {
         let mut counts = HashMap::new();
@@ -88,7 +88,8 @@ fn servers_learn_the_clients_address_by_the_proxy_protocol() {
     let behind = free_port();
     let config = format!(
         "defaults\n mode http\n timeout connect 9s\n timeout client 9s\n timeout server 9s\n\
-         frontend f\n bind 127.0.0.1:{behind} accept-proxy\n http-request return status 200 content-type text/plain lf-string %[src]\n"
+         frontend f\n bind 127.0.0.1:{behind} accept-proxy\n \
+         http-request return status 200 content-type text/plain lf-string %[src]\n"
     );
     let file = dir.path().join("haproxy.cfg");
     std::fs::write(&file, config).unwrap();
@@ -107,8 +108,8 @@ fn what_cannot_be_dialed_is_refused_in_a_sentence() {
     let (socket, _) = home.socket(&[]);
     let refused = |args: &[&str], code: i32, says: &str| {
         let output = home.run(&[&["socket", "origin"][..], args].concat());
-        let said = text(&output.stderr);
-        assert!(output.status.code() == Some(code) && said.contains(says), "{args:?}: {said}");
+        let printed = text(&output.stderr);
+        assert!(output.status.code() == Some(code) && printed.contains(says), "{args:?}: {printed}");
     };
     refused(&["add", &socket, "10.0.0.7:80"], 5, "in none of the networks that edges may dial here");
     refused(&["add", &socket, "169.254.169.254:80"], 5, "--direct-origins");
@@ -129,8 +130,8 @@ fn what_cannot_be_dialed_is_refused_in_a_sentence() {
     let dialed = home.json(&["socket", "edit", &socket, "--dial", "eu=20,us=80"]);
     assert_eq!(dialed["regions"]["eu"]["dial"], 20);
     let output = home.run(&["socket", "edit", &socket, "--dial", "us=off"]);
-    let said = text(&output.stdout) + &text(&output.stderr);
-    assert!(said.contains("eu 20 %, us 80 % -> eu 20 %\n") && said.contains("one machine"), "{said}");
+    let printed = text(&output.stdout) + &text(&output.stderr);
+    assert!(printed.contains("eu 20 %, us 80 % -> eu 20 %\n") && printed.contains("one machine"), "{printed}");
     let output = home.run(&["socket", "edit", &socket, "--dial", "eu=101"]);
     assert!(output.status.code() == Some(2) && text(&output.stderr).contains("0 to 100 percent"));
 

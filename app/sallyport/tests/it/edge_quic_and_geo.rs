@@ -52,8 +52,8 @@ fn a_connector_over_quic_at_an_edge_serves_clients_of_all_edges() {
             wait_until("the tunnel is found", || (edge.get(&home, &host, "/hello").0 == 200).then_some(()));
             assert_eq!(edge.get(&home, &host, "/bytes/1000000").1.len(), 1_000_000);
             let upload = "x".repeat(100_000);
-            let answer = edge.curl(&home, &host, "/upload", &["--data-binary", &upload]);
-            assert!(answer.status == 200 && answer.body.ends_with(&upload), "{}", answer.body.len());
+            let response = edge.curl(&home, &host, "/upload", &["--data-binary", &upload]);
+            assert!(response.status == 200 && response.body.ends_with(&upload), "{}", response.body.len());
         }
         assert!(connector.stop().success(), "{}", connector.output());
     }

@@ -29,8 +29,8 @@ fn edges_join_serve_and_go_on_without_bus_and_control() {
             let asked = format!("/node/v1/{path}");
             let forged = ["--json", "{}", "--header", "sallyport-client: 127.0.0.1:1"];
             for more in [&forged[..2], &forged[..]] {
-                let answer = a.curl(&home, &format!("{name}.{DOMAIN}"), &asked, more);
-                assert_eq!(answer.status, 404, "{name}: {asked}: {}", answer.body);
+                let response = a.curl(&home, &format!("{name}.{DOMAIN}"), &asked, more);
+                assert_eq!(response.status, 404, "{name}: {asked}: {}", response.body);
             }
         }
     }
@@ -51,7 +51,7 @@ fn edges_join_serve_and_go_on_without_bus_and_control() {
 
     // The bus dies: both edges serve, and report it; a socket that is made meanwhile works after the bus is back.
     bus.kill();
-    wait_until("the loss is told", || {
+    wait_until("the loss is reported", || {
         let (status, health) = a.get(&home, &format!("api.{DOMAIN}"), "/healthz");
         (status == 200 && health.contains("bus: away")).then_some(())
     });
@@ -66,14 +66,14 @@ fn edges_join_serve_and_go_on_without_bus_and_control() {
     // Control dies: edges serve what they know, and report what is not possible.
     control.program = None;
     assert_eq!(a.get(&home, &host, "/").0, 200);
-    let (status, said) = a.get(&home, &format!("api.{DOMAIN}"), "/v1/info");
-    assert!(status == 503 && said.contains("control cannot be reached"), "{status} {said}");
+    let (status, body) = a.get(&home, &format!("api.{DOMAIN}"), "/v1/info");
+    assert!(status == 503 && body.contains("control cannot be reached"), "{status} {body}");
     // An edge starts from its disk without control and bus, and admits a connector with a known credential.
     bus.kill();
     a.kill();
     a.start(&home, &[]);
-    assert!(a.knows(&home, &host), "what was known is on disk");
-    wait_until("the connector is let in again", || (a.get(&home, &host, "/").0 == 200).then_some(()));
+    assert!(a.knows(&home, &host), "the configuration is on disk");
+    wait_until("the connector is admitted again", || (a.get(&home, &host, "/").0 == 200).then_some(()));
     bus.resume();
     control.resume(&home);
     wait_until("all is as before", || {
@@ -83,7 +83,7 @@ fn edges_join_serve_and_go_on_without_bus_and_control() {
     // An edge is killed: its tunnels are gone when its lease ends.
     a.kill();
     let killed = Instant::now();
-    wait_until("the dead edge is known to be dead", || {
+    wait_until("the end of the edge is detected", || {
         edges(&home).iter().any(|edge| edge["name"] == "eu-1" && edge["state"] == "down").then_some(())
     });
     println!("a killed edge is down after {:?}", killed.elapsed());
@@ -92,7 +92,7 @@ fn edges_join_serve_and_go_on_without_bus_and_control() {
 }
 
 #[test]
-fn who_may_not_join_is_told_why() {
+fn a_refused_join_has_its_reason() {
     let home = Home::new();
     let Some(bus) = Bus::start(&home, "") else { return };
     let _control = ControlHere::start(&home, &bus);
@@ -103,12 +103,16 @@ fn who_may_not_join_is_told_why() {
         made["token"].as_str().unwrap().to_owned()
     };
     let data = home.dir.path().join("refused");
-    let refused = |token: &str, more: &[&str], code: i32, said: &str| {
+    let refused = |token: &str, more: &[&str], code: i32, expected: &str| {
         let mut args = vec!["edge", "--join", token, "--data", data.to_str().unwrap(), "--listen", "127.0.0.1:0"];
         args.extend(more);
         let output = home.run(&args);
-        let told = text(&output.stderr);
-        assert!(output.status.code() == Some(code) && told.contains(said), "{args:?}: {:?} {told}", output.status);
+        let printed = text(&output.stderr);
+        assert!(
+            output.status.code() == Some(code) && printed.contains(expected),
+            "{args:?}: {:?} {printed}",
+            output.status
+        );
     };
     let good = token(&[]);
     refused(&good, &["--name", "eu-1", "--region", "eu"], 5, "there is already an edge named eu-1");
@@ -132,10 +136,10 @@ fn who_may_not_join_is_told_why() {
     // A removed edge gets nothing more.
     assert!(home.run(&["edge", "rm", "eu-2"]).status.success());
     assert_eq!(edges(&home).len(), 1);
-    let (status, said) = second.get(&home, &format!("api.{DOMAIN}"), "/v1/info");
+    let (status, body) = second.get(&home, &format!("api.{DOMAIN}"), "/v1/info");
     assert!(
-        status == 503 && said.contains("the installation removed the edge of this request: use another edge"),
-        "{status} {said}"
+        status == 503 && body.contains("the installation removed the edge of this request: use another edge"),
+        "{status} {body}"
     );
     // Joins, and attempts with a used token, are recorded.
     let log = text(&home.run(&["audit", "--since", "1h", "-o", "json"]).stdout);
@@ -155,7 +159,7 @@ fn who_may_not_join_is_told_why() {
 }
 
 #[test]
-fn a_control_that_cannot_start_says_why() {
+fn a_control_that_cannot_start_reports_the_reason() {
     let home = Home::new();
     let Some(bus) = Bus::start(&home, "authorization { user: sallyport, password: right }") else { return };
     let data = home.data();
@@ -179,8 +183,11 @@ fn a_control_that_cannot_start_says_why() {
     assert!(output.status.code() == Some(1) && text(&output.stderr).contains("refuses the credentials"), "{output:?}");
     let mut wrong = home.command(&args(DOMAIN));
     let output = wrong.env("SALLYPORT_BUS_USER", "sallyport").env("SALLYPORT_BUS_PASSWORD", "no").output().unwrap();
-    let told = text(&output.stderr);
-    assert!(!output.status.success() && told.contains("refuses the credentials") && !told.contains("right"), "{told}");
+    let printed = text(&output.stderr);
+    assert!(
+        !output.status.success() && printed.contains("refuses the credentials") && !printed.contains("right"),
+        "{printed}"
+    );
     let output = home.run(&args("localhost"));
     assert!(output.status.code() == Some(2) && text(&output.stderr).contains("two labels"), "{output:?}");
 }
@@ -209,7 +216,7 @@ asyncio.run(main())
 "#;
 
 #[test]
-fn clients_who_send_slowly_take_no_place_from_what_others_ask_control() {
+fn slow_clients_take_no_capacity_from_other_requests_to_control() {
     let home = Home::new();
     let Some(bus) = Bus::start(&home, "") else { return };
     let _control = ControlHere::start(&home, &bus);
@@ -220,7 +227,7 @@ fn clients_who_send_slowly_take_no_place_from_what_others_ask_control() {
     slow.wait_for("all have begun");
     // They are dropped after ten seconds; these requests are answered while all of them run.
     for _ in 0..3 {
-        let answer = edge.curl(&home, &api, "/v1/info", &["--max-time", "6"]);
-        assert_eq!(answer.status, 200, "{}", answer.body);
+        let response = edge.curl(&home, &api, "/v1/info", &["--max-time", "6"]);
+        assert_eq!(response.status, 200, "{}", response.body);
     }
 }

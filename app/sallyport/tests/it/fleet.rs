@@ -9,7 +9,7 @@ use std::{
 use serde_json::Value;
 
 use crate::{
-    harness::{Answer, Home, Origin, Program, curl, text, wait_until},
+    harness::{Home, HttpResponse, Origin, Program, curl, text, wait_until},
     tcp::free_port,
 };
 
@@ -30,7 +30,7 @@ impl Bus {
         let found = Command::new(tools).arg("nats-server").stderr(Stdio::inherit()).output().unwrap();
         if !found.status.success() {
             assert!(std::env::var_os("CI").is_none(), "nats-server must be there in CI: scripts/tools nats-server");
-            println!("skipped: nats-server cannot be built here (scripts/tools nats-server says why)");
+            println!("skipped: nats-server cannot be built here (scripts/tools nats-server prints the reason)");
             return None;
         }
         let dir = home.dir.path().join("nats");
@@ -168,20 +168,20 @@ impl EdgeHere {
     }
 
     pub(crate) fn get(&self, home: &Home, host: &str, path: &str) -> (u16, String) {
-        let answer = self.curl(home, host, path, &[]);
-        (answer.status, answer.body)
+        let response = self.curl(home, host, path, &[]);
+        (response.status, response.body)
     }
 
     /// One request by curl to this edge, whatever the name resolves to.
-    pub(crate) fn curl(&self, home: &Home, host: &str, path: &str, more: &[&str]) -> Answer {
+    pub(crate) fn curl(&self, home: &Home, host: &str, path: &str, more: &[&str]) -> HttpResponse {
         let (ip, port) = (self.ip, self.port);
         let to = format!("{host}:{port}:{ip}:{port}");
         let args = [&["--connect-to", &to], more].concat();
         curl(&home.data().join("ca.pem"), &format!("https://{host}:{port}{path}"), &args)
     }
 
-    /// Whether the edge knows the socket; an unknown one is not found. The edge refuses this request by itself at a known
-    /// socket: a request for the service would wait for the first tunnel.
+    /// Whether the edge knows the socket; an unknown one is not found. At a known socket, the edge refuses this request
+    /// itself: a request for the service would wait for the first tunnel.
     pub(crate) fn knows(&self, home: &Home, host: &str) -> bool {
         self.curl(home, host, "/", &["--request", "OPTIONS", "--header", "Max-Forwards: none"]).status != 404
     }

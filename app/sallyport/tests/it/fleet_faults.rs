@@ -44,7 +44,7 @@ fn psql(port: u16, sql: &str) {
 }
 
 #[test]
-fn an_edge_whose_certificates_have_ended_serves_on_and_says_so() {
+fn an_edge_with_expired_certificates_serves_on_and_reports_it() {
     let home = Home::new();
     let Some(bus) = Bus::start(&home, "") else { return };
     let control = control(&home, &bus, &["--edge-certificates", "4s"], &[]);
@@ -59,48 +59,48 @@ fn an_edge_whose_certificates_have_ended_serves_on_and_says_so() {
     edge.kill();
     thread::sleep(Duration::from_secs(5));
     edge.start(&home, &[]);
-    let said = edge.program.as_ref().unwrap().wait_for("are not renewed");
-    assert!(said.contains("ended=true") || said.contains("ended: true"), "{said}");
+    let printed = edge.program.as_ref().unwrap().wait_for("are not renewed");
+    assert!(printed.contains("ended=true") || printed.contains("ended: true"), "{printed}");
     control.wait_for("its certificate is not trusted");
-    let answer = edge.curl(&home, &format!("api.{DOMAIN}"), "/v1/info", &["-k"]);
-    assert!(answer.status == 503 && answer.body.contains("control-away"), "{} {}", answer.status, answer.body);
-    let answer = edge.curl(&home, &host, "/", &["-k"]);
-    assert_eq!(answer.status, 503, "the socket is served, and has no tunnel: {}", answer.body);
+    let response = edge.curl(&home, &format!("api.{DOMAIN}"), "/v1/info", &["-k"]);
+    assert!(response.status == 503 && response.body.contains("control-away"), "{} {}", response.status, response.body);
+    let response = edge.curl(&home, &host, "/", &["-k"]);
+    assert_eq!(response.status, 503, "the socket is served, and has no tunnel: {}", response.body);
     let (_, health) = edge_health(&home, &edge, "/healthz");
     assert!(health.contains("certificates: ended"), "{health}");
 }
 
-/// What an edge says, whatever its certificate is worth.
+/// The response of an edge, whatever its certificate is.
 fn edge_health(home: &Home, edge: &EdgeHere, path: &str) -> (u16, String) {
-    let answer = edge.curl(home, &format!("api.{DOMAIN}"), path, &["-k"]);
-    (answer.status, answer.body)
+    let response = edge.curl(home, &format!("api.{DOMAIN}"), path, &["-k"]);
+    (response.status, response.body)
 }
 
 #[test]
-fn clocks_an_hour_apart_are_told_and_hinder_nothing() {
+fn clocks_an_hour_apart_are_reported_and_hinder_nothing() {
     let home = Home::new();
     let Some(bus) = Bus::start(&home, "") else { return };
     let _control = control(&home, &bus, &[], &[]);
     home.account();
-    for (name, offset, said) in [("eu-1", "+1h", "ahead of"), ("eu-2", "-59m", "behind")] {
+    for (name, offset, expected) in [("eu-1", "+1h", "ahead of"), ("eu-2", "-59m", "behind")] {
         let Some(elsewhere) = Home::with_clock() else { return };
         elsewhere.turn_clock(offset);
         let mut edge = EdgeHere::new(&elsewhere, name, "127.0.0.1");
         edge.start(&elsewhere, &["--join", &token(&home, name)]);
-        let told = edge.program.as_ref().unwrap().wait_for("the clock of this machine");
-        assert!(told.contains(said), "{told}");
+        let printed = edge.program.as_ref().unwrap().wait_for("the clock of this machine");
+        assert!(printed.contains(expected), "{printed}");
         let (_, host) = home.socket(&[]);
         wait_until("the socket is known", || edge.knows(&home, &host).then_some(()));
         wait_until("it is there", || {
             edges(&home).iter().any(|edge| edge["name"] == name && edge["state"] == "up").then_some(())
         });
-        // What runs has the time that was said, by control's clock.
+        // Running requests have the given time, by control's clock.
         let program = edge.program.as_ref().unwrap();
         program.wait_for("the certificates of this edge are new");
         assert!(home.run(&["edge", "drain", name, "--within", "10m", "--force"]).status.success());
-        let told = program.wait_for("this edge drains");
-        let within = told.split("within=").nth(1).and_then(|rest| rest.split('s').next()?.parse::<f64>().ok());
-        assert!(within.is_some_and(|within| (500.0..605.0).contains(&within)), "{told}");
+        let printed = program.wait_for("this edge drains");
+        let within = printed.split("within=").nth(1).and_then(|rest| rest.split('s').next()?.parse::<f64>().ok());
+        assert!(within.is_some_and(|within| (500.0..605.0).contains(&within)), "{printed}");
     }
 }
 
@@ -121,18 +121,18 @@ fn credentials_of_the_bus_may_change_while_all_run() {
     let config = std::fs::read_to_string(bus.dir.join("nats.conf")).unwrap();
     std::fs::write(bus.dir.join("nats.conf"), config.replace(&with("one"), &with("two"))).unwrap();
     bus.resume();
-    wait_until("the refusal is told", || {
+    wait_until("the refusal is reported", || {
         let (status, health) = edge_health(&home, &edge, "/healthz");
         (status == 200 && health.contains("bus: refuses the credentials")).then_some(())
     });
-    assert!(edge.knows(&home, &host), "what is known is served on");
+    assert!(edge.knows(&home, &host), "the known configuration is served on");
     edge.program.as_ref().unwrap().wait_for("the bus refuses the credentials");
     // Also an edge that starts now.
     edge.kill();
     edge.start(&home, &[]);
     assert!(edge.knows(&home, &host));
 
-    // Control is told the new ones, and tells the edge.
+    // Control gets the new credentials, and sends them to the edge.
     assert!(first.stop().success());
     let ports = |line: &str, word: &str| line.split(word).nth(1).unwrap().split(' ').next().unwrap().to_owned();
     let ready = first.output();
@@ -149,7 +149,7 @@ fn credentials_of_the_bus_may_change_while_all_run() {
         (!health.contains("bus:")).then_some(())
     });
     let (_, meanwhile) = home.socket(&[]);
-    wait_until("what is made now is known", || edge.knows(&home, &meanwhile).then_some(()));
+    wait_until("the new socket is known", || edge.knows(&home, &meanwhile).then_some(()));
 }
 
 #[test]
@@ -170,8 +170,8 @@ fn an_edge_that_knows_nothing_is_not_ready() {
         drop(std::fs::remove_file(edge.data.join(file)));
     }
     edge.start(&home, &[]);
-    let (status, said) = edge_health(&home, &edge, "/readyz");
-    assert!(status == 503 && said.contains("knows no configuration yet"), "{status} {said}");
+    let (status, body) = edge_health(&home, &edge, "/readyz");
+    assert!(status == 503 && body.contains("knows no configuration yet"), "{status} {body}");
 }
 
 /// A way to a port that can be cut.
@@ -237,7 +237,7 @@ fn copy(from: &mut TcpStream, into: &mut TcpStream) {
 }
 
 #[test]
-fn a_database_that_cannot_be_written_or_is_away_is_told_and_comes_back() {
+fn a_read_only_or_absent_database_is_reported_and_recovers() {
     let Some(server) = postgres::server() else { return };
     let home = Home::new();
     let Some(bus) = Bus::start(&home, "") else { return };
@@ -263,14 +263,14 @@ fn a_database_that_cannot_be_written_or_is_away_is_told_and_comes_back() {
     // Read-only while it runs: reading goes on, changes are refused with a sentence, edges serve.
     psql(port, "ALTER DATABASE faulty_store SET default_transaction_read_only = on");
     cut.cut(false);
-    let answer = wait_until("a refusal", || {
-        let answer = call("/v1/sockets", &["--json", &body]);
-        (answer.status == 503).then_some(answer)
+    let response = wait_until("a refusal", || {
+        let response = call("/v1/sockets", &["--json", &body]);
+        (response.status == 503).then_some(response)
     });
-    assert!(answer.body.contains("\"read-only\"") && answer.body.contains("can only read"), "{}", answer.body);
+    assert!(response.body.contains("\"read-only\"") && response.body.contains("can only read"), "{}", response.body);
     assert_eq!(call(&format!("/v1/sockets/{id}"), &[]).status, 200);
     assert!(edge.knows(&home, &host));
-    // At a start it is told.
+    // At a start it is reported.
     let other = home.dir.path().join("other");
     let url = bus.url();
     let args =
@@ -279,22 +279,22 @@ fn a_database_that_cannot_be_written_or_is_away_is_told_and_comes_back() {
         let output = home.run(&[&args[..], &["--listen-edges", "127.0.0.1:0", "--database", database]].concat());
         (output.status.code(), text(&output.stderr))
     };
-    let (code, said) = start(&database);
-    assert!(code == Some(1) && said.contains("read-only"), "{code:?} {said}");
+    let (code, printed) = start(&database);
+    assert!(code == Some(1) && printed.contains("read-only"), "{code:?} {printed}");
     psql(port, "ALTER DATABASE faulty_store RESET default_transaction_read_only");
     cut.cut(false);
     wait_until("changes again", || (call("/v1/sockets", &["--json", &body]).status == 201).then_some(()));
 
     // Away: a sentence, and back by itself.
     cut.cut(true);
-    let answer = wait_until("a refusal", || {
-        let answer = call("/v1/sockets", &[]);
-        (answer.status == 503).then_some(answer)
+    let response = wait_until("a refusal", || {
+        let response = call("/v1/sockets", &[]);
+        (response.status == 503).then_some(response)
     });
-    assert!(answer.body.contains("database-unreachable"), "{}", answer.body);
+    assert!(response.body.contains("database-unreachable"), "{}", response.body);
     assert!(edge.knows(&home, &host));
-    let (code, said) = start(&database);
-    assert!(code == Some(6) && said.contains("cannot be reached"), "{code:?} {said}");
+    let (code, printed) = start(&database);
+    assert!(code == Some(6) && printed.contains("cannot be reached"), "{code:?} {printed}");
     cut.cut(false);
     wait_until("it is back", || (call("/v1/sockets", &[]).status == 200).then_some(()));
     assert!(running.stop().success());
@@ -305,10 +305,10 @@ fn a_database_that_cannot_be_written_or_is_away_is_told_and_comes_back() {
         .arg("UPDATE sallyport_schema SET version = version + 1")
         .status();
     assert!(version.unwrap().success());
-    let (code, said) = start(&whole);
+    let (code, printed) = start(&whole);
     assert!(
-        code == Some(1) && said.contains("knows versions up to") && said.contains("newer program"),
-        "{code:?} {said}"
+        code == Some(1) && printed.contains("knows versions up to") && printed.contains("newer program"),
+        "{code:?} {printed}"
     );
 }
 
@@ -351,7 +351,7 @@ fn the_owner_of_an_installation_hands_it_over_and_join_tokens_are_looked_after()
     assert_eq!(delete().status, 204);
     assert!(home.run(&["login", "--email", "other@example.com"]).status.success());
     assert_eq!(home.json(&["edge", "ls"]), json!([]));
-    // Who runs the machine may name one, too.
+    // The operator of the machine may name an owner, too.
     assert!(running.stop().success());
     let url = bus.url();
     let (data, at) = (home.data(), "127.0.0.1:0");

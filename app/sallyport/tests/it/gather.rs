@@ -126,9 +126,9 @@ fn flows_and_counts_of_all_edges_are_seen_and_cut_at_control() {
     // Tunnels and edges show their state in 80 columns.
     wait_until("round trips are known", || {
         let held = home.json(&["tunnel", "ls", &host]);
-        let is_told =
+        let is_listed =
             |one: &Value| one["round_trip_ms"].is_number() && one["holders"].as_array().is_some_and(|h| !h.is_empty());
-        held.as_array()?.iter().all(is_told).then_some(())
+        held.as_array()?.iter().all(is_listed).then_some(())
     });
     let at_edges = edges(&home);
     assert!(at_edges.iter().all(|edge| edge["flows"].is_u64() && edge["memory_bytes"].as_u64() > Some(1 << 20)));
@@ -145,30 +145,30 @@ fn flows_and_counts_of_all_edges_are_seen_and_cut_at_control() {
     });
 
     // Ended flows: all of them, in order; viewers see no addresses. A busy edge may not answer in its second.
-    let bytes = wait_until("what ended lately is told by both", || {
+    let bytes = wait_until("both list the flows that ended recently", || {
         let log = home.json(&["flow", "log", "--socket", &host]);
         let bytes = log.as_array()?.iter().filter(|one| one["path"] == "/bytes/1000").cloned();
         Some(bytes.collect::<Vec<_>>()).filter(|bytes| bytes.len() >= 5)
     });
     assert!(bytes.len() == 5 && bytes.iter().all(|one| one["client"].is_string() && one["status"] == 200), "{bytes:?}");
-    wait_until("what was killed is told", || {
+    wait_until("the killed flow is listed", || {
         home.json(&["flow", "log"]).as_array()?.iter().any(|one| one["verdict"] == "killed").then_some(())
     });
     let viewer = as_viewer(&home, &control);
-    wait_until("who may only look is told", || {
+    wait_until("a viewer gets the reason", || {
         let (code, seen) = viewer(&["flow", "log", "--socket", &host, "-o", "json"]);
         assert!(code == Some(0) && !seen.contains("127.0.0.1"), "{seen}");
         seen.contains("/bytes/1000").then_some(())
     });
     assert_eq!(viewer(&["socket", "stats", &host]).0, Some(0));
-    let (code, said) = viewer(&["flow", "ls"]);
-    assert!(code == Some(3) && said.contains("takes the role admin"), "{said}");
+    let (code, printed) = viewer(&["flow", "ls"]);
+    assert!(code == Some(3) && printed.contains("takes the role admin"), "{printed}");
 
     // Bad input: one sentence each.
-    let refused = |args: &[&str], code: i32, said: &str| {
+    let refused = |args: &[&str], code: i32, expected: &str| {
         let output = home.run(args);
-        let told = text(&output.stderr);
-        assert!(output.status.code() == Some(code) && told.contains(said), "{args:?}: {told}");
+        let printed = text(&output.stderr);
+        assert!(output.status.code() == Some(code) && printed.contains(expected), "{args:?}: {printed}");
     };
     refused(&["socket", "stats", "calm-bay-9999"], 4, "there is no such socket");
     refused(&["flow", "log", "--socket", "calm-bay-9999"], 4, "there is no such socket");
@@ -178,19 +178,19 @@ fn flows_and_counts_of_all_edges_are_seen_and_cut_at_control() {
 
     // A hanging edge is named within the time limit, and the others' flows are listed.
     b.program.as_ref().unwrap().signal("STOP");
-    wait_until("what the other edge has is told, and who hangs", || {
+    wait_until("the flows of the other edge are listed, and the edge that hangs is named", || {
         let asked = Instant::now();
-        let (found, said) = flows(&home);
-        println!("with an edge that hangs, all others are told after {:?}", asked.elapsed());
-        assert!(said.contains("us-1 did not answer (no answer within 1 s)"), "{said}");
-        assert!(found == both[..1] || said.contains("eu-1 did not answer"), "{found:?} {said}");
+        let (found, printed) = flows(&home);
+        println!("with an edge that hangs, all others are listed after {:?}", asked.elapsed());
+        assert!(printed.contains("us-1 did not respond (no answer within 1 s)"), "{printed}");
+        assert!(found == both[..1] || printed.contains("eu-1 did not respond"), "{found:?} {printed}");
         (found == both[..1]).then_some(())
     });
     b.program.as_ref().unwrap().signal("CONT");
     end(at_a);
-    wait_until("the edge answers again", || {
-        let (found, said) = flows(&home);
-        (found.is_empty() && !said.contains("did not answer")).then_some(())
+    wait_until("the edge responds again", || {
+        let (found, printed) = flows(&home);
+        (found.is_empty() && !printed.contains("did not respond")).then_some(())
     });
 }
 
@@ -229,9 +229,9 @@ fn what_edges_record_is_at_control_once_and_after_outages_too() {
     bus.kill();
     (0..3).for_each(|_| refused(&b));
     refused(&a);
-    wait_until("it is said that events wait", || {
+    wait_until("the waiting events are reported", || {
         let (_, health) = b.get(&home, &format!("api.{DOMAIN}"), "/healthz");
-        health.lines().any(|line| line.starts_with("audit: ") && line.contains("not passed on")).then_some(())
+        health.lines().any(|line| line.starts_with("audit: ") && line.contains("not published")).then_some(())
     });
     assert_eq!(events(&home, &socket).len(), seen.len());
     bus.resume();

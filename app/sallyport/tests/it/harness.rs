@@ -196,23 +196,23 @@ impl Up {
     }
 
     /// One request by curl, with its certificate checks on.
-    pub(crate) fn curl(&self, host: &str, path: &str, more: &[&str]) -> Answer {
-        let answer = curl(&self.ca, &self.url(host, path), more);
+    pub(crate) fn curl(&self, host: &str, path: &str, more: &[&str]) -> HttpResponse {
+        let response = curl(&self.ca, &self.url(host, path), more);
         if host == "api.localhost" && path.starts_with("/v1/") {
-            assert_as_described(path, more, &answer);
+            assert_as_described(path, more, &response);
         }
-        answer
+        response
     }
 }
 
 /// What curl got.
-pub(crate) struct Answer {
+pub(crate) struct HttpResponse {
     pub(crate) status: u16,
     pub(crate) head: String,
     pub(crate) body: String,
 }
 
-impl Answer {
+impl HttpResponse {
     /// The value of a header, by its lower-case name.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.head.lines().find_map(|line| {
@@ -222,8 +222,8 @@ impl Answer {
     }
 }
 
-/// An exchange with the API is as its description says.
-fn assert_as_described(path: &str, curl: &[&str], answer: &Answer) {
+/// An exchange with the API conforms to the description.
+fn assert_as_described(path: &str, curl: &[&str], response: &HttpResponse) {
     let behind =
         |flags: [&str; 2]| curl.iter().position(|one| flags.contains(one)).and_then(|at| curl.get(at + 1)).copied();
     let body = behind(["-d", "--data"]).filter(|text| !text.starts_with('@'));
@@ -232,14 +232,14 @@ fn assert_as_described(path: &str, curl: &[&str], answer: &Answer) {
         method,
         target: path,
         request: body.map(str::as_bytes),
-        status: answer.status,
-        content_type: answer.header("content-type").unwrap_or_default(),
-        answer: &answer.body,
+        status: response.status,
+        content_type: response.header("content-type").unwrap_or_default(),
+        text: &response.body,
     });
 }
 
 /// One request by curl.
-pub(crate) fn curl(ca: &Path, url: &str, more: &[&str]) -> Answer {
+pub(crate) fn curl(ca: &Path, url: &str, more: &[&str]) -> HttpResponse {
     let output = Command::new("curl")
         .args(["-sS", "--max-time", "60", "-D", "/dev/stderr", "-w", "\n%{http_code}", "--cacert"])
         .arg(ca)
@@ -249,7 +249,7 @@ pub(crate) fn curl(ca: &Path, url: &str, more: &[&str]) -> Answer {
         .unwrap();
     let (body, status) = text(&output.stdout).rsplit_once('\n').map(|(b, s)| (b.to_owned(), s.to_owned())).unwrap();
     let head = text(&output.stderr);
-    Answer { status: status.parse().unwrap_or_else(|_| panic!("{url}: {head}")), head, body }
+    HttpResponse { status: status.parse().unwrap_or_else(|_| panic!("{url}: {head}")), head, body }
 }
 
 /// How long the last words of a program that has ended are waited for.
@@ -358,8 +358,8 @@ pub(crate) fn raise_open_files() {
 pub(crate) fn wait_until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + PATIENCE;
     loop {
-        if let Some(answer) = ask() {
-            return answer;
+        if let Some(response) = ask() {
+            return response;
         }
         assert!(Instant::now() < end, "waited {PATIENCE:?} for {what}");
         thread::sleep(Duration::from_millis(20));
@@ -442,10 +442,10 @@ fn serve(stream: &TcpStream, name: &str, requests: &AtomicUsize) -> std::io::Res
         if let Some(ms) = target.strip_prefix("/slow/").and_then(|n| n.parse().ok()) {
             thread::sleep(Duration::from_millis(ms));
         }
-        let answer = format!("{name} {method} {target}\n{head}{}", String::from_utf8_lossy(&body));
-        write!(writer, "HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: {}\r\n\r\n", answer.len())?;
+        let response = format!("{name} {method} {target}\n{head}{}", String::from_utf8_lossy(&body));
+        write!(writer, "HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: {}\r\n\r\n", response.len())?;
         if method != "HEAD" {
-            writer.write_all(answer.as_bytes())?;
+            writer.write_all(response.as_bytes())?;
         }
     }
 }

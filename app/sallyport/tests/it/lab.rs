@@ -17,7 +17,7 @@ use crate::{
 
 /// How many connections send requests during a fault.
 pub(crate) const CONNECTIONS: u64 = 8;
-/// How long each request waits for its answer if nothing is silent, on a busy machine too.
+/// How long each request waits for its response if nothing is silent, on a busy machine too.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// A laboratory of a test.
@@ -91,10 +91,14 @@ impl Here {
         text(&output.stdout)
     }
 
-    fn refused(&self, args: &[&str], code: i32, said: &str) {
+    fn refused(&self, args: &[&str], code: i32, expected: &str) {
         let output = self.run(args);
-        let told = text(&output.stderr);
-        assert!(output.status.code() == Some(code) && told.contains(said), "lab {args:?}: {:?} {told}", output.status);
+        let printed = text(&output.stderr);
+        assert!(
+            output.status.code() == Some(code) && printed.contains(expected),
+            "lab {args:?}: {:?} {printed}",
+            output.status
+        );
     }
 
     pub(crate) fn json(&self, args: &[&str]) -> Value {
@@ -103,22 +107,22 @@ impl Here {
 
     /// Runs a command of the owner on a node, which must succeed.
     pub(crate) fn owner(&self, node: &str, args: &[&str]) -> Value {
-        let said = self.done(&[&["exec", node, "--", "sallyport"], args, &["-o", "json"]].concat());
-        serde_json::from_str(&said).unwrap_or(Value::Null)
+        let printed = self.done(&[&["exec", node, "--", "sallyport"], args, &["-o", "json"]].concat());
+        serde_json::from_str(&printed).unwrap_or(Value::Null)
     }
 
-    /// The status and the body's first word that curl gets on a node; `None` without an answer.
-    pub(crate) fn answer(&self, node: &str, url: &str) -> Option<(u16, String)> {
+    /// The status and the body's first word that curl gets on a node; `None` without a response.
+    pub(crate) fn response(&self, node: &str, url: &str) -> Option<(u16, String)> {
         let args = ["exec", node, "--", "curl", "-sS", "--max-time", "20", "-w", "\n%{http_code}", url];
         let output = self.command(&args).output().unwrap();
-        let said = text(&output.stdout);
-        let (body, status) = said.trim_end().rsplit_once('\n').filter(|_| output.status.success())?;
+        let printed = text(&output.stdout);
+        let (body, status) = printed.trim_end().rsplit_once('\n').filter(|_| output.status.success())?;
         Some((status.parse().unwrap(), body.split_whitespace().next().unwrap_or_default().to_owned()))
     }
 
-    /// The status that curl gets on a node; 0 without an answer.
+    /// The status that curl gets on a node; 0 without a response.
     pub(crate) fn status(&self, node: &str, url: &str) -> u16 {
-        self.answer(node, url).map_or(0, |(status, _)| status)
+        self.response(node, url).map_or(0, |(status, _)| status)
     }
 
     /// The URL of the socket that all regions serve.
@@ -155,7 +159,7 @@ impl Here {
             (edges.len() == 3 && are_up).then_some(())
         });
         until("the first region's origin is reached at home", || {
-            self.answer("eu-client", &self.url())
+            self.response("eu-client", &self.url())
                 .is_some_and(|(status, by)| status == 200 && by == "eu-origin")
                 .then_some(())
         });
@@ -171,7 +175,7 @@ impl Here {
         self.load_of(from, url, PATIENCE)
     }
 
-    /// As [`Self::load`], with this timeout for each answer.
+    /// As [`Self::load`], with this timeout for each response.
     pub(crate) fn impatient_load(&self, from: &str, patience: Duration) -> Load {
         self.load_of(from, &self.url(), patience)
     }
@@ -226,8 +230,8 @@ impl Load {
         let count = |name: &str| report[name].as_u64().unwrap();
         let failed = count("requests") - count("ok");
         println!(
-            "{what}, asked from {}: {failed} of {} requests failed ({} found nobody, {} cut off, {} late, refused {}), within {} ms; \
-             longest without an answer {} ms, median {:.1} ms, by {}",
+            "{what}, asked from {}: {failed} of {} requests failed ({} unreachable, {} cut off, {} late, refused {}), \
+             within {} ms; longest without a response {} ms, median {:.1} ms, by {}",
             self.from,
             count("requests"),
             count("unreachable"),
@@ -239,7 +243,7 @@ impl Load {
             count("median_us") as f64 / 1e3,
             report["by_origin"],
         );
-        assert!(count("ok") >= CONNECTIONS, "{what}: it asked hardly at all: {report}");
+        assert!(count("ok") >= CONNECTIONS, "{what}: it sent hardly any requests: {report}");
         Report { failed, report, what: what.to_owned() }
     }
 }
@@ -285,11 +289,11 @@ impl Transfer {
 /// Repeats until there is an answer, a few times a second, because each try starts processes.
 pub(crate) fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     wait_until(what, || {
-        let answer = ask();
-        if answer.is_none() {
+        let response = ask();
+        if response.is_none() {
             thread::sleep(Duration::from_millis(150));
         }
-        answer
+        response
     })
 }
 
@@ -298,8 +302,8 @@ impl Drop for Here {
         if thread::panicking() {
             for log in std::fs::read_dir(self.dir.path().join(&self.name).join("logs")).into_iter().flatten().flatten()
             {
-                let said = std::fs::read_to_string(log.path()).unwrap_or_default();
-                let lines: Vec<_> = said.lines().filter(|line| !line.contains("access:")).collect();
+                let printed = std::fs::read_to_string(log.path()).unwrap_or_default();
+                let lines: Vec<_> = printed.lines().filter(|line| !line.contains("access:")).collect();
                 eprintln!("--- {}\n{}", log.path().display(), lines[lines.len().saturating_sub(15)..].join("\n"));
             }
         }
@@ -311,10 +315,10 @@ impl Drop for Here {
 fn a_network_of_three_regions_comes_up_breaks_mends_and_goes_without_a_trace() {
     let Some(mut here) = Here::new('a') else { return };
     let began = Instant::now();
-    let said = here.done(&["up", "--regions", "3", "--delay", "5ms"]);
+    let printed = here.done(&["up", "--regions", "3", "--delay", "5ms"]);
     here.host = here.json(&["status"])["host"].as_str().unwrap().to_owned();
     println!("the laboratory stands after {:?}", began.elapsed());
-    assert!(said.contains("exec ap-client -- curl https://") && said.contains("fault kill eu-1"), "{said}");
+    assert!(printed.contains("exec ap-client -- curl https://") && printed.contains("fault kill eu-1"), "{printed}");
     here.refused(&["up"], 5, "stands already");
     here.refused(&["exec", "nowhere", "--", "true"], 4, "the laboratory has no \"nowhere\"");
     here.refused(&["fault", "kill", "mars"], 4, "no \"mars\"; it has ap");
@@ -324,7 +328,7 @@ fn a_network_of_three_regions_comes_up_breaks_mends_and_goes_without_a_trace() {
     type Part = (&'static str, fn(&Here));
     let parts: [Part; 8] = [
         ("clients land in their region", clients_land_in_their_region),
-        ("wires do what they are told", wires_do_what_they_are_told),
+        ("links have the configured faults", links_have_the_configured_faults),
         ("a region is cut off", faults::a_region_is_cut_off),
         ("an edge breaks", faults::an_edge_breaks),
         ("an edge is emptied", faults::an_edge_is_emptied),
@@ -345,7 +349,7 @@ fn clients_land_in_their_region(here: &Here) {
     let url = here.url();
     for region in ["eu", "us"] {
         let client = format!("{region}-client");
-        let landed: Vec<_> = (0..20).map(|_| here.answer(&client, &url).unwrap_or_default()).collect();
+        let landed: Vec<_> = (0..20).map(|_| here.response(&client, &url).unwrap_or_default()).collect();
         println!("20 requests from {client}: {} of them by {region}-origin", {
             landed.iter().filter(|(_, origin)| *origin == format!("{region}-origin")).count()
         });
@@ -354,7 +358,7 @@ fn clients_land_in_their_region(here: &Here) {
     }
 }
 
-fn wires_do_what_they_are_told(here: &Here) {
+fn links_have_the_configured_faults(here: &Here) {
     let url = here.url();
     let median = |here: &Here| {
         let report =
@@ -370,7 +374,7 @@ fn wires_do_what_they_are_told(here: &Here) {
     assert!(median(here) < slow);
     here.done(&["fault", "partition", "eu-client"]);
     let output = here.run(&["exec", "eu-client", "--", "curl", "-sS", "--max-time", "2", &url]);
-    assert_eq!(output.status.code(), Some(28), "it hangs as with a cable that is gone: {}", text(&output.stderr));
+    assert_eq!(output.status.code(), Some(28), "it hangs as with a cable that is unplugged: {}", text(&output.stderr));
     here.done(&["fault", "heal"]);
     until("the client is back", || (here.status("eu-client", &url) == 200).then_some(()));
 }
@@ -423,7 +427,7 @@ fn what_cannot_stand_is_refused_with_a_sentence() {
         let output = command.arg(&dir).args(args).output().unwrap();
         (output.status.code().unwrap(), text(&output.stderr))
     };
-    for (args, code, said) in [
+    for (args, code, expected) in [
         (&["up", "--regions", "9"][..], 2, "1 to 6 regions, and not 9"),
         (&["up", "--edges", "0"], 2, "1 to 8 edges"),
         (&["up", "--no-postgres", "--controls", "2"], 2, "a database that they share"),
@@ -437,14 +441,17 @@ fn what_cannot_stand_is_refused_with_a_sentence() {
         (&["chaos", "--for", "24h"], 2, "expected 12h at the most"),
         (&["chaos", "--only", "kill,melt"], 2, "expected one of kill, pause, partition, slow"),
     ] {
-        let (is, told) = run(args);
-        assert!(is == code && told.contains(said), "{args:?}: {is} {told}");
+        let (is, printed) = run(args);
+        assert!(is == code && printed.contains(expected), "{args:?}: {is} {printed}");
     }
     if rustix::process::geteuid().is_root() {
         let mut nobody = home.program("setpriv");
         nobody.args(["--reuid=65534", "--regid=65534", "--clear-groups", env!("CARGO_BIN_EXE_sallyport"), "lab", "up"]);
         let output = nobody.output().unwrap();
-        let told = text(&output.stderr);
-        assert!(output.status.code() == Some(1) && told.contains("only root can make network namespaces"), "{told}");
+        let printed = text(&output.stderr);
+        assert!(
+            output.status.code() == Some(1) && printed.contains("only root can make network namespaces"),
+            "{printed}"
+        );
     }
 }

@@ -47,12 +47,12 @@ pub(crate) fn a_region_is_cut_off(here: &Here) {
     here.owner("eu-client", &["socket", "delete", &before]);
     known(here, &["eu", "us"], &came, 503);
     known(here, &["eu", "us"], &went, 404);
-    until("the edge says that it is not of the present", || {
+    until("the edge reports an outdated configuration", || {
         let output = here.output_of("ap-client", &["curl", "-sS", "https://api.lab.test/healthz"]);
         output.contains("configuration: not of the present").then_some(())
     });
     let statuses = [here.status("ap-client", &came), here.status("ap-client", &went)];
-    assert_eq!(statuses, [404, 503], "nobody could tell it");
+    assert_eq!(statuses, [404, 503], "no client could detect it");
     let healed = Instant::now();
     here.done(&["fault", "heal"]);
     known(here, &["ap"], &came, 503);
@@ -108,7 +108,7 @@ pub(crate) fn an_edge_is_emptied(here: &Here) {
     thread::sleep(Duration::from_secs(2));
     here.owner("us-client", &["edge", "resume", "eu-1"]);
     until("it serves again", || (here.edge("eu-1")?["state"] == "up").then_some(()));
-    load.end("the edge that is asked is emptied").at_most(0);
+    load.end("the edge that serves the requests drains").at_most(0);
     here.until_whole();
 }
 
@@ -118,7 +118,7 @@ pub(crate) fn an_origin_is_lost_and_links_are_slow(here: &Here) {
     let load = here.load("eu-client");
     here.done(&["fault", "kill", "eu-connector"]);
     until("the others' share", || {
-        here.answer("eu-client", &here.url())
+        here.response("eu-client", &here.url())
             .is_some_and(|(status, by)| status == 200 && by != "eu-origin")
             .then_some(())
     });
@@ -185,7 +185,7 @@ fn controls_break(here: &Here) {
     known(here, &["eu", "us", "ap"], &url, 503);
     here.done(&["fault", "resume", "control-1"]);
     here.done(&["fault", "pause", "control-2"]);
-    until("the first control is asked", || here.asked("us-client", &["socket", "ls"]).map(drop));
+    until("the first control serves the request", || here.asked("us-client", &["socket", "ls"]).map(drop));
     here.done(&["fault", "resume", "control-2"]);
 }
 
@@ -206,7 +206,7 @@ fn the_bus_breaks(here: &Here) {
     here.done(&["fault", "kill", &second]);
     let (_, url) = socket(here, "us-client", "without-a-quorum");
     thread::sleep(Duration::from_secs(1));
-    assert_eq!(here.status("eu-client", &url), 404, "one machine of three cannot tell it");
+    assert_eq!(here.status("eu-client", &url), 404, "one machine of three cannot detect it");
     assert_eq!(here.status("eu-client", &here.url()), 200);
     let back = Instant::now();
     for machine in [&second, &first] {
@@ -222,14 +222,14 @@ fn the_bus_breaks(here: &Here) {
 
 fn the_database_breaks(here: &Here) {
     here.done(&["fault", "kill", "postgres"]);
-    until("the API says that the database is away", || {
-        let told = here.run(&["exec", "us-client", "--", "sallyport", "socket", "ls"]);
-        text(&told.stderr).contains("cannot reach its database").then_some(())
+    until("the API reports that the database is away", || {
+        let output = here.run(&["exec", "us-client", "--", "sallyport", "socket", "ls"]);
+        text(&output.stderr).contains("cannot reach its database").then_some(())
     });
     here.done(&["fault", "resume", "postgres"]);
-    until("the store answers", || here.asked("us-client", &["socket", "ls"]).map(drop));
+    until("the store responds", || here.asked("us-client", &["socket", "ls"]).map(drop));
     here.done(&["fault", "pause", "postgres", "--for", "2s"]);
-    until("the store answers again", || here.asked("us-client", &["socket", "ls"]).map(drop));
+    until("the store responds again", || here.asked("us-client", &["socket", "ls"]).map(drop));
 }
 
 /// Random faults and repairs by a seed. No more fails than ran on the broken paths, with a long timeout for a busy
@@ -248,7 +248,8 @@ pub(crate) fn anything_breaks(here: &Here) {
     let failed = report["all"]["failed"].as_u64().unwrap();
     for fault in faults {
         println!(
-            "{} {} for {} ms: {} of {} requests failed, all answered {} ms and all was as before {} ms after it was mended",
+            "{} {} for {} ms: {} of {} requests failed, all answered {} ms and all was as before {} ms after it was \
+             mended",
             fault["act"],
             fault["name"],
             fault["lasts_ms"],

@@ -31,23 +31,23 @@ fn command(home: &Home, program: &Path, path: &Path, args: &[&str]) -> Command {
 }
 
 #[test]
-fn where_it_is_not_installed_a_sentence_says_so() {
+fn without_the_laboratory_there_is_an_error() {
     let home = Home::new();
     let program = alone(&home);
     for args in [&["lab", "status"][..], &["lab", "--help"], &["help", "lab", "up"]] {
         let output = command(&home, &program, home.dir.path(), args).output().unwrap();
-        let told = text(&output.stderr);
-        assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(1), ""), "{args:?}: {told}");
+        let printed = text(&output.stderr);
+        assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(1), ""), "{args:?}: {printed}");
         assert!(
-            told.starts_with("error: the laboratory is a program of its own, sallyport-lab, which is neither"),
-            "{told}"
+            printed.starts_with("error: the laboratory is a program of its own, sallyport-lab, which is neither"),
+            "{printed}"
         );
-        assert!(told.contains("\n  `scripts/install` of the sources"), "{told}");
+        assert!(printed.contains("\n  `scripts/install` of the sources"), "{printed}");
     }
     for args in [["lab", "ls", "-o", "json"], ["-o", "json", "lab", "ls"]] {
         let output = command(&home, &program, home.dir.path(), &args).output().unwrap();
-        let told: serde_json::Value = serde_json::from_slice(&output.stderr).unwrap();
-        assert_eq!(told["error"]["kind"], "failed", "{told}");
+        let error: serde_json::Value = serde_json::from_slice(&output.stderr).unwrap();
+        assert_eq!(error["error"]["kind"], "failed", "{error}");
     }
 }
 
@@ -81,14 +81,14 @@ fn the_one_on_the_path_gets_every_word_and_its_exit_code_is_that_of_the_command(
 fn help_and_completion_are_those_of_the_laboratory() {
     let home = Home::new();
     let help = home.run(&["lab", "--help"]);
-    let said = text(&help.stdout);
+    let printed = text(&help.stdout);
     assert!(
-        help.status.success() && said.contains("Usage: sallyport lab [OPTIONS] <COMMAND>"),
-        "{said}{}",
+        help.status.success() && printed.contains("Usage: sallyport lab [OPTIONS] <COMMAND>"),
+        "{printed}{}",
         text(&help.stderr)
     );
-    assert!(said.contains("chaos") && !said.contains("wires"), "{said}");
-    assert_eq!(text(&home.run(&["help", "lab"]).stdout).trim_end(), said.trim_end());
+    assert!(printed.contains("chaos") && !printed.contains("wires"), "{printed}");
+    assert_eq!(text(&home.run(&["help", "lab"]).stdout).trim_end(), printed.trim_end());
     assert!(text(&home.run(&["help", "lab", "up"]).stdout).contains("Usage: sallyport lab up [OPTIONS]"));
     assert!(text(&home.run(&["--help"]).stdout).contains("  lab "));
     for (words, wanted) in [

@@ -31,7 +31,7 @@ fn state_of(home: &Home, name: &str) -> String {
 /// Waits until the edge is known to drain. An edge without a processor for seconds counts as gone until its next
 /// report.
 fn wait_until_draining(home: &Home, name: &str) {
-    wait_until("it is known to be draining", || {
+    wait_until("the drain is known", || {
         let state = state_of(home, name);
         assert_ne!(state, "up");
         (state == "draining").then_some(())
@@ -72,13 +72,13 @@ fn an_edge_that_is_killed_falls_silent_or_is_emptied_costs_others_nothing() {
         let held = held_by(&home);
         (held.len() == 2).then_some(held)
     });
-    assert!(first.contains(&"eu-1".to_owned()), "the edge by which it came is one of them: {first:?}");
+    assert!(first.contains(&"eu-1".to_owned()), "the edge of the connection is one of them: {first:?}");
     let (other, third) = if first.contains(&"us-1".to_owned()) { (&us, "asia-1") } else { (&asia, "us-1") };
 
     // An edge hangs: clients of the other edge notice nothing, and it is back when it continues.
     let load = Load::start(&home, &host, other.port);
     eu.program.as_ref().unwrap().signal("STOP");
-    wait_until("the silent edge is known to be gone", || (state_of(&home, "eu-1") == "down").then_some(()));
+    wait_until("the loss of the silent edge is detected", || (state_of(&home, "eu-1") == "down").then_some(()));
     eu.program.as_ref().unwrap().signal("CONT");
     wait_until("it is there again", || (state_of(&home, "eu-1") == "up").then_some(()));
 
@@ -161,8 +161,8 @@ fn an_edge_gets_a_new_process_under_load_without_a_failed_request() {
     let load = Load::start(&home, &host, edge.port);
     std::thread::sleep(Duration::from_secs(1));
     let refused = home.run(&["edge", "--data", edge.data.to_str().unwrap(), "--listen", "127.0.0.1:0"]);
-    let told = text(&refused.stderr);
-    assert!(refused.status.code() == Some(1) && told.contains("--takeover"), "{told}");
+    let printed = text(&refused.stderr);
+    assert!(refused.status.code() == Some(1) && printed.contains("--takeover"), "{printed}");
     let former = edge.program.take().unwrap();
     edge.start(&home, &["--takeover"]);
     // No edge ever counts it as gone or as without tunnels.
@@ -181,7 +181,7 @@ fn an_edge_gets_a_new_process_under_load_without_a_failed_request() {
 }
 
 #[test]
-fn what_cannot_be_emptied_is_said() {
+fn edges_that_cannot_be_drained_are_reported() {
     let home = Home::new();
     let Some(bus) = Bus::start(&home, "") else { return };
     let _control = ControlHere::start(&home, &bus);
@@ -190,8 +190,12 @@ fn what_cannot_be_emptied_is_said() {
     all_up(&home, 1);
     let refused = |args: &[&str], code: i32, words: &str| {
         let output = home.run(&[&["edge"], args].concat());
-        let told = text(&output.stderr);
-        assert!(output.status.code() == Some(code) && told.contains(words), "{args:?}: {:?} {told}", output.status);
+        let printed = text(&output.stderr);
+        assert!(
+            output.status.code() == Some(code) && printed.contains(words),
+            "{args:?}: {:?} {printed}",
+            output.status
+        );
     };
     refused(&["drain", "eu-9"], 4, "there is no such edge: eu-9");
     refused(&["resume", "0b7e3c1a-5f0e-4c57-9f63-6a1f0f9e2d11"], 4, "edge");
@@ -202,12 +206,12 @@ fn what_cannot_be_emptied_is_said() {
     wait_until("it is emptied all the same", || (state_of(&home, "eu-1") == "draining").then_some(()));
     assert!(home.run(&["edge", "resume", "eu-1"]).status.success());
     first.kill();
-    wait_until("the edge is known to be gone", || (state_of(&home, "eu-1") == "down").then_some(()));
+    wait_until("the loss of the edge is detected", || (state_of(&home, "eu-1") == "down").then_some(()));
     refused(&["drain", "eu-1"], 5, "is not there now");
 }
 
 #[test]
-fn an_edge_that_was_removed_and_runs_on_keeps_nobody() {
+fn a_removed_edge_that_runs_on_keeps_no_clients() {
     let home = Home::new();
     let Some(bus) = Bus::start(&home, "") else { return };
     let mut control = ControlHere::start(&home, &bus);
@@ -229,8 +233,8 @@ fn an_edge_that_was_removed_and_runs_on_keeps_nobody() {
 
     assert!(home.run(&["edge", "rm", "eu-1"]).status.success());
     let output = home.run(&["edge", "drain", "us-1"]);
-    let told = text(&output.stderr);
-    assert!(output.status.code() == Some(5) && told.contains("the last edge that serves"), "{told}");
+    let printed = text(&output.stderr);
+    assert!(output.status.code() == Some(5) && printed.contains("the last edge that serves"), "{printed}");
     let us_has_it = || us.get(&home, &host, "/").0 == 200;
     wait_until("it is reached by the edge that is left", || us_has_it().then_some(()));
     wait_until("that one holds it", || (held_by(&home) == ["us-1"]).then_some(()));
@@ -239,12 +243,12 @@ fn an_edge_that_was_removed_and_runs_on_keeps_nobody() {
     assert!(holders.len() == 1 && holders[0]["edge"] == "us-1", "{shown}");
 
     let api = format!("api.{DOMAIN}");
-    let (status, said) = eu.get(&home, &api, "/readyz");
-    assert!(status == 503 && said.contains("draining"), "{status} {said}");
-    let (_, said) = eu.get(&home, &api, "/healthz");
-    assert!(said.contains("edge: removed"), "{said}");
-    let (status, said) = eu.get(&home, &api, "/v1/info");
-    assert!(status == 503 && said.contains("edge-removed") && said.contains("use another edge"), "{status} {said}");
+    let (status, body) = eu.get(&home, &api, "/readyz");
+    assert!(status == 503 && body.contains("draining"), "{status} {body}");
+    let (_, body) = eu.get(&home, &api, "/healthz");
+    assert!(body.contains("edge: removed"), "{body}");
+    let (status, body) = eu.get(&home, &api, "/v1/info");
+    assert!(status == 503 && body.contains("edge-removed") && body.contains("use another edge"), "{status} {body}");
     let log = eu.program.as_ref().unwrap().output();
     assert_eq!(log.matches("this edge was removed from the installation").count(), 1, "{log}");
     // Clients there are served, as at any draining edge.

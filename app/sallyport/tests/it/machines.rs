@@ -27,8 +27,8 @@ fn curl(up: &Up, host: &str, path: &str, cert: &Path, key: &Path, more: &[&str])
 
 /// openssl's client, which asks a line and reads until the connection ends.
 fn s_client(up: &Up, host: &str, cert: &Path, key: &Path) -> Program {
-    let (line, mut said) = std::io::pipe().unwrap();
-    said.write_all(b"GET /x HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    let (line, mut writer) = std::io::pipe().unwrap();
+    writer.write_all(b"GET /x HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
     let mut client = Command::new("openssl");
     client.args(["s_client", "-quiet", "-verify_return_error", "-servername", host]);
     client.args(["-connect", &format!("127.0.0.1:{}", up.port), "-CAfile"]).arg(&up.ca);
@@ -90,10 +90,10 @@ fn curl_and_openssl_come_in_with_the_certificate_of_a_service_token() {
     assert!(table.contains("reading; paths /api; types http,tls") && table.contains("certificate until"), "{table}");
 
     for version in ["--http1.1", "--http2"] {
-        let answer = curl(&up, &host, "/api/x", &cert, &key, &[version]);
-        assert_eq!(status(&answer), "200", "{}{}", text(&answer.stdout), text(&answer.stderr));
-        let told = text(&answer.stdout).to_ascii_lowercase();
-        assert!(told.contains("x-auth-provider: service") && told.contains("x-auth-name: ci"), "{told}");
+        let response = curl(&up, &host, "/api/x", &cert, &key, &[version]);
+        assert_eq!(status(&response), "200", "{}{}", text(&response.stdout), text(&response.stderr));
+        let headers = text(&response.stdout).to_ascii_lowercase();
+        assert!(headers.contains("x-auth-provider: service") && headers.contains("x-auth-name: ci"), "{headers}");
         // Its scope: no other path, and no change.
         assert_eq!(status(&curl(&up, &host, "/admin", &cert, &key, &[version])), "403");
         assert_eq!(status(&curl(&up, &host, "/api", &cert, &key, &[version, "-d", "x"])), "403");
@@ -113,8 +113,8 @@ fn curl_and_openssl_come_in_with_the_certificate_of_a_service_token() {
         .output()
         .unwrap();
     assert!(signed.status.success(), "{}", text(&signed.stderr));
-    let answer = curl(&up, &host, "/api", &stranger.1, &stranger.0, &[]);
-    assert!(!answer.status.success() && status(&answer) == "000", "{}", text(&answer.stdout));
+    let response = curl(&up, &host, "/api", &stranger.1, &stranger.0, &[]);
+    assert!(!response.status.success() && status(&response) == "000", "{}", text(&response.stdout));
 
     // A `tls` socket, with a token for it, and a certificate request by openssl.
     let tls = home.json(&["socket", "create", "--name", "db", "--type", "tls", "--cloudauth", "--policy", "machines"]);
@@ -125,8 +125,8 @@ fn curl_and_openssl_come_in_with_the_certificate_of_a_service_token() {
     denied.ended();
     assert!(!denied.output().contains("HTTP/1.1"), "a token that only reads: {}", denied.output());
     done(&["service-token", "rm", "ci"]);
-    let answer = curl(&up, &host, "/api/x", &cert, &key, &[]);
-    assert!(!answer.status.success(), "what was removed is worth nothing: {}", text(&answer.stdout));
+    let response = curl(&up, &host, "/api/x", &cert, &key, &[]);
+    assert!(!response.status.success(), "what was removed is worth nothing: {}", text(&response.stdout));
     home.json(&["service-token", "create", "ci"]);
     let (key, csr) = (file("own.key"), file("own.csr"));
     let asked = Command::new("openssl")
@@ -143,7 +143,7 @@ fn curl_and_openssl_come_in_with_the_certificate_of_a_service_token() {
     nobody.ended();
     assert!(!nobody.output().contains("HTTP/1.1"), "{}", nobody.output());
 
-    // The flow of the client that came in is over a moment after the client.
+    // The flow of the admitted client ends a moment after the client.
     let seen = wait_until("all flows are on record", || {
         let seen = done(&["audit", "--socket", tls_host]);
         seen.contains("by policy \"machines\"").then_some(seen)

@@ -24,10 +24,10 @@ fn connect_gives_a_private_service_a_public_name_until_it_is_stopped() {
     let words: Vec<&str> = host.split('.').next().unwrap().split('-').collect();
     assert!(words.len() == 3 && words[2].parse::<u16>().is_ok(), "a name such as wandering-shape-7752: {host}");
 
-    let answer = up.curl(&host, "/hello?a=b", &[]);
-    assert_eq!(answer.status, 200, "{}", answer.body);
-    assert!(answer.body.starts_with("origin GET /hello?a=b\n"), "{}", answer.body);
-    assert!(answer.header("x-request-id").is_some(), "{}", answer.head);
+    let response = up.curl(&host, "/hello?a=b", &[]);
+    assert_eq!(response.status, 200, "{}", response.body);
+    assert!(response.body.starts_with("origin GET /hello?a=b\n"), "{}", response.body);
+    assert!(response.header("x-request-id").is_some(), "{}", response.head);
     connect.wait_for("/hello?a=b");
 
     let listed = home.json(&["socket", "ls"]);
@@ -38,7 +38,7 @@ fn connect_gives_a_private_service_a_public_name_until_it_is_stopped() {
     connect.wait_for("the socket 'my test service' stays");
     let listed = home.json(&["socket", "ls"]);
     assert_eq!((&listed[0]["name"], &listed[0]["tunnels_total"]), (&"my test service".into(), &0.into()), "{listed}");
-    assert_eq!(up.curl(&host, "/", &[]).status, 503, "nobody serves it");
+    assert_eq!(up.curl(&host, "/", &[]).status, 503, "nothing serves it");
 
     let connect = Program::start(&mut home.command(&["connect", "--host", "127.0.0.1", "--port", &port]));
     let url = connect.wait_for("https://");
@@ -46,7 +46,7 @@ fn connect_gives_a_private_service_a_public_name_until_it_is_stopped() {
     connect.signal("INT");
     assert!(connect.ended().success(), "{}", connect.output());
     connect.wait_for("socket removed");
-    assert_eq!(home.json(&["socket", "ls"]).as_array().map(Vec::len), Some(1), "one without a name goes");
+    assert_eq!(home.json(&["socket", "ls"]).as_array().map(Vec::len), Some(1), "a socket without a name is removed");
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn twenty_requests_over_four_origins_are_five_each() {
 }
 
 #[test]
-fn what_the_origin_is_told_about_the_client_comes_from_the_edge_alone() {
+fn client_headers_for_the_origin_come_from_the_edge_alone() {
     let home = Home::new();
     let up = home.up(&[]);
     home.account();
@@ -114,9 +114,9 @@ fn what_the_origin_is_told_about_the_client_comes_from_the_edge_alone() {
     for version in ["--http1.1", "--http2"] {
         let mut more = spoofed.to_vec();
         more.push(version);
-        let answer = up.curl(&host, "/", &more);
-        assert_eq!(answer.status, 200, "{version}: {}", answer.body);
-        let body = answer.body.to_ascii_lowercase();
+        let response = up.curl(&host, "/", &more);
+        assert_eq!(response.status, 200, "{version}: {}", response.body);
+        let body = response.body.to_ascii_lowercase();
         // HTTP/2 has no Connection field to name hop-by-hop fields (RFC 9113 section 8.2.2).
         let hop = if version == "--http1.1" { "x-secret-hop" } else { "\nconnection:" };
         for lie in ["6.6.6.6", "boss@example.com", "x-request-id: mine", hop] {
@@ -133,7 +133,7 @@ fn what_the_origin_is_told_about_the_client_comes_from_the_edge_alone() {
 }
 
 #[test]
-fn a_protected_socket_asks_for_its_password() {
+fn a_protected_socket_requires_its_password() {
     let home = Home::new();
     let up = home.up(&[]);
     home.account();
@@ -160,11 +160,11 @@ fn a_protected_socket_asks_for_its_password() {
     assert_eq!(refused.status, 401);
     assert!(refused.header("www-authenticate").unwrap().starts_with("Basic realm="), "{}", refused.head);
     assert_eq!(up.curl(host, "/", &["-u", "ann:wrong"]).status, 401);
-    assert_eq!(origin.count(), 0, "nobody came in without the password");
-    let answer = up.curl(host, "/", &["-u", "ann:open sesame now"]);
-    assert_eq!(answer.status, 200);
+    assert_eq!(origin.count(), 0, "no request without the password reached the service");
+    let response = up.curl(host, "/", &["-u", "ann:open sesame now"]);
+    assert_eq!(response.status, 200);
     assert!(
-        !answer.body.to_ascii_lowercase().contains("\nauthorization:"),
+        !response.body.to_ascii_lowercase().contains("\nauthorization:"),
         "the edge's password is not the origin's business"
     );
 }
@@ -196,13 +196,16 @@ fn a_token_for_connectors_alone_holds_a_tunnel_and_makes_no_socket() {
     let connector = home.connector(&socket, origin.address, &["--token", token]);
     assert_eq!(up.curl(&host, "/", &[]).status, 200);
     assert_eq!(connector.stop().code(), Some(0), "{}", connector.output());
-    assert!(home.json(&["tunnel", "ls", "--socket-id", &socket]).as_array().unwrap().is_empty(), "its tunnel is gone");
+    assert!(
+        home.json(&["tunnel", "ls", "--socket-id", &socket]).as_array().unwrap().is_empty(),
+        "its tunnel is removed"
+    );
     let output = home.run(&["socket", "create", "--name", "x", "--type", "http", "--token", token]);
     assert!(text(&output.stderr).contains("sockets:write"), "{}", text(&output.stderr));
 }
 
 #[test]
-fn metrics_tell_what_was_served() {
+fn metrics_count_what_was_served() {
     let home = Home::new();
     let up = home.up(&[]);
     home.account();

@@ -45,9 +45,9 @@ fn websocket(mut stream: TcpStream) {
         }
         head.push(byte[0]);
     }
-    let answer = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+    let response = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
                   Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n";
-    stream.write_all(answer.as_bytes()).unwrap();
+    stream.write_all(response.as_bytes()).unwrap();
     echo(stream);
 }
 
@@ -70,24 +70,24 @@ impl Tls {
         Self(child)
     }
 
-    pub(crate) fn say(&mut self, words: &str) {
+    pub(crate) fn send(&mut self, words: &str) {
         self.0.stdin.as_mut().unwrap().write_all(words.as_bytes()).unwrap();
     }
 
     /// Whether these words are echoed; false if the connection ends before.
-    pub(crate) fn try_hears(&mut self, words: &str) -> bool {
+    pub(crate) fn try_reads(&mut self, words: &str) -> bool {
         let (input, out) = (self.0.stdin.as_mut().unwrap(), self.0.stdout.as_mut().unwrap());
         input.write_all(words.as_bytes()).is_ok() && out.read_exact(&mut vec![0; words.len()]).is_ok()
     }
 
     /// Reads until the words have come.
-    pub(crate) fn hears(&mut self, words: &str) {
+    pub(crate) fn reads(&mut self, words: &str) {
         let out = self.0.stdout.as_mut().unwrap();
-        let mut heard = Vec::new();
-        while !heard.ends_with(words.as_bytes()) {
+        let mut received = Vec::new();
+        while !received.ends_with(words.as_bytes()) {
             let mut byte = [0];
-            out.read_exact(&mut byte).unwrap_or_else(|error| panic!("{error} after {}", text(&heard)));
-            heard.push(byte[0]);
+            out.read_exact(&mut byte).unwrap_or_else(|error| panic!("{error} after {}", text(&received)));
+            received.push(byte[0]);
         }
     }
 }
@@ -124,11 +124,11 @@ fn a_client_at_one_edge_reaches_every_kind_of_tunnel_at_another() {
     let (web, host) = home.socket(&[]);
     let origin = Origin::start("origin");
     let at_b = connect(&home, &b, &web, &origin, &with);
-    wait_until("the way to the tunnel is known", || (a.get(&home, &host, "/").0 == 200).then_some(()));
+    wait_until("the route to the tunnel is known", || (a.get(&home, &host, "/").0 == 200).then_some(()));
     for version in ["--http1.1", "--http2"] {
-        let answer = a.curl(&home, &host, "/hello", &[version, "--interface", "127.0.0.9"]);
-        assert!(answer.body.starts_with("origin GET /hello"), "{}{}", answer.head, answer.body);
-        assert!(answer.body.to_ascii_lowercase().contains("x-forwarded-for: 127.0.0.9"), "{}", answer.body);
+        let response = a.curl(&home, &host, "/hello", &[version, "--interface", "127.0.0.9"]);
+        assert!(response.body.starts_with("origin GET /hello"), "{}{}", response.head, response.body);
+        assert!(response.body.to_ascii_lowercase().contains("x-forwarded-for: 127.0.0.9"), "{}", response.body);
         let down = a.curl(&home, &host, "/bytes/1048576", &[version]);
         assert_eq!((down.status, down.body.len()), (200, 1 << 20));
         let file = home.dir.path().join("body");
@@ -137,40 +137,40 @@ fn a_client_at_one_edge_reaches_every_kind_of_tunnel_at_another() {
         let up = a.curl(&home, &host, "/up", &[version, "--data-binary", &body]);
         assert!(up.status == 200 && up.body.len() > 1 << 20, "{} {}", up.status, up.body.len());
     }
-    assert!(a.program.as_ref().unwrap().wait_for("relayed_by").contains("us-1"), "the log says by whom");
+    assert!(a.program.as_ref().unwrap().wait_for("relayed_by").contains("us-1"), "the log names the relaying edge");
     let recorded = wait_until("the audit event", || {
         let output = home.run(&["audit", "--since", "1h", "--kind", "flow", "--socket", &web, "-o", "json"]);
         let lines: Vec<Value> = text(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         lines.into_iter().find(|event| event["flow"]["path"] == "/hello")
     });
     let origin = recorded["flow"]["origin"].as_str().unwrap_or_default();
-    assert!(origin.starts_with("127.0.0.1:"), "where the connector at the other edge came from: {recorded}");
+    assert!(origin.starts_with("127.0.0.1:"), "the address of the connector at the other edge: {recorded}");
     let line = at_b.wait_for("/hello");
-    assert!(line.contains("127.0.0.9"), "the connector's live log has what came by another edge: {line}");
+    assert!(line.contains("127.0.0.9"), "the connector's live log has the request of another edge: {line}");
     assert!(metric(&home, &a, r#"sallyport_mesh_links{direction="out"}"#) >= 1.0);
     assert!(metric(&home, &b, r#"sallyport_mesh_links{direction="in"}"#) >= 1.0);
     assert!(metric(&home, &b, r#"sallyport_mesh_relayed_total{direction="in",kind="stream"}"#) >= 1.0);
 
-    // A refusing service has the same error as one whose tunnel is here.
+    // A refusing service has the same error as one with its tunnel here.
     let (gone, gone_host) = home.socket(&[]);
     let _gone = connect_to(&home, &b, &gone, free_port(), &with);
-    wait_until("the way to the tunnel is known", || (a.get(&home, &gone_host, "/").0 == 502).then_some(()));
+    wait_until("the route to the tunnel is known", || (a.get(&home, &gone_host, "/").0 == 502).then_some(()));
 
     // A WebSocket.
     let (chat, chat_host) = home.socket(&[]);
     let _chat = connect_to(&home, &b, &chat, service(websocket).port(), &with);
     let request = format!(
-        "GET / HTTP/1.1\r\nHost: {chat_host}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
-         Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+        "GET / HTTP/1.1\r\nHost: {chat_host}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
     );
-    wait_until("the way to the chat is known", || {
+    wait_until("the route to the chat is known", || {
         (metric(&home, &a, "sallyport_directory_tunnels") >= 3.0 && a.knows(&home, &chat_host)).then_some(())
     });
     let mut chat = Tls::open(&home, &a, &chat_host, &["-alpn", "http/1.1"]);
-    chat.say(&request);
-    chat.hears("\r\n\r\n");
-    chat.say("said in the chat");
-    chat.hears("said in the chat");
+    chat.send(&request);
+    chat.reads("\r\n\r\n");
+    chat.send("sent in the chat");
+    chat.reads("sent in the chat");
 
     // TCP, TLS and UDP.
     let tcp = socket(&home, "tcp", &[]);
@@ -195,12 +195,12 @@ fn a_client_at_one_edge_reaches_every_kind_of_tunnel_at_another() {
     let tls = socket(&home, "tls", &[]);
     let _tls = connect_to(&home, &b, id(&tls), service(echo).port(), &with);
     let tls_host = tls["dns_name"].as_str().unwrap();
-    wait_until("the way to the tls socket is known", || {
+    wait_until("the route to the tls socket is known", || {
         (metric(&home, &a, "sallyport_directory_tunnels") >= 5.0).then_some(())
     });
     let mut flow = Tls::open(&home, &a, tls_host, &[]);
-    flow.say("through TLS");
-    flow.hears("through TLS");
+    flow.send("through TLS");
+    flow.reads("through TLS");
     let udp = socket(&home, "udp", &[]);
     let service = UdpSocket::bind("127.0.0.1:0").unwrap();
     let udp_port = service.local_addr().unwrap().port();
@@ -214,12 +214,12 @@ fn a_client_at_one_edge_reaches_every_kind_of_tunnel_at_another() {
     let client = UdpSocket::bind("127.0.0.1:0").unwrap();
     client.connect((a.ip, port_of(&udp))).unwrap();
     client.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
-    let mut answer = [0; 64];
+    let mut response = [0; 64];
     let length = wait_until("an answer to a datagram", || {
         drop(client.send(b"a datagram"));
-        client.recv(&mut answer).ok()
+        client.recv(&mut response).ok()
     });
-    assert_eq!(&answer[..length], b"a datagram");
+    assert_eq!(&response[..length], b"a datagram");
 
     // Without the bus, everything works with the known state, new links too.
     bus.kill();
@@ -227,7 +227,7 @@ fn a_client_at_one_edge_reaches_every_kind_of_tunnel_at_another() {
     a.kill();
     bus.resume();
     a.start(&home, &[]);
-    wait_until("the way is known again", || (a.get(&home, &host, "/").0 == 200).then_some(()));
+    wait_until("the route is known again", || (a.get(&home, &host, "/").0 == 200).then_some(()));
 
     // A is removed: from then on it has no links, though its certificate is valid for days.
     assert!(home.run(&["edge", "rm", "eu-1"]).status.success());
@@ -242,7 +242,7 @@ pub(crate) fn port_of(socket: &Value) -> u16 {
 }
 
 #[test]
-fn an_edge_that_is_killed_is_passed_over_or_told_of() {
+fn requests_avoid_a_killed_edge_or_get_an_error() {
     let home = Home::new();
     let Some(bus) = Bus::start(&home, "") else { return };
     let _control = ControlHere::start(&home, &bus);
@@ -273,7 +273,7 @@ fn an_edge_that_is_killed_is_passed_over_or_told_of() {
     c.kill();
     let (status, body) = a.get(&home, &host, "/");
     assert!(status == 502 || status == 503, "{status} {body}");
-    wait_until("the edges are known to be gone", || {
+    wait_until("the loss of the edges is detected", || {
         edges(&home).iter().all(|edge| edge["name"] == "eu-1" || edge["state"] == "down").then_some(())
     });
     assert_eq!(a.get(&home, &host, "/").0, 503);

@@ -32,8 +32,8 @@ fn moody(name: &'static str, is_well: &Arc<AtomicBool>) -> SocketAddr {
         }
         let status = if is_well.load(Ordering::SeqCst) { "200 OK" } else { "500 Not well" };
         let length = name.len();
-        let answer = format!("HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{name}");
-        drop(stream.write_all(answer.as_bytes()));
+        let response = format!("HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{name}");
+        drop(stream.write_all(response.as_bytes()));
     })
 }
 
@@ -44,7 +44,8 @@ fn an_origin_that_gets_ill_is_passed_over_by_clients_at_another_edge() {
     let _control = ControlHere::start(&home, &bus);
     home.account();
     let (a, b) = (EdgeHere::join(&home, "eu-1", "eu"), EdgeHere::join(&home, "us-1", "us"));
-    let check = "--health-check http:/up --health-interval 2s --health-timeout 2s --unhealthy-threshold 1 --healthy-threshold 1";
+    let check = "--health-check http:/up --health-interval 2s --health-timeout 2s --unhealthy-threshold 1 \
+                 --healthy-threshold 1";
     let (socket, host) = home.socket(&check.split(' ').collect::<Vec<_>>());
     let (one, two) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicBool::new(true)));
     let token = token(&home);
@@ -57,14 +58,14 @@ fn an_origin_that_gets_ill_is_passed_over_by_clients_at_another_edge() {
         wait_until("both are served by way of the other edge", || says(200, name).then_some(()));
     }
     one.store(false, Ordering::SeqCst);
-    wait_until("nothing goes to the one that is ill", || (0..10).all(|_| says(200, "two")).then_some(()));
+    wait_until("the failing service gets no requests", || (0..10).all(|_| says(200, "two")).then_some(()));
     for number in 0..20 {
         let (status, body) = ask();
         assert!((status, body.as_str()) == (200, "two"), "request {number}: {status} {body}");
     }
     // All are unhealthy: the same error as for local tunnels.
     two.store(false, Ordering::SeqCst);
-    wait_until("clients are told", || {
+    wait_until("clients get the error", || {
         let (status, body) = ask();
         (status == 503 && body.contains("no-healthy-origin")).then_some(())
     });
@@ -94,7 +95,7 @@ fn machine(home: &Home, name: &str, dir: &Path) -> [String; 4] {
 
 fn wait_until_cut(what: &str, client: &mut Tls, over: &Receiver<()>) {
     wait_until(what, || client.0.try_wait().unwrap());
-    over.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("{what}: the service does not hear of it"));
+    over.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("{what}: the connection to the service stays open"));
 }
 
 #[test]
@@ -122,20 +123,20 @@ fn whoever_may_not_go_on_is_cut_off_at_both_ends_of_a_relay() {
     let host = db["dns_name"].as_str().unwrap();
     let _db = connect_to(&home, &b, id(&db), service.port(), &with);
     let open = |machine: &[String; 4]| {
-        wait_until("the machine is let in at the other edge", || {
+        wait_until("the machine is admitted at the other edge", || {
             let more: Vec<_> = machine.iter().map(String::as_str).collect();
             let mut client = Tls::open(&home, &a, host, &more);
-            client.try_hears("hello").then_some(client)
+            client.try_reads("hello").then_some(client)
         })
     };
     let (mut client, mut other) = (open(&one), open(&two));
     while over.try_recv().is_ok() {}
     done(&["service-token", "rm", "one"]);
-    wait_until_cut("the machine's identity is gone", &mut client, &over);
-    other.say("again");
-    other.hears("again");
+    wait_until_cut("the machine's identity is deleted", &mut client, &over);
+    other.send("again");
+    other.reads("again");
     done(&["policy", "edit", "machines", "--deny", "--service-token", "two"]);
-    wait_until_cut("its policy does not let it in any more", &mut other, &over);
+    wait_until_cut("its policy denies it now", &mut other, &over);
 
     // A socket that is deleted.
     let tcp = socket(&home, "tcp", &[]);
@@ -154,6 +155,6 @@ fn whoever_may_not_go_on_is_cut_off_at_both_ends_of_a_relay() {
     assert!(!matches!(ended, Ok(1..)), "{ended:?}");
     let is_late =
         ended.is_err_and(|error| matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut));
-    assert!(!is_late, "the client of a socket that is gone is not cut off");
-    over.recv_timeout(PATIENCE).expect("the service of a socket that is gone hears of it");
+    assert!(!is_late, "the client of a deleted socket is not cut off");
+    over.recv_timeout(PATIENCE).expect("the connection to the service of a deleted socket ends");
 }

@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     browser::provider,
-    harness::{Answer, Home, Program, Up, curl, text, wait_until},
+    harness::{Home, HttpResponse, Program, Up, curl, text, wait_until},
     protocols::tool,
     tcp::{Postgres, free_port, installed},
 };
@@ -28,14 +28,14 @@ fn miniflux(program: &Path, database: SocketAddr) -> (Program, SocketAddr) {
             .stdin(Stdio::null()),
     );
     wait_until("miniflux", || {
-        let answer = Command::new("curl").args(["-sf", &format!("http://{address}/healthcheck")]).output().unwrap();
-        answer.status.success().then_some(())
+        let response = Command::new("curl").args(["-sf", &format!("http://{address}/healthcheck")]).output().unwrap();
+        response.status.success().then_some(())
     });
     (program, address)
 }
 
 /// A browser's visit, with cookies and redirects.
-fn visit(up: &Up, jar: &Path, url: &str, more: &[&str]) -> Answer {
+fn visit(up: &Up, jar: &Path, url: &str, more: &[&str]) -> HttpResponse {
     let jar = jar.to_str().unwrap();
     let mut args = vec!["-L", "-b", jar, "-c", jar, "-H", "Accept: text/html"];
     args.extend(more);
@@ -54,7 +54,7 @@ fn users(psql: &Path, database: SocketAddr) -> Vec<String> {
 }
 
 #[test]
-fn miniflux_knows_who_has_logged_in_and_believes_nobody_else() {
+fn miniflux_gets_the_logged_in_person_from_the_edge_alone() {
     let (Some(dex), Some(program)) = (tool("dex"), tool("miniflux")) else { return };
     let (Some(postgres), Some(psql)) = (Postgres::start(), installed("psql", "postgresql-client")) else { return };
     let home = Home::new();
@@ -78,7 +78,7 @@ fn miniflux_knows_who_has_logged_in_and_believes_nobody_else() {
     assert!(landed.body.contains("<title>Unread") && landed.body.contains("Miniflux</title>"), "{}", landed.body);
     let settings = visit(&up, &jar, &address, &[]);
     assert!(settings.status == 200 && settings.body.contains("<title>Settings"), "{}", settings.body);
-    assert_eq!(users(&psql, postgres.address), ["alice@example.test"], "whom Miniflux made an account for");
+    assert_eq!(users(&psql, postgres.address), ["alice@example.test"], "the person with an account of Miniflux");
 
     // A forged header field is refused, in every spelling.
     let spellings = ["X-Auth-Email", "x-auth-email", "X_Auth_Email", "X.Auth.Email", "X-AUTH_EMAIL"];
@@ -98,7 +98,7 @@ fn miniflux_knows_who_has_logged_in_and_believes_nobody_else() {
     fields.iter().for_each(|field| args.extend(["-H", field]));
     let spoofed = visit(&up, &fresh, &address, &args);
     assert!(spoofed.status == 200 && spoofed.body.contains("<title>Unread"), "{}", spoofed.body);
-    assert_eq!(users(&psql, postgres.address), ["alice@example.test"], "and nobody else");
+    assert_eq!(users(&psql, postgres.address), ["alice@example.test"], "and no other person");
     // A direct connection to the application could forge the header, which is why it listens on the loopback only.
     let around = home.dir.path().join("around");
     let field = ["-H", "X-Auth-Email: mallory@example.test"];

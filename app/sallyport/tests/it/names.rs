@@ -46,14 +46,18 @@ fn connect_with_a_name_has_its_public_name_again_and_a_second_one_shares_it() {
     let (third, again) = connect(&home, &one, "blog", &[]);
     assert_eq!(again, host);
     wait_until("it to serve", || up.curl(&host, "/", &[]).body.starts_with("one").then_some(()));
-    assert_eq!(home.json(&["socket", "show", "blog"])["limits"]["max_connections"], 100, "what is not said stays");
+    assert_eq!(
+        home.json(&["socket", "show", "blog"])["limits"]["max_connections"],
+        100,
+        "settings without an option stay"
+    );
     third.stop();
     let port = one.address.port().to_string();
     let refused = home.run(&["connect", &port, "--name", "blog", "--type", "tcp"]);
     assert_eq!(refused.status.code(), Some(5));
     assert!(text(&refused.stderr).contains("of the type http, and not tcp"), "{}", text(&refused.stderr));
 
-    // Who chose no name is never refused.
+    // A request without a chosen name is never refused.
     let plain = || {
         let program = Program::start(&mut home.command(&["connect", "--host", "127.0.0.1", "--port", &port]));
         program.wait_for("https://");
@@ -112,9 +116,9 @@ fn a_name_stands_wherever_an_id_does() {
     assert!(renamed.status.success() && text(&renamed.stdout).contains("till"));
 
     let edited = home.run(&["socket", "edit", name, "--name", "shop", "--affinity", "cookie"]);
-    let said = text(&edited.stdout);
-    assert!(said.contains("my test service -> shop") && said.contains("- -> cookie"), "{said}");
-    assert!(!said.contains("ssh-ed25519") && !said.contains("created"), "only what has changed: {said}");
+    let printed = text(&edited.stdout);
+    assert!(printed.contains("my test service -> shop") && printed.contains("- -> cookie"), "{printed}");
+    assert!(!printed.contains("ssh-ed25519") && !printed.contains("created"), "only what has changed: {printed}");
     assert!(home.run(&["socket", "delete", "--name", "shop"]).status.success());
     assert_eq!(home.run(&["socket", "show", "shop"]).status.code(), Some(4));
 }
@@ -122,15 +126,15 @@ fn a_name_stands_wherever_an_id_does() {
 #[test]
 fn help_knows_commands_topics_and_near_words() {
     let home = Home::new();
-    let said = |args: &[&str]| text(&home.run(args).stdout);
-    let help = said(&["help", "socket", "create"]);
-    assert_eq!(help.trim_end(), said(&["socket", "create", "--help"]).trim_end());
-    assert!(said(&["help"]).contains("Topics of `sallyport help TOPIC`: names"));
+    let printed = |args: &[&str]| text(&home.run(args).stdout);
+    let help = printed(&["help", "socket", "create"]);
+    assert_eq!(help.trim_end(), printed(&["socket", "create", "--help"]).trim_end());
+    assert!(printed(&["help"]).contains("Topics of `sallyport help TOPIC`: names"));
     for topic in ["names", "policies", "scripts", "transports"] {
-        let text = said(&["help", topic]);
+        let text = printed(&["help", topic]);
         assert!(text.to_lowercase().starts_with(&format!("{topic}:")), "{topic}: {text}");
     }
-    let run = said(&["help", "run"]);
+    let run = printed(&["help", "run"]);
     assert!(run.contains("Usage: sallyport run") && run.contains("[[service]]"), "{run}");
     for (words, near) in [
         (&["help", "transport"][..], "did you mean transports?"),
@@ -185,7 +189,7 @@ pub(crate) fn offered(home: &Home, words: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn completion_knows_the_names_of_what_there_is_and_is_silent_where_it_cannot_ask() {
+fn completion_offers_existing_names_and_nothing_without_the_api() {
     let home = Home::new();
     let up = home.up(&[]);
     assert_eq!(offered(&home, &["sallyport", "socket", "show", "b"]), [""; 0], "nobody is logged in");
@@ -228,5 +232,5 @@ fn completion_knows_the_names_of_what_there_is_and_is_silent_where_it_cannot_ask
     assert_eq!(text(&shown.stdout).trim(), "blog", "{}", text(&shown.stderr));
 
     up.program.stop();
-    assert_eq!(offered(&home, &["sallyport", "socket", "show", "b"]), [""; 0], "nobody answers");
+    assert_eq!(offered(&home, &["sallyport", "socket", "show", "b"]), [""; 0], "nothing responds");
 }

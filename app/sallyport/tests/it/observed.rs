@@ -73,7 +73,7 @@ fn texts_of<'a>(value: &'a Value, key: &str, found: &mut Vec<&'a str>) {
 }
 
 #[test]
-fn the_dashboard_asks_for_metrics_that_there_are() {
+fn the_dashboard_uses_existing_metrics() {
     let dashboard: Value =
         serde_json::from_str(include_str!("../../../../integrations/grafana/sallyport.json")).unwrap();
     let mut asked = Vec::new();
@@ -91,12 +91,12 @@ fn the_dashboard_asks_for_metrics_that_there_are() {
     assert!(names.len() > 20, "{names:?}");
     for name in names {
         let family = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
-        assert!(known.contains(&family), "the dashboard asks for {name}, which docs/metrics.md does not know");
+        assert!(known.contains(&family), "the dashboard uses {name}, which is not in docs/metrics.md");
     }
 }
 
 #[test]
-fn a_prometheus_that_is_set_up_as_the_page_says_scrapes() {
+fn prometheus_scrapes_with_the_documented_configuration() {
     let Ok(version) = Command::new("prometheus").arg("--version").output() else {
         assert!(std::env::var_os("CI").is_none(), "prometheus must be there in CI");
         println!("skipped: there is no prometheus here");
@@ -126,8 +126,8 @@ fn a_prometheus_that_is_set_up_as_the_page_says_scrapes() {
         format!("http://127.0.0.1:{port}/api/v1/query?query=process_resident_memory_bytes%7Bjob%3D%22sallyport%22%7D");
     let asked = || {
         let output = Command::new("curl").args(["-s", &query]).output().unwrap();
-        let answer: Value = serde_json::from_slice(&output.stdout).ok()?;
-        answer["data"]["result"][0]["value"][1].as_str()?.parse::<f64>().ok()
+        let response: Value = serde_json::from_slice(&output.stdout).ok()?;
+        response["data"]["result"][0]["value"][1].as_str()?.parse::<f64>().ok()
     };
     let memory = wait_until("a first scrape", asked);
     assert!(memory > 1e6, "{memory} by {}", text(&version.stdout));
@@ -142,8 +142,13 @@ fn a_machine_is_watched_by_its_own_address_alone() {
         |path: &str, host: &str| curl(&up.ca, &up.url("api.localhost", path), &["-H", &format!("Host: {host}")]);
     let by_address = |path: &str| asked(path, &format!("127.0.0.1:{}", up.port));
     for (path, says) in [("/metrics", "process_cpu_seconds_total"), ("/healthz", "ok"), ("/readyz", "ready")] {
-        let answer = by_address(path);
-        assert!(answer.status == 200 && answer.body.contains(says), "{path}: {} {}", answer.status, answer.body);
+        let response = by_address(path);
+        assert!(
+            response.status == 200 && response.body.contains(says),
+            "{path}: {} {}",
+            response.status,
+            response.body
+        );
     }
     // An address serves nothing else, and other addresses are not of this machine.
     assert_eq!(by_address("/v1/info").status, 404);
@@ -152,13 +157,13 @@ fn a_machine_is_watched_by_its_own_address_alone() {
 }
 
 #[test]
-fn an_answer_of_the_api_has_the_id_of_the_access_log_and_never_the_clients_nor_a_query() {
+fn a_response_of_the_api_has_the_id_of_the_access_log_and_never_the_clients_nor_a_query() {
     let home = Home::new();
     let up = home.up(&["--log-format", "json"]);
-    let answer = up.curl("api.localhost", "/v1/account?key=secret", &["-H", "X-Request-Id: chosen-by-the-client"]);
-    let id = answer.header("x-request-id").expect("an id").to_owned();
+    let response = up.curl("api.localhost", "/v1/account?key=secret", &["-H", "X-Request-Id: chosen-by-the-client"]);
+    let id = response.header("x-request-id").expect("an id").to_owned();
     assert_ne!(id, "chosen-by-the-client");
-    let problem: Value = serde_json::from_str(&answer.body).unwrap();
+    let problem: Value = serde_json::from_str(&response.body).unwrap();
     assert_eq!(problem["request_id"], id.as_str());
     up.program.wait_for(&format!("\"id\":\"{id}\""));
     let log = up.program.output();
@@ -167,7 +172,7 @@ fn an_answer_of_the_api_has_the_id_of_the_access_log_and_never_the_clients_nor_a
 }
 
 #[test]
-fn readiness_tells_of_a_database_that_fails_and_of_its_return() {
+fn readiness_reports_a_failing_database_and_its_recovery() {
     let home = Home::new();
     let up = home.up(&[]);
     let rename = |from: &str, to: &str| {
@@ -180,8 +185,8 @@ fn readiness_tells_of_a_database_that_fails_and_of_its_return() {
     assert_eq!(up.curl("api.localhost", "/readyz", &[]).status, 200);
     rename("accounts", "gone");
     let failing = wait_until("the failure to be noticed", || {
-        let answer = up.curl("api.localhost", "/readyz", &[]);
-        (answer.status == 503).then_some(answer)
+        let response = up.curl("api.localhost", "/readyz", &[]);
+        (response.status == 503).then_some(response)
     });
     let reason: Value = serde_json::from_str(&failing.body).unwrap_or_else(|e| panic!("{e}: {}", failing.body));
     assert_eq!(reason["ready"], false);
@@ -219,7 +224,7 @@ fn what_a_command_line_lacks_is_named_in_json_too() {
 }
 
 #[test]
-fn connect_can_be_stopped_while_the_api_says_nothing() {
+fn connect_can_be_stopped_while_the_api_is_silent() {
     let home = Home::new();
     let up = home.up(&[]);
     home.account();

@@ -2,7 +2,7 @@
 
 use crate::harness::{Home, Up, text};
 
-/// Somebody on another machine, with an account at this `up`.
+/// A person on another machine, with an account at this `up`.
 struct Other<'a> {
     home: Home,
     up: &'a Up,
@@ -25,7 +25,7 @@ impl Other<'_> {
 }
 
 #[test]
-fn somebody_is_invited_acts_for_the_organisation_and_is_sent_away() {
+fn a_member_is_invited_acts_for_the_organisation_and_is_removed() {
     let home = Home::new();
     let up = home.up(&["--sign-up", "open"]);
     home.account();

@@ -112,8 +112,8 @@ fn the_published_client_makes_an_account_and_carries_traffic() {
     let connect = Program::start(&mut original.command(&["connect", "--port", &origin_port, "--name", "test"]));
     connect.wait_for("is open");
     let host = cell(&connect.output(), "dns_name");
-    let answer = up.curl(&host, "/hello", &[]);
-    assert!(answer.status == 200 && answer.body.starts_with("origin GET /hello\n"), "{}", answer.body);
+    let response = up.curl(&host, "/hello", &[]);
+    assert!(response.status == 200 && response.body.starts_with("origin GET /hello\n"), "{}", response.body);
     // The live log in ssh's shell channel.
     connect.wait_for("  /hello");
     assert!(original.run(&["socket", "ls"]).contains(&host));
@@ -134,14 +134,14 @@ fn the_published_client_makes_an_account_and_carries_traffic() {
     carrying.wait_for("is open");
     let mut client = TcpStream::connect(("127.0.0.1", port)).unwrap();
     client.write_all(b"GET /raw HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").unwrap();
-    let mut answer = String::new();
+    let mut response = String::new();
     wait_until("the answer", || {
         let mut bytes = [0; 1_024];
         let count = client.read(&mut bytes).unwrap();
-        answer.push_str(&text(&bytes[..count]));
-        (count == 0 || answer.contains("origin GET /raw")).then_some(())
+        response.push_str(&text(&bytes[..count]));
+        (count == 0 || response.contains("origin GET /raw")).then_some(())
     });
-    assert!(answer.contains("origin GET /raw"), "{answer}");
+    assert!(response.contains("origin GET /raw"), "{response}");
     carrying.signal("INT");
     carrying.ended();
     original.run(&["tunnel", "delete", "--socket_id", &socket, "--tunnel_id", &tunnel]);
@@ -171,8 +171,8 @@ fn the_published_client_carries_traffic_with_its_own_ssh_too() {
     connect.wait_for("is open");
     let host = cell(&connect.output(), "dns_name");
     assert_eq!(up.curl(&host, "/hello", &[]).status, 401, "protected");
-    let answer = up.curl(&host, "/hello", &["-u", "ann:open sesame now"]);
-    assert!(answer.status == 200 && answer.body.starts_with("origin GET /hello\n"), "{}", answer.body);
+    let response = up.curl(&host, "/hello", &["-u", "ann:open sesame now"]);
+    assert!(response.status == 200 && response.body.starts_with("origin GET /hello\n"), "{}", response.body);
     connect.wait_for("200 GET");
     // Within a window: the client drops what does not fit into one.
     let large = up.curl(&host, "/bytes/100000", &["-u", "ann:open sesame now"]);

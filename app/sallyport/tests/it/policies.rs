@@ -9,7 +9,7 @@ fn refused(home: &Home, args: &[&str]) -> (Option<i32>, String) {
 }
 
 #[test]
-fn a_policy_is_written_attached_asked_and_taken_away() {
+fn a_policy_is_written_attached_tested_and_removed() {
     let home = Home::new();
     let _up = home.up(&[]);
     home.account();
@@ -38,7 +38,7 @@ fn a_policy_is_written_attached_asked_and_taken_away() {
     home.json(&["policy", "test", "staff", "--email", "eve@evil.test", "--expect", "deny"]);
 
     let (code, says) = refused(&home, &["socket", "create", "--name", "x", "--cloudauth"]);
-    assert!(code == Some(5) && says.contains("--cloudauth: nobody could enter"), "{says}");
+    assert!(code == Some(5) && says.contains("--cloudauth: every client would be denied"), "{says}");
     let (code, says) = refused(&home, &["socket", "create", "--name", "x", "--allowed-email-domains", "x.org"]);
     assert!(code == Some(2) && says.contains("add --cloudauth"), "{says}");
     let made = home.json(&["socket", "create", "--name", "x", "--cloudauth", "--policy", "staff"]);
@@ -57,10 +57,10 @@ fn a_policy_is_written_attached_asked_and_taken_away() {
     let plain = home.json(&["socket", "create", "--name", "plain"]);
     let plain = plain["id"].as_str().unwrap();
     let (code, says) = refused(&home, &["policy", "attach", "staff", plain]);
-    assert!(code == Some(5) && says.contains("nobody could use") && says.contains("--force"), "{says}");
+    assert!(code == Some(5) && says.contains("would deny every client") && says.contains("--force"), "{says}");
     home.json(&["policy", "attach", "staff", "--all", "--force"]);
     let (_, says) = refused(&home, &["policy", "detach", "staff", "--all"]);
-    assert!(says.contains("to everybody") && says.contains("--force"), "{says}");
+    assert!(says.contains("to every client") && says.contains("--force"), "{says}");
     home.json(&["policy", "detach", "staff", "--all", "--force"]);
     home.json(&["policy", "detach", "staff", socket]);
     home.run(&["policy", "rm", "staff"]);
@@ -69,7 +69,7 @@ fn a_policy_is_written_attached_asked_and_taken_away() {
 }
 
 #[test]
-fn who_asks_for_a_login_without_a_provider_is_told() {
+fn a_login_without_a_provider_causes_a_note() {
     let home = Home::new();
     let _up = home.up(&[]);
     home.account();

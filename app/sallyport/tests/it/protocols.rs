@@ -161,7 +161,7 @@ impl Sink {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();
-        async fn answer(request: Request<Incoming>) -> Result<Response<BoxBody<Bytes, hyper::Error>>, hyper::Error> {
+        async fn response(request: Request<Incoming>) -> Result<Response<BoxBody<Bytes, hyper::Error>>, hyper::Error> {
             let path = request.uri().path().to_owned();
             if let Some(size) = path.strip_prefix("/download/").and_then(|n| n.parse::<u64>().ok()) {
                 let block = Bytes::from(vec![b'd'; 100_000]);
@@ -184,7 +184,9 @@ impl Sink {
                     let (stream, _) = listener.accept().await.unwrap();
                     let io = hyper_util::rt::TokioIo::new(stream);
                     tokio::spawn(async move {
-                        drop(hyper::server::conn::http1::Builder::new().serve_connection(io, service_fn(answer)).await);
+                        drop(
+                            hyper::server::conn::http1::Builder::new().serve_connection(io, service_fn(response)).await,
+                        );
                     });
                 }
             });
@@ -249,8 +251,8 @@ fn head_ranges_expectations_and_methods_pass() {
         let posted = up.curl(&host, "/x", &["--data-binary", &data, "-H", "Expect: 100-continue", version]);
         assert!(posted.status == 200 && posted.body.ends_with(&body), "{version}: {}", posted.head);
         for method in ["PUT", "PATCH", "DELETE", "OPTIONS", "PROPFIND"] {
-            let answer = up.curl(&host, "/x", &["-X", method, version]);
-            assert!(answer.body.starts_with(&format!("origin {method} /x")), "{method} {version}: {}", answer.body);
+            let response = up.curl(&host, "/x", &["-X", method, version]);
+            assert!(response.body.starts_with(&format!("origin {method} /x")), "{method} {version}: {}", response.body);
         }
         let range = up.curl(&host, "/x", &["-H", "Range: bytes=0-99", version]);
         assert!(range.body.to_ascii_lowercase().contains("range: bytes=0-99"), "{}", range.body);
@@ -295,11 +297,11 @@ fn smuggled_requests_are_refused_and_never_reach_the_origin() {
     ];
     for (what, request) in cases {
         let smuggled = format!("{request}GET /smuggled HTTP/1.1\r\n{h}\r\n");
-        let answer = raw(&up, &host, smuggled.as_bytes());
+        let response = raw(&up, &host, smuggled.as_bytes());
         let status: u16 =
-            answer.split(' ').nth(1).and_then(|s| s.parse().ok()).unwrap_or_else(|| panic!("{what}: {answer:?}"));
-        assert!((400..500).contains(&status) || status == 501, "{what}: {answer}");
-        assert_eq!(answer.matches("HTTP/1.1 ").count(), 1, "{what}: one answer, then the end: {answer}");
+            response.split(' ').nth(1).and_then(|s| s.parse().ok()).unwrap_or_else(|| panic!("{what}: {response:?}"));
+        assert!((400..500).contains(&status) || status == 501, "{what}: {response}");
+        assert_eq!(response.matches("HTTP/1.1 ").count(), 1, "{what}: one response, then the end: {response}");
     }
     assert_eq!(origin.count(), 0);
 }
@@ -318,9 +320,9 @@ fn raw(up: &Up, host: &str, request: &[u8]) -> String {
     let mut input = client.stdin.take().unwrap();
     input.write_all(request).unwrap();
     // The input stays open, so the edge must end the connection.
-    let mut answer = Vec::new();
-    client.stdout.take().unwrap().read_to_end(&mut answer).unwrap();
+    let mut response = Vec::new();
+    client.stdout.take().unwrap().read_to_end(&mut response).unwrap();
     drop(input);
     client.wait().unwrap();
-    text(&answer)
+    text(&response)
 }

@@ -36,7 +36,7 @@ fn is_split(counts: &HashMap<String, usize>, of: &str, wanted: usize) -> bool {
 }
 
 #[test]
-fn what_comes_to_a_region_is_shared_out_as_its_dial_says() {
+fn traffic_of_a_region_is_shared_by_its_dial() {
     let home = Home::new();
     let Some(bus) = Bus::start(&home, "") else { return };
     let _control = ControlHere::start_with(&home, &bus, &LOOPBACK);
@@ -88,8 +88,8 @@ fn what_comes_to_a_region_is_shared_out_as_its_dial_says() {
 
     // An edge cannot be an origin.
     let refused = home.run(&["socket", "origin", "add", &socket, &format!("127.0.0.1:{}", us.port)]);
-    let said = text(&refused.stderr);
-    assert!(refused.status.code() == Some(5) && said.contains("where the edge us-1 serves clients"), "{said}");
+    let printed = text(&refused.stderr);
+    assert!(refused.status.code() == Some(5) && printed.contains("where the edge us-1 serves clients"), "{printed}");
     let ended = home.json(&["flow", "log", "--socket", &socket]);
     let direct = |one: &serde_json::Value| one["direct_origin_address"] == format!("127.0.0.1:{at_eu}");
     assert!(ended.as_array().unwrap().iter().any(direct), "{ended}");
@@ -99,6 +99,6 @@ fn what_comes_to_a_region_is_shared_out_as_its_dial_says() {
         refused.status.code() == Some(5) && text(&refused.stderr).contains("edges disregard dials that leave nothing")
     );
     let noted = dial("mars=50");
-    let said = text(&noted.stdout) + &text(&noted.stderr);
-    assert!(noted.status.success() && said.contains("no edge is in the region mars now"), "{said}");
+    let printed = text(&noted.stdout) + &text(&noted.stderr);
+    assert!(noted.status.success() && printed.contains("no edge is in the region mars now"), "{printed}");
 }

@@ -39,8 +39,8 @@ fn sigterm_even_a_doubled_one_lets_a_running_download_finish_and_exits_0() {
     wait_until("the request to reach the origin", || (origin.count() == 1).then_some(()));
     up.program.signal("TERM");
     up.program.signal("TERM");
-    let answer = download.join().unwrap();
-    assert_eq!((answer.status, answer.body.len()), (200, 100), "{}", answer.head);
+    let response = download.join().unwrap();
+    assert_eq!((response.status, response.body.len()), (200, 100), "{}", response.head);
     assert_eq!(up.program.ended().code(), Some(0), "{}", up.program.output());
 }
 
@@ -87,9 +87,9 @@ fn a_connector_killed_in_the_middle_of_a_body_ends_that_body_abnormally_and_noth
     assert!(!output.status.success(), "a body cut short must not look complete");
     let survivor = Origin::start("survivor");
     let _connector = home.connector(&socket, survivor.address, &[]);
-    let answer = up.curl(&host, "/after", &[]);
-    assert_eq!(answer.status, 200, "{}", answer.body);
-    assert!(answer.body.starts_with("survivor"), "{}", answer.body);
+    let response = up.curl(&host, "/after", &[]);
+    assert_eq!(response.status, 200, "{}", response.body);
+    assert!(response.body.starts_with("survivor"), "{}", response.body);
 }
 
 #[test]
@@ -129,8 +129,8 @@ fn a_connector_that_falls_silent_is_left_out_within_its_detection_time() {
         (up == 1).then_some(())
     });
     for _ in 0..4 {
-        let answer = up.curl(&host, "/", &[]);
-        assert!(answer.status == 200 && answer.body.starts_with("lively"), "{}", answer.body);
+        let response = up.curl(&host, "/", &[]);
+        assert!(response.status == 200 && response.body.starts_with("lively"), "{}", response.body);
     }
     silent.signal("CONT");
     wait_until("the connector to come back by itself", || {
@@ -165,8 +165,8 @@ impl Impatient {
                     let mut curl = Command::new("curl");
                     curl.args(["-sSf", "--max-time", "3", "--cacert", ca.to_str().unwrap(), &url]);
                     let output = curl.output().unwrap();
-                    let answer = text(&output.stdout);
-                    let by = answer.split_whitespace().next().filter(|_| output.status.success());
+                    let response = text(&output.stdout);
+                    let by = response.split_whitespace().next().filter(|_| output.status.success());
                     all.push(Asked { at, by: by.map(str::to_owned) });
                     thread::sleep(Duration::from_millis(50));
                 }
@@ -226,14 +226,14 @@ fn a_slow_origin_behind_a_connector_that_lives_is_waited_for() {
             // The connector checks that the service accepts, and sends nothing.
             if lines.take_while(|line| !line.is_empty()).count() > 0 {
                 thread::sleep(Duration::from_secs(6));
-                let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\r\nslow";
-                return stream.write_all(answer).unwrap();
+                let response = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\r\nslow";
+                return stream.write_all(response).unwrap();
             }
         }
     });
     let _connector = home.connector(&socket, address, &[]);
-    let answer = up.curl(&host, "/", &[]);
-    assert_eq!((answer.status, answer.body.as_str()), (200, "slow"), "{}", answer.head);
+    let response = up.curl(&host, "/", &[]);
+    assert_eq!((response.status, response.body.as_str()), (200, "slow"), "{}", response.head);
     slow.join().unwrap();
     assert!(!up.program.output().contains("a connector disconnected"), "{}", up.program.output());
 }
@@ -386,7 +386,7 @@ fn up_on_sockets_of_systemd_restarts_under_load_without_a_failed_request() {
 }
 
 #[test]
-fn a_connector_in_a_pipe_says_when_it_is_connected_again() {
+fn a_connector_in_a_pipe_reports_reconnections() {
     let home = Home::new();
     let up = home.up(&[]);
     home.account();

@@ -53,7 +53,7 @@ fn metric(up: &Up, name: &str) -> String {
 }
 
 #[test]
-fn services_of_every_kind_share_a_session_and_the_live_lines_say_whose_they_are() {
+fn services_of_every_kind_share_a_session_and_live_lines_name_them() {
     let home = Home::new();
     let up = home.up(&[]);
     home.account();
@@ -125,13 +125,13 @@ fn a_reload_changes_what_differs_and_disturbs_nothing_else() {
     // The name stays, and idle connections to the former service are not used any more.
     host(&run, "moved", 2);
     assert!(up.curl(&moved_host, "/", &[]).body.starts_with("after"));
-    assert_eq!(up.curl(&gone_host, "/", &[]).status, 503, "its name stays, and nobody serves it");
-    let answer = download.join().unwrap();
-    assert_eq!((answer.status, answer.body.len()), (200, 100), "{}", answer.head);
+    assert_eq!(up.curl(&gone_host, "/", &[]).status, 503, "its name stays, and nothing serves it");
+    let response = download.join().unwrap();
+    assert_eq!((response.status, response.body.len()), (200, 100), "{}", response.head);
     assert_eq!(events(&run, "attached", Some("still")).len(), 1);
 
     // A file that cannot be used changes nothing.
-    for (bad, said) in [
+    for (bad, expected) in [
         ("[[service]]\nport = 0", "--port"),
         ("[[service", "services.toml:1"),
         ("[[service]]\nport = 1\nsocket-id = \"calm-bay-1000\"", "no such socket"),
@@ -142,7 +142,7 @@ fn a_reload_changes_what_differs_and_disturbs_nothing_else() {
         run.signal("HUP");
         let refused = wait_until("the refusal", || events(&run, "not-reloaded", None).into_iter().nth(before));
         let message = refused["error"]["message"].as_str().unwrap();
-        assert!(message.contains(said), "{bad}: {message}");
+        assert!(message.contains(expected), "{bad}: {message}");
         assert!(up.curl(&new_host, "/", &[]).body.starts_with("new"));
     }
     // What a failing file has made is removed.
@@ -215,7 +215,7 @@ fn a_service_that_is_lost_is_named_and_the_others_go_on_until_none_is_left() {
         run.wait_for(&format!("{host}  https://{host}"));
     }
     assert!(home.run(&["socket", "delete", first]).status.success());
-    run.wait_for(&format!("note: {first_host}: taken away by the edge"));
+    run.wait_for(&format!("note: {first_host}: removed by the edge"));
     assert_eq!(up.curl(second_host, "/", &[]).status, 200);
     // The file is missing: a reload reports that, and changes nothing.
     run.signal("HUP");
@@ -227,23 +227,23 @@ fn a_service_that_is_lost_is_named_and_the_others_go_on_until_none_is_left() {
 #[test]
 fn a_file_that_cannot_be_used_is_refused_before_anything_is_done() {
     let home = Home::new();
-    let refused = |arguments: &[&str], said: &str, code: i32| {
+    let refused = |arguments: &[&str], expected: &str, code: i32| {
         let output = home.run(arguments);
         let stderr = text(&output.stderr);
         assert_eq!(output.status.code(), Some(code), "{stderr}");
-        assert!(stderr.contains(said) && !stderr.contains("panicked"), "{said:?} is not in: {stderr}");
+        assert!(stderr.contains(expected) && !stderr.contains("panicked"), "{expected:?} is not in: {stderr}");
     };
     refused(&["run"], "<FILE>", 2);
     refused(&["run", "/nowhere/services.toml"], "cannot read /nowhere/services.toml", 2);
-    for (bad, said) in [
+    for (bad, expected) in [
         ("", "services.toml:1: there is no service"),
         ("[[service]]\nname = \"shop\"\nport = 70000", "service \"shop\": invalid value '70000' for '--port <PORT>'"),
         ("[[service]]\nname = \"shop\"\nport = 80\nprt = 1", "service \"shop\": unexpected argument '--prt' found"),
     ] {
         let path = write(&home, bad);
         let path = path.to_str().unwrap();
-        refused(&["run", path], said, 2);
-        refused(&["run", "--check", path], said, 2);
+        refused(&["run", path], expected, 2);
+        refused(&["run", "--check", path], expected, 2);
         refused(&["run", path, "-o", "json"], "\"kind\":\"usage\"", 2);
     }
     let path =

@@ -167,7 +167,7 @@ pub(crate) fn free_range() -> (u16, String) {
 }
 
 /// The first answer of the service at this port.
-pub(crate) fn first_answer(port: u16) -> String {
+pub(crate) fn first_response(port: u16) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.write_all(b"GET /raw HTTP/1.1\r\n\r\n").unwrap();
@@ -182,9 +182,9 @@ fn a_shell_shows_the_address_and_each_request_with_its_outcome_first() {
     let origin = Origin::start("origin");
     let ssh = account.ssh(&[&to("80", origin.address)]);
     let host = host_in(&ssh.wait_for("is open"));
-    assert!(ssh.output().contains("Sallyport: what is forwarded to you"), "{}", ssh.output());
-    let answer = account.up.curl(&host, "/hello?a=b", &[]);
-    assert!(answer.status == 200 && answer.body.starts_with("origin GET /hello?a=b\n"), "{}", answer.body);
+    assert!(ssh.output().contains("Sallyport: your forwards"), "{}", ssh.output());
+    let response = account.up.curl(&host, "/hello?a=b", &[]);
+    assert!(response.status == 200 && response.body.starts_with("origin GET /hello?a=b\n"), "{}", response.body);
     let line = ssh.wait_for("/hello?a=b");
     assert!(line.starts_with("200 GET ") && line.contains(" ms  127.0.0.1 "), "{line:?}");
     // Input of visitors cannot control the terminal.
@@ -196,7 +196,7 @@ fn a_shell_shows_the_address_and_each_request_with_its_outcome_first() {
     assert_eq!(account.metric("sallyport_edge_ssh_logins_total"), 1);
     assert!(account.metric("sallyport_edge_ssh_streams_total") >= 1);
     drop(ssh);
-    wait_until("the temporary socket to be gone", || (account.up.curl(&host, "/", &[]).status == 404).then_some(()));
+    wait_until("the temporary socket to be removed", || (account.up.curl(&host, "/", &[]).status == 404).then_some(()));
     wait_until("the forward to be over", || (account.metric("sallyport_edge_ssh_forwards_open") == 0).then_some(()));
 }
 
@@ -216,7 +216,7 @@ fn one_login_serves_sockets_of_several_kinds_by_name_by_forward_port_and_new_one
     let ssh = account.ssh(&forwards.each_ref().map(String::as_str));
     wait_until("three addresses", || (ssh.output().matches("is open").count() == 3).then_some(()));
     assert!(account.up.curl(&host, "/?page=1", &[]).body.starts_with("web GET /?page=1"));
-    assert!(first_answer(port).starts_with("HTTP/1.1 200"));
+    assert!(first_response(port).starts_with("HTTP/1.1 200"));
     let shown = ssh.wait_for("/?page=1");
     assert!(shown.contains(label), "with several forwards each line names its socket: {shown:?}");
     assert_eq!(raw.count(), 1);
@@ -276,13 +276,13 @@ fn a_service_that_speaks_tls_is_served_by_a_forward_of_443() {
     let _server = Program::start(&mut server);
     wait_until("the service", || TcpStream::connect(("127.0.0.1", port)).ok());
     let ssh = account.ssh(&[&format!("443:127.0.0.1:{port}")]);
-    let answer = account.up.curl(&host_in(&ssh.wait_for("is open")), "/", &[]);
-    assert!(answer.status == 200 && answer.body.contains("TLSv1.3"), "{} {}", answer.head, answer.body);
+    let response = account.up.curl(&host_in(&ssh.wait_for("is open")), "/", &[]);
+    assert!(response.status == 200 && response.body.contains("TLSv1.3"), "{} {}", response.head, response.body);
     // A service without TLS has another error than a missing one.
     let plain = Origin::start("plain");
     let ssh = account.ssh(&[&to("443", plain.address)]);
-    let answer = account.up.curl(&host_in(&ssh.wait_for("is open")), "/", &[]);
-    assert_eq!(answer.status, 502, "{}", answer.body);
+    let response = account.up.curl(&host_in(&ssh.wait_for("is open")), "/", &[]);
+    assert_eq!(response.status, 502, "{}", response.body);
 }
 
 #[test]
@@ -291,16 +291,16 @@ fn logins_with_a_foreign_key_or_an_unknown_user_are_refused_with_a_hint() {
     make_key(&account.home, "foreign");
     let stranger = "0".repeat(32);
     for (user, key) in [(account.user.as_str(), "foreign"), (stranger.as_str(), "key"), ("root", "key")] {
-        let (status, said) = account.refused(user, key, &["80:127.0.0.1:1"]);
-        assert_eq!(status, Some(255), "{said}");
-        assert!(said.contains("Permission denied"), "{said}");
-        assert_eq!(said.matches("sallyport ssh-key add").count(), 1, "the hint, once: {said}");
+        let (status, printed) = account.refused(user, key, &["80:127.0.0.1:1"]);
+        assert_eq!(status, Some(255), "{printed}");
+        assert!(printed.contains("Permission denied"), "{printed}");
+        assert_eq!(printed.matches("sallyport ssh-key add").count(), 1, "the hint, once: {printed}");
     }
     assert!(account.metric("sallyport_edge_ssh_logins_refused_total") >= 3);
     assert_eq!(account.metric("sallyport_edge_ssh_logins_total"), 0);
     let origin = Origin::start("origin");
     let ssh = account.ssh(&[&to("80", origin.address)]);
-    assert!(!ssh.output().contains("ssh-key add"), "who logs in needs no hint: {}", ssh.output());
+    assert!(!ssh.output().contains("ssh-key add"), "a client that logs in needs no hint: {}", ssh.output());
 }
 
 #[test]
@@ -342,10 +342,10 @@ fn forwards_that_cannot_be_had_end_the_client_with_255_and_the_reason() {
     ] {
         let mut ssh = account.ssh_as(&account.user, "key", &[&format!("{bind}:127.0.0.1:1")]);
         let output = ssh.arg("-v").output().unwrap();
-        let said = text(&output.stdout) + &text(&output.stderr);
-        assert_eq!(output.status.code(), Some(255), "{bind}: {said}");
-        assert!(said.contains("remote port forwarding failed"), "{bind}: {said}");
-        assert!(said.contains(reason), "{bind}: {said}");
+        let printed = text(&output.stdout) + &text(&output.stderr);
+        assert_eq!(output.status.code(), Some(255), "{bind}: {printed}");
+        assert!(printed.contains("remote port forwarding failed"), "{bind}: {printed}");
+        assert!(printed.contains(reason), "{bind}: {printed}");
     }
     assert_eq!(account.metric("sallyport_edge_ssh_forwards_refused_total"), 4);
     let sockets = account.home.json(&["socket", "ls"]);
@@ -370,14 +370,14 @@ fn commands_files_and_the_way_into_the_server_are_refused() {
 }
 
 #[test]
-fn guests_are_refused_unless_they_are_allowed() {
+fn ssh_clients_without_an_account_are_refused_unless_allowed() {
     let Some(account) = Account::new(&[]) else { return };
     make_key(&account.home, "foreign");
     assert_eq!(account.refused("anybody", "foreign", &["80:127.0.0.1:1"]).0, Some(255));
 }
 
 #[test]
-fn guests_get_a_name_at_once_which_goes_with_them() {
+fn ssh_clients_without_an_account_get_a_temporary_name() {
     let Some(account) = Account::new(&["--ssh-guests"]) else { return };
     make_key(&account.home, "foreign");
     let origin = Origin::start("origin");
@@ -388,10 +388,10 @@ fn guests_get_a_name_at_once_which_goes_with_them() {
     guest.wait_for("is open  (-R 0)");
     assert_eq!(guest.output().matches("you are a guest").count(), 1, "{}", guest.output());
     assert!(account.up.curl(&name, "/a", &[]).body.starts_with("origin GET /a"));
-    // A guest belongs to no account.
+    // A client without a known key has no account.
     let label = host.split('.').next().unwrap();
-    let (status, said) = account.refused("anybody", "foreign", &[&to(&format!("{label}:80"), origin.address)]);
-    assert_eq!(status, Some(255), "{said}");
+    let (status, printed) = account.refused("anybody", "foreign", &[&to(&format!("{label}:80"), origin.address)]);
+    assert_eq!(status, Some(255), "{printed}");
     assert_eq!(account.home.json(&["socket", "ls"]).as_array().unwrap().len(), 1, "{socket}");
     // One address has five sockets at a time.
     let three = ["80:127.0.0.1:1", "443:127.0.0.1:1", "0:127.0.0.1:1"];
@@ -399,9 +399,11 @@ fn guests_get_a_name_at_once_which_goes_with_them() {
     more.wait_for("is open  (-R 0)");
     let stays = ["ExitOnForwardFailure=no"];
     let sixth = Program::start(&mut account.ssh_with("anybody", "foreign", &stays, &["80:127.0.0.1:1"]));
-    sixth.wait_for("no more than 5 sockets for the guests of one address");
+    sixth.wait_for("no more than 5 sockets without an account for one address");
     drop((guest, more, sixth));
-    wait_until("the guest's name to be gone", || (account.up.curl(&name, "/", &[]).status == 404).then_some(()));
+    wait_until("the name of the client without an account to be removed", || {
+        (account.up.curl(&name, "/", &[]).status == 404).then_some(())
+    });
     // The account's own key still belongs to the account.
     let own = account.ssh(&[&to(&format!("{label}:80"), origin.address)]);
     assert!(account.up.curl(&host, "/b", &[]).body.starts_with("origin GET /b"));
@@ -426,14 +428,14 @@ fn a_websocket_and_large_bodies_pass_while_a_reader_stalls() {
     wait_until("the stalled download to begin", || (origin.count() == 1).then_some(()));
     thread::sleep(Duration::from_millis(500));
     let size = 50_000_000;
-    let answer =
+    let response =
         account.up.curl(&host, &format!("/bytes/{size}"), &["-o", "/dev/null", "-w", "%{size_download}\n%{http_code}"]);
-    assert_eq!((answer.status, answer.body.trim()), (200, size.to_string().as_str()), "{}", answer.head);
+    assert_eq!((response.status, response.body.trim()), (200, size.to_string().as_str()), "{}", response.head);
     let file = account.home.dir.path().join("large");
     fs::write(&file, vec![b'u'; size]).unwrap();
     let upload = format!("@{}", file.display());
     let more = ["--data-binary", &upload, "-H", "Expect:", "-o", "/dev/null", "-w", "%{size_upload}\n%{http_code}"];
-    let answer = account.up.curl(&host, "/upload", &more);
-    assert_eq!((answer.status, answer.body.trim()), (200, size.to_string().as_str()), "{}", answer.head);
+    let response = account.up.curl(&host, "/upload", &more);
+    assert_eq!((response.status, response.body.trim()), (200, size.to_string().as_str()), "{}", response.head);
     assert!(call(&python, "websocket_echo.py", "call", &account.up, &chat_host).contains("all messages came back"));
 }

@@ -52,15 +52,15 @@ fn ssh(account: &Account, user: &str, key: &str, certificate: &str, forward: &st
     account.ssh_with(user, key, &[&option], &[forward])
 }
 
-fn said(output: &Output) -> String {
+fn printed(output: &Output) -> String {
     text(&output.stdout) + &text(&output.stderr)
 }
 
 /// Asserts that the login is refused.
 fn denied(mut ssh: Command, what: &str) {
     let output = ssh.output().unwrap();
-    assert_eq!(output.status.code(), Some(255), "{what}: {}", said(&output));
-    assert!(said(&output).contains("Permission denied"), "{what}: {}", said(&output));
+    assert_eq!(output.status.code(), Some(255), "{what}: {}", printed(&output));
+    assert!(printed(&output).contains("Permission denied"), "{what}: {}", printed(&output));
 }
 
 #[test]
@@ -81,9 +81,9 @@ fn a_certificate_serves_its_tunnel_and_opens_nothing_else() {
     for bind in [other.port.as_str(), "80", "0", &format!("{label}:80")] {
         let forward = to(bind, origin.address);
         let output = ssh(&account, user, "fresh", &certificate, &forward).arg("-v").output().unwrap();
-        assert_eq!(output.status.code(), Some(255), "{bind}: {}", said(&output));
+        assert_eq!(output.status.code(), Some(255), "{bind}: {}", printed(&output));
         let wanted = format!("one tunnel alone: ask for its forward port, -R {}:", one.port);
-        assert!(said(&output).contains(&wanted), "{bind}: {}", said(&output));
+        assert!(printed(&output).contains(&wanted), "{bind}: {}", printed(&output));
     }
     assert_eq!(home.json(&["socket", "ls"]).as_array().unwrap().len(), 2, "nothing was made");
 
@@ -124,13 +124,13 @@ fn the_original_clients_call_signs_a_key_too() {
     let (tunnel, origin) = (Tunnel::new(&account), Origin::start("origin"));
     let post = |path: &str, token: &str, body: Value| {
         let (body, token) = (body.to_string(), format!("x-access-token: {token}"));
-        let answer = account.up.curl(
+        let response = account.up.curl(
             "api.localhost",
             path,
             &["--data", &body, "-H", "content-type: application/json", "-H", &token],
         );
-        assert_eq!(answer.status, 200, "{}", answer.body);
-        serde_json::from_str::<Value>(&answer.body).unwrap()
+        assert_eq!(response.status, 200, "{}", response.body);
+        serde_json::from_str::<Value>(&response.body).unwrap()
     };
     let login = post("/login", "", json!({"email": "test@example.com", "password": PASSWORD}));
     let path = format!("/socket/{}/tunnel/{}/signkey", tunnel.socket, tunnel.id);
@@ -160,7 +160,7 @@ fn keys_of_every_kind_log_in_by_certificate() {
 }
 
 #[test]
-fn who_has_a_certificate_that_is_good_for_nothing_is_a_guest_at_most() {
+fn an_invalid_certificate_gives_no_access_to_the_account() {
     let Some(account) = Account::new(&["--ssh-guests"]) else { return };
     let (home, user) = (&account.home, account.user.as_str());
     make_key(home, "fresh");
@@ -168,10 +168,10 @@ fn who_has_a_certificate_that_is_good_for_nothing_is_a_guest_at_most() {
     let certificate = tunnel.sign(home, "fresh");
     let forward = to(&tunnel.port, origin.address);
     assert!(home.run(&["tunnel", "delete", &tunnel.socket, "--tunnel-id", &tunnel.id]).status.success());
-    // At a server with guests the client is a guest, and no more.
+    // At a server that admits clients without an account, the client has no account.
     let output = ssh(&account, user, "fresh", &certificate, &forward).arg("-v").output().unwrap();
-    assert_eq!(output.status.code(), Some(255), "{}", said(&output));
-    assert!(said(&output).contains("as a guest, ask for"), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(255), "{}", printed(&output));
+    assert!(printed(&output).contains("without an account, ask for"), "{}", printed(&output));
 }
 
 #[test]
@@ -217,7 +217,7 @@ fn a_login_by_certificate_ends_with_its_tunnel_and_with_its_account() {
 }
 
 #[test]
-fn a_certificate_lets_in_for_minutes_and_the_login_stays() {
+fn a_certificate_is_valid_for_minutes_and_the_login_stays() {
     let Some(account) = Account::with_clock() else { return };
     let (home, user) = (&account.home, account.user.as_str());
     make_key(home, "fresh");
@@ -229,7 +229,7 @@ fn a_certificate_lets_in_for_minutes_and_the_login_stays() {
     home.turn_clock("+400");
     wait_until("the certificate to be over", || {
         let output = ssh(&account, user, "fresh", &certificate, &forward).output().unwrap();
-        said(&output).contains("Permission denied").then_some(())
+        printed(&output).contains("Permission denied").then_some(())
     });
     assert_eq!(account.up.curl(&tunnel.host, "/", &[]).status, 200, "the login goes on");
 }

@@ -55,8 +55,8 @@ impl Load {
         let (stopped, counter) = (stop.clone(), answered.clone());
         let worker = thread::spawn(move || {
             while !stopped.load(Ordering::SeqCst) {
-                let answer = curl(&ca, &url, &[]);
-                assert_eq!(answer.status, 200, "{}{}", answer.head, answer.body);
+                let response = curl(&ca, &url, &[]);
+                assert_eq!(response.status, 200, "{}{}", response.head, response.body);
                 counter.fetch_add(1, Ordering::SeqCst);
             }
         });
@@ -159,7 +159,7 @@ fn a_connector_and_an_ssh_client_take_a_tunnel_from_each_other() {
 }
 
 #[test]
-fn whoever_comes_back_with_the_same_key_gets_the_same_name_and_port() {
+fn the_same_key_gets_the_same_name_and_port_again() {
     let Some(account) = Account::new(&["--ssh-guests", "--keepalive", "10m", "--port-range", "23100-23199"]) else {
         return;
     };
@@ -178,7 +178,7 @@ fn whoever_comes_back_with_the_same_key_gets_the_same_name_and_port() {
     };
     let gone = |addresses: &[String]| {
         let host = host_in(addresses.iter().find(|line| line.contains("(-R 80)")).unwrap());
-        wait_until("the address to be gone", || (account.up.curl(&host, "/", &[]).status == 404).then_some(()));
+        wait_until("the address to be removed", || (account.up.curl(&host, "/", &[]).status == 404).then_some(()));
     };
     for (user, key) in [(account.user.as_str(), "key"), ("anybody", "guest")] {
         let (first, addresses) = came(user, key);
@@ -189,7 +189,7 @@ fn whoever_comes_back_with_the_same_key_gets_the_same_name_and_port() {
         let (second, again) = came(user, key);
         assert_eq!(again, addresses, "{user}");
         assert!(others.iter().all(|other| !addresses.contains(other)), "{others:?}");
-        // Guests of one address have five sockets at a time.
+        // Clients of one address without an account have five sockets at a time.
         drop(stranger);
         gone(&others);
         // Two at a time get two sockets.
@@ -226,7 +226,7 @@ fn a_client_that_froze_leaves_the_pool_and_the_others_go_on() {
         (one.count() > 0 && two.count() > 0).then_some(())
     });
     frozen.signal("STOP");
-    wait_until("the frozen client to be gone", || (up() == 1).then_some(()));
+    wait_until("the frozen client to be disconnected", || (up() == 1).then_some(()));
     for _ in 0..10 {
         assert!(account.up.curl(&host, "/", &[]).body.starts_with("two "));
     }
@@ -236,7 +236,7 @@ fn a_client_that_froze_leaves_the_pool_and_the_others_go_on() {
 }
 
 #[test]
-fn whose_tunnel_or_key_is_removed_is_sent_away() {
+fn clients_of_a_removed_tunnel_or_key_are_disconnected() {
     let Some(account) = Account::new(&[]) else { return };
     let origin = Origin::start("origin");
     let served = Served::new(&account);
@@ -262,7 +262,7 @@ fn whose_tunnel_or_key_is_removed_is_sent_away() {
 }
 
 #[test]
-fn an_orderly_end_lets_a_download_through_ssh_finish_and_tells_the_client() {
+fn an_orderly_end_finishes_an_ssh_download_and_informs_the_client() {
     let Some(account) = Account::new(&[]) else { return };
     let origin = Origin::start("origin");
     let served = Served::new(&account);
@@ -271,8 +271,8 @@ fn an_orderly_end_lets_a_download_through_ssh_finish_and_tells_the_client() {
     let download = thread::spawn(move || curl(&ca, &url, &[]));
     wait_until("the request to begin", || (origin.count() == 1).then_some(()));
     account.up.program.signal("TERM");
-    let answer = download.join().unwrap();
-    assert_eq!((answer.status, answer.body.len()), (200, 100), "{}", answer.head);
+    let response = download.join().unwrap();
+    assert_eq!((response.status, response.body.len()), (200, 100), "{}", response.head);
     assert!(!ssh.ended().success());
     assert!(ssh.output().contains("the edge is shutting down"), "{}", ssh.output());
     assert_eq!(account.up.program.ended().code(), Some(0), "{}", account.up.program.output());
@@ -317,7 +317,7 @@ async fn silent_clients(address: &str, port: u16, count: usize) -> Vec<tokio::ne
 }
 
 #[test]
-fn clients_that_only_knock_keep_nobody_out() {
+fn idle_connections_do_not_exclude_clients() {
     // More than the bound on logins in all, and more than the bound of one address.
     const ADDRESSES: usize = 20;
     const OF_EACH: usize = 30;

@@ -1,4 +1,4 @@
-//! What a newcomer sees: `up` on a terminal, `status`, `doctor`, and an `up` of somebody else.
+//! The output for new users: `up` on a terminal, `status`, `doctor`, and an `up` of another user.
 
 use std::{
     net::TcpListener,
@@ -17,10 +17,10 @@ fn check<'a>(checks: &'a Value, name: &str) -> &'a Value {
 }
 
 #[test]
-fn status_says_what_runs_what_answers_and_what_comes_next() {
+fn status_shows_the_server_its_reachability_and_the_next_step() {
     let home = Home::new();
     let nothing = home.run(&["status", "-o", "json"]);
-    assert_eq!(nothing.status.code(), Some(6), "nothing answers");
+    assert_eq!(nothing.status.code(), Some(6), "nothing responds");
     let up = home.up(&[]);
     let new = home.json(&["status"]);
     assert!(new["next"][0].as_str().unwrap().contains("sallyport login"), "{new}");
@@ -58,7 +58,7 @@ fn status_says_what_runs_what_answers_and_what_comes_next() {
 }
 
 #[test]
-fn doctor_finds_what_is_wrong_and_says_what_to_do() {
+fn doctor_finds_faults_and_gives_advice() {
     let home = Home::new();
     let up = home.up(&[]);
     home.account();
@@ -85,8 +85,8 @@ fn doctor_finds_what_is_wrong_and_says_what_to_do() {
     assert!(up.program.stop().success());
     let output = home.run(&["doctor", "--data", home.data().to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(1));
-    let said = text(&output.stdout);
-    assert!(said.contains("fail  API") && said.contains("sallyport up"), "{said}");
+    let printed = text(&output.stdout);
+    assert!(printed.contains("fail  API") && printed.contains("sallyport up"), "{printed}");
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn a_clock_that_is_wrong_is_found() {
 }
 
 #[test]
-fn up_on_a_terminal_says_where_it_is_and_what_comes_next_and_not_its_log() {
+fn up_on_a_terminal_shows_its_address_and_the_next_step_and_no_log() {
     let home = Home::new();
     let (data, script) = (home.data(), Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/clients/terminal.py"));
     let on_terminal = |word: &str, more: &[&str]| {
@@ -128,9 +128,9 @@ fn up_on_a_terminal_says_where_it_is_and_what_comes_next_and_not_its_log() {
 }
 
 #[test]
-fn a_port_for_redirects_that_is_taken_is_told_in_one_line_with_what_to_do() {
+fn a_taken_port_for_redirects_is_reported_in_one_line_with_advice() {
     let home = Home::new();
-    // Somebody has it: this test, or whoever else.
+    // Another program has the port: this test, or an unrelated one.
     let _taken = TcpListener::bind("127.0.0.1:8080").ok();
     let data = home.data();
     let up = Program::start(&mut home.command(&["up", "--listen", "127.0.0.1:0", "--data", data.to_str().unwrap()]));
@@ -170,7 +170,7 @@ fn an_up_of_another_user_is_found_by_what_it_leaves_for_all_or_explained() {
     up.args(["--data", home.data().to_str().unwrap()]).env("SALLYPORT_RUN_DIR", &run);
     let up = Program::start(&mut up);
     up.wait_for("ready");
-    // Anybody may run the program, and nobody but root may look into the data directory.
+    // Every user may run the program, and only root may read the data directory.
     let program = other.dir.path().join("sallyport");
     std::fs::copy(env!("CARGO_BIN_EXE_sallyport"), &program).unwrap();
     let up_pid = up.pid().to_string();
@@ -190,10 +190,10 @@ fn an_up_of_another_user_is_found_by_what_it_leaves_for_all_or_explained() {
     // One that leaves nothing for others is explained, and how to reach it all the same.
     let explained = as_nobody("proc-2", &home.dir.path().join("none"), &["socket", "ls"]);
     assert_eq!(explained.status.code(), Some(6));
-    let said = text(&explained.stderr);
+    let printed = text(&explained.stderr);
     assert!(
-        said.contains("`sallyport up` of root runs on this machine") && said.contains("--ca-fingerprint"),
-        "{said}"
+        printed.contains("`sallyport up` of root runs on this machine") && printed.contains("--ca-fingerprint"),
+        "{printed}"
     );
     // What was left for others goes with the process.
     assert!(up.stop().success());
@@ -228,7 +228,7 @@ fn why_a_service_gets_nothing_is_seen_where_people_look() {
     assert!(listed.contains("unwell") && listed.contains(" gets nothing: "), "{listed}");
     assert_eq!(home.json(&["status"])["sockets"]["failing"], 1);
 
-    // Requests that the edge refuses are told of too, in the live view and in what ended lately.
+    // Requests that the edge refuses are shown too, in the live view and in the log of ended flows.
     let refused = up.curl(&host, "/x?key=secret", &[]);
     assert_eq!(refused.status, 503);
     assert!(home.run(&["socket", "edit", &id, "--deny", "127.0.0.0/8"]).status.success());
@@ -245,7 +245,7 @@ fn why_a_service_gets_nothing_is_seen_where_people_look() {
 }
 
 #[test]
-fn the_live_view_says_why_for_people_and_when_it_is_well_again() {
+fn the_live_view_shows_failures_and_recoveries() {
     let home = Home::new();
     let _up = home.up(&[]);
     home.account();
@@ -262,22 +262,23 @@ fn the_live_view_says_why_for_people_and_when_it_is_well_again() {
 }
 
 #[test]
-fn the_line_of_a_request_says_why_the_service_did_not_serve_it() {
+fn the_line_of_a_request_has_the_reason_of_a_failure() {
     let home = Home::new();
     let up = home.up(&[]);
     home.account();
     let (id, host) = home.socket(&[]);
     let dead = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let connector = Program::start(&mut home.command(&["tunnel", "connect", &id, &dead.port().to_string()]));
-    let answer =
-        wait_until("the tunnel is there", || Some(up.curl(&host, "/x?y=z", &[])).filter(|answer| answer.status != 503));
-    assert_eq!(answer.status, 502);
+    let response = wait_until("the tunnel is there", || {
+        Some(up.curl(&host, "/x?y=z", &[])).filter(|response| response.status != 503)
+    });
+    assert_eq!(response.status, 502);
     let line = connector.wait_for("GET     /x?y=z");
     assert!(line.contains(" 502 ") && line.ends_with("nothing listens at the service's address"), "{line}");
 }
 
 #[test]
-fn install_puts_the_program_with_its_completion_and_page_where_it_is_told_and_takes_it_away() {
+fn install_adds_and_removes_the_program_with_its_completion_and_page() {
     let home = Home::new();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let script = |args: &[&str]| {

@@ -123,9 +123,9 @@ fn reset(stream: TcpStream) {
 
 fn ping(mut stream: &TcpStream) {
     stream.write_all(b"ping").unwrap();
-    let mut answer = [0; 4];
-    stream.read_exact(&mut answer).unwrap();
-    assert_eq!(&answer, b"ping");
+    let mut response = [0; 4];
+    stream.read_exact(&mut response).unwrap();
+    assert_eq!(&response, b"ping");
 }
 
 /// The path of a program; `None` with a message if it is missing outside of CI.
@@ -280,8 +280,8 @@ fn ssh_and_scp_work_through_a_tcp_socket() {
     drop(lab.connect());
     let me = ran(Command::new("id").arg("-un")).trim().to_owned();
     let options = sshd.options(lab.port);
-    let said = ran(Command::new("ssh").args(&options).args([&format!("{me}@127.0.0.1"), "echo", "through"]));
-    assert_eq!(said.trim(), "through");
+    let printed = ran(Command::new("ssh").args(&options).args([&format!("{me}@127.0.0.1"), "echo", "through"]));
+    assert_eq!(printed.trim(), "through");
     let (from, to) = (sshd.dir.path().join("from"), sshd.dir.path().join("to"));
     let mut content = vec![0; 20_000_000];
     getrandom::fill(&mut content).unwrap();
@@ -366,7 +366,7 @@ fn a_flow_outlives_a_takeover_until_the_drain() {
 #[test]
 fn a_reset_passes_even_after_an_end_in_good_order() {
     // The origin ends its direction, and resets the connection on a signal.
-    let (told, tells) = mpsc::channel::<std::io::Result<usize>>();
+    let (sender, receiver) = mpsc::channel::<std::io::Result<usize>>();
     let lab = Lab::start(
         service(move |mut stream| {
             let mut word = [0; 4];
@@ -380,7 +380,7 @@ fn a_reset_passes_even_after_an_end_in_good_order() {
             stream.write_all(b"end?").unwrap();
             // Nothing more to read or write: only the reset can be noticed.
             let error = wait_until("the reset", || sockopt::socket_error(&stream).unwrap().err());
-            told.send(Err(error.into())).unwrap();
+            sender.send(Err(error.into())).unwrap();
         }),
         &[],
     );
@@ -396,7 +396,7 @@ fn a_reset_passes_even_after_an_end_in_good_order() {
     client.shutdown(Shutdown::Write).unwrap();
     client.read_exact(&mut [0; 4]).unwrap();
     reset(client);
-    assert!(tells.recv_timeout(PATIENCE).unwrap().is_err());
+    assert!(receiver.recv_timeout(PATIENCE).unwrap().is_err());
     assert_eq!(lab.flow_that_ended("client-left")["bytes_out"], 4);
 }
 
@@ -449,7 +449,7 @@ fn urgent_data_keeps_its_place() {
 }
 
 #[test]
-fn connect_says_where_the_port_is_and_shows_every_connection() {
+fn connect_shows_the_port_and_every_connection() {
     let home = Home::new();
     let (_up, port) = up_with_port(&home, &[]);
     let origin = service(echo).port().to_string();

@@ -35,7 +35,7 @@ fn ctrl_c_at_the_prompt_for_a_password_leaves_the_terminal_as_it_was() {
 }
 
 #[test]
-fn an_empty_list_says_what_comes_next_to_people_and_stays_a_list_for_programs() {
+fn an_empty_list_shows_the_next_step_to_people_and_is_empty_for_programs() {
     let home = Home::new();
     let _up = home.up(&[]);
     home.account();
@@ -53,7 +53,7 @@ fn an_empty_list_says_what_comes_next_to_people_and_stays_a_list_for_programs() 
 }
 
 #[test]
-fn what_cannot_come_back_is_asked_about_on_a_terminal_and_nowhere_else() {
+fn irreversible_commands_prompt_on_a_terminal_and_nowhere_else() {
     let home = Home::new();
     let _up = home.up(&["--direct-origins", "127.0.0.0/8"]);
     home.account();
@@ -67,7 +67,7 @@ fn what_cannot_come_back_is_asked_about_on_a_terminal_and_nowhere_else() {
     let seen = answered("y", &["tunnel", "delete", "web 1"]);
     assert!(seen.contains("Delete the tunnel web 1?") && seen.ends_with("deleted web 1\n\nexit 0\n"), "{seen}");
     let seen = on_a_terminal(&home, &["show"], &["socket", "delete", "my blog", "--yes"]);
-    assert_eq!(seen, "deleted my blog\n\nexit 0\n", "it was not asked about");
+    assert_eq!(seen, "deleted my blog\n\nexit 0\n", "there was no prompt");
 
     home.json(&["socket", "create", "--name", "shop"]);
     let public_key = ssh_key(&home);
@@ -82,7 +82,7 @@ fn what_cannot_come_back_is_asked_about_on_a_terminal_and_nowhere_else() {
         assert!(answered("no", args).ends_with("exit 1\n"), "{args:?}");
         assert!(answered("yes", args).ends_with("exit 0\n"), "{args:?}");
         home.json(make);
-        assert!(home.run(args).status.success(), "a pipe is not asked");
+        assert!(home.run(args).status.success(), "no prompt on a pipe");
     }
 }
 

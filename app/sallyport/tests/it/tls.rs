@@ -11,7 +11,7 @@ use crate::{
     tcp::{Postgres, free_port, id, nginx, socket, up_with_port},
 };
 
-/// What openssl's client says of a handshake with this port.
+/// The output of openssl's client for a handshake with this port.
 fn s_client(up: &Up, port: u16, more: &[&str]) -> Output {
     Command::new("openssl")
         .args(["s_client", "-brief", "-verify_return_error", "-connect", &format!("127.0.0.1:{port}"), "-CAfile"])
@@ -59,13 +59,13 @@ fn the_edge_ends_tls_for_clients_of_every_age() {
         (own_port, &["-noservername", "-verify_hostname", host], true),
     ] {
         let output = s_client(&up, port, more);
-        let said = text(&output.stderr);
-        assert_eq!(output.status.success() && said.contains("Verification: OK"), good, "{more:?}: {said}");
+        let printed = text(&output.stderr);
+        assert_eq!(output.status.success() && printed.contains("Verification: OK"), good, "{more:?}: {printed}");
     }
-    let said = text(&s_client(&up, up.port, &["-servername", "elsewhere.example"]).stderr);
-    assert!(said.contains("unrecognized name"), "{said}");
-    let said = text(&s_client(&up, up.port, &["-servername", host, "-alpn", "h2"]).stderr);
-    assert!(said.contains("no application protocol"), "{said}");
+    let printed = text(&s_client(&up, up.port, &["-servername", "elsewhere.example"]).stderr);
+    assert!(printed.contains("unrecognized name"), "{printed}");
+    let printed = text(&s_client(&up, up.port, &["-servername", host, "-alpn", "h2"]).stderr);
+    assert!(printed.contains("no application protocol"), "{printed}");
 }
 
 #[test]
@@ -95,8 +95,8 @@ fn with_passthrough_curl_sees_the_certificate_of_the_service() {
     let Some(_nginx) = nginx(dir.path(), &http) else { return };
     let _connector = home.connector(id(&socket), SocketAddr::from(([127, 0, 0, 1], port)), &[]);
     for port in [up.port, own_port] {
-        let answer = crate::harness::curl(&certificate, &format!("https://{host}:{port}/"), &["--http2"]);
-        assert_eq!((answer.status, answer.body.as_str()), (200, &format!("{host} over HTTP/2.0")[..]));
+        let response = crate::harness::curl(&certificate, &format!("https://{host}:{port}/"), &["--http2"]);
+        assert_eq!((response.status, response.body.as_str()), (200, &format!("{host} over HTTP/2.0")[..]));
     }
     // The edge's own certificate is not what is shown.
     assert!(!text(&s_client(&up, up.port, &["-servername", host]).stderr).contains("Verification: OK"));

@@ -29,12 +29,12 @@ fn transport_of(connector: &Program) -> String {
 
 /// Requests of several kinds get through.
 fn carries_requests(up: &Up, host: &str) {
-    let answer = up.curl(host, "/hello", &[]);
-    assert!(answer.status == 200 && answer.body.starts_with("origin GET /hello\n"), "{}", answer.body);
+    let response = up.curl(host, "/hello", &[]);
+    assert!(response.status == 200 && response.body.starts_with("origin GET /hello\n"), "{}", response.body);
     assert_eq!(up.curl(host, "/bytes/5000000", &[]).body.len(), 5_000_000);
     let upload = "x".repeat(100_000);
-    let answer = up.curl(host, "/upload", &["--data-binary", &upload]);
-    assert!(answer.body.ends_with(&upload), "{}", answer.body.len());
+    let response = up.curl(host, "/upload", &["--data-binary", &upload]);
+    assert!(response.body.ends_with(&upload), "{}", response.body.len());
 }
 
 /// The value of a counter whose name and labels are these.
@@ -44,7 +44,7 @@ fn counted(up: &Up, series: &str) -> u64 {
 }
 
 #[test]
-fn each_transport_carries_requests_and_says_its_name() {
+fn each_transport_carries_requests_and_shows_its_name() {
     let home = Home::new();
     let up = home.up(&["--listen-quic", "--tunnel-congestion", "reno", "--mptcp"]);
     home.account();
@@ -80,16 +80,16 @@ fn a_websocket_that_is_no_connectors_is_refused_by_name() {
     let ask = |path: &str, more: &[&str]| up.curl("tunnel.localhost", path, &[&upgrade, more].concat());
     let (version, ours) = ("Sec-WebSocket-Version: 13", "Sec-WebSocket-Protocol: sallyport-tunnel.1");
 
-    let answer = ask("/_sallyport/tunnel", &["-H", version, "-H", "Sec-WebSocket-Protocol: chat"]);
-    assert_eq!((answer.status, answer.body.contains("sallyport-tunnel.1")), (400, true), "{}", answer.body);
-    let answer = ask("/_sallyport/tunnel", &["-H", "Sec-WebSocket-Version: 8", "-H", ours]);
-    assert_eq!((answer.status, answer.header("sec-websocket-version")), (426, Some("13")));
-    let answer = ask("/_sallyport/tunnel", &["-H", version, "-H", ours, "-H", "Origin: https://page.example"]);
+    let response = ask("/_sallyport/tunnel", &["-H", version, "-H", "Sec-WebSocket-Protocol: chat"]);
+    assert_eq!((response.status, response.body.contains("sallyport-tunnel.1")), (400, true), "{}", response.body);
+    let response = ask("/_sallyport/tunnel", &["-H", "Sec-WebSocket-Version: 8", "-H", ours]);
+    assert_eq!((response.status, response.header("sec-websocket-version")), (426, Some("13")));
+    let response = ask("/_sallyport/tunnel", &["-H", version, "-H", ours, "-H", "Origin: https://page.example"]);
     assert_eq!(
-        (answer.status, answer.body.contains("pages in a browser cannot open tunnels")),
+        (response.status, response.body.contains("pages in a browser cannot open tunnels")),
         (403, true),
         "{}",
-        answer.body
+        response.body
     );
     assert_eq!(ask("/elsewhere", &["-H", version, "-H", ours]).status, 404);
     let plain = up.curl("tunnel.localhost", "/_sallyport/tunnel", &[]);
@@ -198,7 +198,7 @@ fn what_breaks_tunnels_after_their_handshake_is_passed_by_websocket() {
 }
 
 #[test]
-fn what_lets_only_the_webs_protocols_through_is_passed_by_websocket() {
+fn websocket_passes_a_firewall_for_web_protocols() {
     for kind in [Obstacle::OnlyHttp, Obstacle::NoAlpn, Obstacle::Resets] {
         let home = Home::new();
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -247,7 +247,7 @@ fn quic_is_found_at_a_port_of_its_own() {
 }
 
 #[test]
-fn where_no_tcp_comes_through_quic_is_the_last_resort() {
+fn quic_is_the_last_resort_where_tcp_is_blocked() {
     let home = Home::new();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let public = listener.local_addr().unwrap();
@@ -339,13 +339,13 @@ fn commands_and_tunnels_go_through_an_http_proxy_with_its_credentials() {
         (format!("http://user:banana@{address}"), "wants other credentials than these"),
     ] {
         let output = home.run(&["socket", "ls", "--proxy", &through]);
-        let said = text(&output.stderr);
-        assert!(output.status.code() == Some(6) && said.contains(words), "{said}");
-        assert!(!said.contains("banana"), "{said}");
+        let printed = text(&output.stderr);
+        assert!(output.status.code() == Some(6) && printed.contains(words), "{printed}");
+        assert!(!printed.contains("banana"), "{printed}");
     }
     let output = home.command(&["socket", "ls"]).env("HTTPS_PROXY", "ftp://x").output().unwrap();
-    let said = text(&output.stderr);
-    assert!(output.status.code() == Some(2) && said.contains("HTTPS_PROXY"), "{said}");
+    let printed = text(&output.stderr);
+    assert!(output.status.code() == Some(2) && printed.contains("HTTPS_PROXY"), "{printed}");
     // This machine is reached without the proxy of the environment.
     let output = home.command(&["socket", "ls"]).env("HTTPS_PROXY", format!("http://{address}")).output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
@@ -378,7 +378,7 @@ fn everything_goes_through_a_packaged_proxy_that_the_environment_names() {
         command.env("HTTPS_PROXY", format!("http://{credentials}127.0.0.1:{port}"));
         command
     };
-    let said = |credentials: &str, args: &[&str]| {
+    let printed = |credentials: &str, args: &[&str]| {
         let output = through(credentials, args).output().unwrap();
         (output.status.code(), text(&output.stdout) + &text(&output.stderr))
     };
@@ -387,12 +387,12 @@ fn everything_goes_through_a_packaged_proxy_that_the_environment_names() {
         ("", "wants credentials\n  give them as http://USER:PASSWORD@127.0.0.1"),
         ("user:banana@", "wants other credentials than these\n  correct user name and password"),
     ] {
-        let (code, said) = said(credentials, &account);
-        assert!(code == Some(6) && said.contains(words) && !said.contains("banana"), "{said}");
+        let (code, printed) = printed(credentials, &account);
+        assert!(code == Some(6) && printed.contains(words) && !printed.contains("banana"), "{printed}");
     }
     for args in [&account[..], &["login", "--email", "test@example.com"]] {
-        let (code, said) = said("user:secret@", args);
-        assert_eq!(code, Some(0), "{said}");
+        let (code, printed) = printed("user:secret@", args);
+        assert_eq!(code, Some(0), "{printed}");
     }
     let origin = Origin::start("origin");
     let service = origin.address.port().to_string();
@@ -403,8 +403,8 @@ fn everything_goes_through_a_packaged_proxy_that_the_environment_names() {
         let event: Value = serde_json::from_str(&connector.wait_for("\"attached\"")).unwrap();
         let host = event["url"].as_str().unwrap().trim_start_matches("https://").split(':').next().unwrap().to_owned();
         let here = ["--resolve", &format!("{host}:{}:127.0.0.1", up.port)];
-        let answer = up.curl(&host, "/hello", &here);
-        assert!(answer.status == 200 && answer.body.starts_with("origin GET /hello\n"), "{}", answer.body);
+        let response = up.curl(&host, "/hello", &here);
+        assert!(response.status == 200 && response.body.starts_with("origin GET /hello\n"), "{}", response.body);
         assert_eq!(up.curl(&host, "/bytes/5000000", &here).body.len(), 5_000_000);
         assert!(connector.stop().success(), "{}", connector.output());
     }
@@ -412,28 +412,29 @@ fn everything_goes_through_a_packaged_proxy_that_the_environment_names() {
     // Most proxies allow port 443 alone.
     let Some((_strict, strict)) = tinyproxy(&home, "ConnectPort 443") else { return };
     let output = home.run(&["socket", "ls", "--proxy", &format!("http://user:secret@127.0.0.1:{strict}")]);
-    let said = text(&output.stderr);
+    let printed = text(&output.stderr);
     let words = format!(
         "does not let connections to api.sallyport.test:{} through (status 403)\n  ask its operator, or use an edge \
          on port 443",
         up.port
     );
-    assert!(output.status.code() == Some(6) && said.contains(&words), "{said}");
+    assert!(output.status.code() == Some(6) && printed.contains(&words), "{printed}");
 
     // Advice for a missing proxy is about the proxy, not the edge.
     let output = home.run(&["socket", "ls", "--proxy", "http://127.0.0.1:1"]);
-    let said = text(&output.stderr);
-    let words = "the proxy cannot be reached: cannot connect to 127.0.0.1:1: connection refused (nothing listens there)\n  \
-                 check its address (--proxy, or HTTPS_PROXY in the environment), or go without it by --proxy none";
-    assert!(output.status.code() == Some(6) && said.contains(words), "{said}");
+    let printed = text(&output.stderr);
+    let words = "the proxy cannot be reached: cannot connect to 127.0.0.1:1: connection refused (nothing \
+                 listens there)\n  check its address (--proxy, or HTTPS_PROXY in the environment), or go without it \
+                 by --proxy none";
+    assert!(output.status.code() == Some(6) && printed.contains(words), "{printed}");
 }
 
 #[test]
 fn options_that_the_kernel_cannot_fulfil_are_refused_with_what_it_has() {
     let home = Home::new();
     let output = home.run(&["up", "--tunnel-congestion", "warpdrive", "--data", "/nowhere"]);
-    let said = text(&output.stderr);
-    assert!(output.status.code() == Some(2) && said.contains("warpdrive") && said.contains("reno"), "{said}");
+    let printed = text(&output.stderr);
+    assert!(output.status.code() == Some(2) && printed.contains("warpdrive") && printed.contains("reno"), "{printed}");
     let up = home.up(&["--mptcp"]);
     home.account();
     let (socket, host) = home.socket(&[]);

@@ -153,7 +153,7 @@ fn dns_works_through_a_udp_socket() {
         command.arg(format!("+tries={tries}")).args(question).stdin(Stdio::null());
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     };
-    let said = |output: Output| {
+    let printed = |output: Output| {
         assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
         text(&output.stdout)
     };
@@ -163,11 +163,11 @@ fn dns_works_through_a_udp_socket() {
         (text(&output.stdout).trim() == "192.0.2.7").then_some(())
     });
 
-    let answer = said(ask("6", &["large.test", "TXT", "+bufsize=4096"]).wait_with_output().unwrap());
+    let answer = printed(ask("6", &["large.test", "TXT", "+bufsize=4096"]).wait_with_output().unwrap());
     assert!(('a'..='h').all(|letter| answer.contains(&letter.to_string().repeat(250))), "{answer}");
     let size = answer.lines().find_map(|line| line.strip_prefix(";; MSG SIZE  rcvd: ")).unwrap();
     assert!(size.trim().parse::<usize>().unwrap() > 2_000, "in one datagram: {answer}");
-    let answer = said(ask("6", &["large.test", "TXT", "+bufsize=512"]).wait_with_output().unwrap());
+    let answer = printed(ask("6", &["large.test", "TXT", "+bufsize=512"]).wait_with_output().unwrap());
     assert!(answer.lines().any(|line| line.starts_with(";; flags: ") && line.contains(" tc")), "{answer}");
 
     // Four clients at once, a socket for each question; hardly any question is repeated.
@@ -181,7 +181,7 @@ fn dns_works_through_a_udp_socket() {
         .collect();
     let mut asked_again = 0;
     for client in clients {
-        let answers = said(client.wait_with_output().unwrap());
+        let answers = printed(client.wait_with_output().unwrap());
         assert_eq!(answers.lines().filter(|line| *line == "192.0.2.9").count(), 50, "{answers}");
         asked_again += answers.matches("timed out").count();
     }
@@ -269,7 +269,7 @@ fn a_steady_echo_loses_nothing_while_up_is_replaced_after_others_have_failed_to(
         let mut asks = UnixStream::connect(data.join("takeover.sock")).unwrap();
         asks.read_exact(&mut [0]).unwrap();
     }
-    lab.up.program.wait_for("all goes on here");
+    lab.up.program.wait_for("this process goes on");
     assert!(!lab.up.program.output().contains("another process takes over"), "{}", lab.up.program.output());
     held.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
     let rests = held.read(&mut [0]).unwrap_err();

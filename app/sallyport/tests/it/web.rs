@@ -26,14 +26,22 @@ fn two_services_share_a_name_by_one_command() {
     let host = host_of(&connect);
     connect.wait_for("/api");
     let at = |path: &str| wait_until("both services", || Some(up.curl(&host, path, &[])).filter(|it| it.status == 200));
-    let answer = at("/x");
-    assert!(answer.body.starts_with("front GET /x"), "{}", answer.body);
-    assert!(answer.body.to_ascii_lowercase().contains(&format!("\r\nhost: {}\r\n", front.address)), "{}", answer.body);
-    assert!(answer.body.contains("x-env: staging") && answer.header("x-by") == Some("sallyport"), "{}", answer.body);
-    let answer = at("/api/y?z");
-    assert!(answer.body.starts_with("api GET /y?z"), "{}", answer.body);
-    assert!(answer.body.contains("x-forwarded-prefix: /api"), "{}", answer.body);
-    assert!(answer.body.contains(&format!("x-forwarded-host: {host}")), "{}", answer.body);
+    let response = at("/x");
+    assert!(response.body.starts_with("front GET /x"), "{}", response.body);
+    assert!(
+        response.body.to_ascii_lowercase().contains(&format!("\r\nhost: {}\r\n", front.address)),
+        "{}",
+        response.body
+    );
+    assert!(
+        response.body.contains("x-env: staging") && response.header("x-by") == Some("sallyport"),
+        "{}",
+        response.body
+    );
+    let response = at("/api/y?z");
+    assert!(response.body.starts_with("api GET /y?z"), "{}", response.body);
+    assert!(response.body.contains("x-forwarded-prefix: /api"), "{}", response.body);
+    assert!(response.body.contains(&format!("x-forwarded-host: {host}")), "{}", response.body);
 
     let sockets = home.json(&["socket", "ls"]);
     let socket = sockets[0]["id"].as_str().unwrap();
@@ -80,14 +88,14 @@ fn a_tunnel_has_a_path_and_a_file_has_several_services_under_one_name() {
     let run = Program::start(&mut home.command(&["run", path.to_str().unwrap()]));
     run.wait_for("shop/more");
     let shop = host_of(&run);
-    for (target, said) in [("/x", "front GET /x"), ("/api/x", "api GET /api/x"), ("/more", "moved GET /more")] {
-        assert!(body(&shop, target).starts_with(said), "{target}");
+    for (target, printed) in [("/x", "front GET /x"), ("/api/x", "api GET /api/x"), ("/more", "moved GET /more")] {
+        assert!(body(&shop, target).starts_with(printed), "{target}");
     }
     assert_eq!(run.stop().code(), Some(0), "{}", run.output());
 }
 
 #[test]
-fn slips_are_told_before_anything_is_made() {
+fn errors_are_reported_before_anything_is_made() {
     let home = Home::new();
     for (args, says) in [
         (&["connect", "ftp://localhost"][..], "expected http://, https://"),
@@ -111,7 +119,7 @@ fn slips_are_told_before_anything_is_made() {
 }
 
 #[test]
-fn a_service_of_tls_behind_http_says_what_to_do_and_a_url_does_it() {
+fn a_tls_service_behind_http_gets_advice_and_an_https_url_works() {
     let home = Home::new();
     let up = home.up(&[]);
     home.account();
@@ -147,9 +155,9 @@ fn a_service_of_tls_behind_http_says_what_to_do_and_a_url_does_it() {
 
     let plain = Program::start(&mut home.command(&["connect", &format!("127.0.0.1:{port}")]));
     let host = host_of(&plain);
-    let answer = up.curl(&host, "/", &["-H", "accept: text/plain"]);
-    assert_eq!(answer.status, 502, "{}", answer.body);
-    assert!(answer.body.contains("origin-speaks-tls"), "{}", answer.body);
+    let response = up.curl(&host, "/", &["-H", "accept: text/plain"]);
+    assert_eq!(response.status, 502, "{}", response.body);
+    assert!(response.body.contains("origin-speaks-tls"), "{}", response.body);
     // Visitors see no commands; the operator of the service does.
     plain.wait_for("--type https");
     plain.stop();
@@ -162,8 +170,8 @@ fn a_service_of_tls_behind_http_says_what_to_do_and_a_url_does_it() {
         .unwrap();
     let pin = text(&pin.stdout).trim().to_owned();
     let secure = Program::start(&mut home.command(&["connect", &url, "--origin-pin", &pin]));
-    let answer = up.curl(&host_of(&secure), "/", &[]);
-    assert_eq!(answer.status, 200, "{}", answer.body);
+    let response = up.curl(&host_of(&secure), "/", &[]);
+    assert_eq!(response.status, 200, "{}", response.body);
     secure.stop();
     service.kill().unwrap();
     service.wait().unwrap();

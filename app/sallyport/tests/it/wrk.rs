@@ -28,7 +28,7 @@ impl Load {
         Self { wrk }
     }
 
-    /// Ends it by SIGINT, at which wrk tells what it counted.
+    /// Ends wrk by SIGINT, at which wrk prints its counts.
     pub(crate) fn stop(self) -> Tally {
         let status = Command::new("kill").args(["-INT", &self.wrk.id().to_string()]).status().unwrap();
         assert!(status.success());

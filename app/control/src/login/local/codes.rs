@@ -83,8 +83,8 @@ pub(super) fn enrol_page(
 /// The recovery codes as HTML, shown once.
 pub(in crate::login) fn shown_recovery_codes(codes: &[String]) -> String {
     let mut text =
-        "<p>Codes are asked for from now on. Keep these recovery codes where you find them without your phone: \
-                    each lets you in once in the place of a code. They are shown only now.</p><p>"
+        "<p>Logins need a code from now on. Keep these recovery codes where you find them without your phone: each \
+         replaces a code of the authenticator once. They are shown only now.</p><p>"
             .to_owned();
     for code in codes {
         text.push_str(&format!("<code class=\"recovery\">{code}</code><br>"));

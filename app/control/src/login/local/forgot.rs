@@ -23,7 +23,7 @@ use crate::{
 /// The response if there is no hook to send messages.
 fn no_hook() -> LoginError {
     LoginError::new(StatusCode::NOT_FOUND, "No such page", "No messages are sent here.")
-        .next("Ask whoever runs the service for a new link.")
+        .next("Ask the operator of the service for a new link.")
 }
 
 pub(super) async fn ask(
@@ -77,7 +77,7 @@ pub(super) async fn send(
             Err(_) => tracing::warn!("too many messages to persons are under way: one was not sent"),
         }
     }
-    let text = "<p>If somebody may log in here with this address, a message is on its way to it. The link in it is good \
+    let text = "<p>If this address may log in here, a message is on its way to it. The link in the message is valid \
                 for a day.</p>";
     let back = ways_on(&[(&format!("/local?login={}", state), "Back to the login")]);
     Ok(page(StatusCode::OK, "Look into your mail", format!("{text}{back}")))
@@ -92,7 +92,7 @@ async fn tell(app: &App, pending: &PendingLogin, email: &PersonEmail) {
         return;
     };
     if !app.limits.message(person.id, app.clock.now().monotonic) {
-        return tracing::info!(person = %person.id, "too many messages were asked for: one was not sent");
+        return tracing::info!(person = %person.id, "too many messages were requested: one was not sent");
     }
     // A person without a password has lost the invitation.
     let why = if person.verified_at.is_some() { LinkPurpose::PasswordReset } else { LinkPurpose::Invitation };

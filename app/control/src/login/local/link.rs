@@ -37,9 +37,10 @@ fn not_good() -> LoginError {
     LoginError::new(
         StatusCode::NOT_FOUND,
         "This link does not work any more",
-        "It was used already, it is older than a day, a newer one has taken its place, or whom it was for may not log in now.",
+        "It was used already, it is older than a day, a newer one has taken its place, or its person may not log in \
+         now.",
     )
-    .next("Ask whoever runs the service for a new one.")
+    .next("Ask the operator of the service for a new one.")
     .link("/account", "Your account")
 }
 
@@ -81,9 +82,10 @@ pub(in crate::login) fn check_new_password_of(email: &Email, password: &str, aga
 pub(in crate::login) fn password_page(action: &str, email: &str, key: &str, wrong: Option<&str>) -> Response {
     let (email, key) = (Escaped(email), Escaped(key));
     let text = format!(
-        "{}<p>Set the password with which <code>{email}</code> logs in. Any sentence of at least 10 characters is good.</p><form \
-         method=\"post\" action=\"{action}\"><input type=\"hidden\" name=\"key\" value=\"{key}\"><input type=\"hidden\" \
-         name=\"email\" autocomplete=\"username\" value=\"{email}\">{}<div class=\"acts\"><button>Set it</button></div></form>",
+        "{}<p>Set the password with which <code>{email}</code> logs in. Any sentence of at least 10 characters is \
+         good.</p><form method=\"post\" action=\"{action}\"><input type=\"hidden\" name=\"key\" value=\"{key}\">\
+         <input type=\"hidden\" name=\"email\" autocomplete=\"username\" value=\"{email}\">{}<div class=\"acts\">\
+         <button>Set it</button></div></form>",
         wrong_text(wrong),
         new_password_fields()
     );

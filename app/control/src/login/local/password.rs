@@ -48,7 +48,7 @@ pub(super) fn page(app: &App, pending: &PendingLogin, wrong: Option<(&str, &str)
     text.push_str(&if pending.provider.config.hook.is_some() {
         format!("<p><a href=\"/local/forgot?login={}\">Forgot the password?</a></p>", pending.state)
     } else {
-        "<p>Forgot the password? Ask whoever runs the service for a new link.</p>".to_owned()
+        "<p>Forgot the password? Ask the operator of the service for a new link.</p>".to_owned()
     });
     let status = if what.is_some() { StatusCode::FORBIDDEN } else { StatusCode::OK };
     app.step_page(pending, status, "Log in", text)
@@ -97,7 +97,7 @@ pub(in crate::login) async fn check_password(
         }
         found => {
             let why = match &found {
-                None => "nobody has this address",
+                None => "no person has this address",
                 Some((person, _)) if person.disabled => "the person is disabled",
                 Some((person, _)) if !person.may_log_in() => "the person has no password yet",
                 Some(_) => "wrong password",
@@ -114,10 +114,10 @@ pub(in crate::login) async fn check_password(
 pub(super) fn locked(why: &str, attempt: &Attempt) -> String {
     match (attempt.locks_for, attempt.waits_for) {
         (Some(wait), _) => {
-            format!("{why}; too many were wrong, so nobody new is looked at for {} seconds", wait.as_secs())
+            format!("{why}; too many were wrong, so attempts of new clients are refused for {} seconds", wait.as_secs())
         }
         (None, Some(wait)) => {
-            format!("{why}; too many were wrong, so this client is not looked at for {} seconds", wait.as_secs())
+            format!("{why}; too many were wrong, so attempts of this client are refused for {} seconds", wait.as_secs())
         }
         (None, None) => why.to_owned(),
     }

@@ -17,9 +17,9 @@ pub(super) fn svg(text: &str) -> Option<String> {
         }
     }
     Some(format!(
-        "<svg class=\"code\" xmlns=\"http://www.w3.org/2000/svg\" width=\"240\" height=\"240\" viewBox=\"0 0 {side} {side}\" role=\"img\" \
-         aria-label=\"QR code\" shape-rendering=\"crispEdges\"><path fill=\"#fff\" d=\"M0 0h{side}v{side}h-{side}z\"/>\
-         <path fill=\"#000\" d=\"{path}\"/></svg>"
+        "<svg class=\"code\" xmlns=\"http://www.w3.org/2000/svg\" width=\"240\" height=\"240\" \
+         viewBox=\"0 0 {side} {side}\" role=\"img\" aria-label=\"QR code\" shape-rendering=\"crispEdges\">\
+         <path fill=\"#fff\" d=\"M0 0h{side}v{side}h-{side}z\"/><path fill=\"#000\" d=\"{path}\"/></svg>"
     ))
 }
 

@@ -68,11 +68,11 @@ pub(crate) struct ResetArgs {
 /// What can be done with codes.
 #[derive(Debug, Subcommand)]
 pub(crate) enum TotpCommand {
-    /// Have a code of an authenticator asked for beside the password; shows what to scan, and recovery codes
+    /// Require a code of an authenticator besides the password; shows a QR code to scan, and recovery codes
     Enable(CurrentPassword),
-    /// Have no codes asked for any more
+    /// Require no codes any more
     Disable(ProofArgs),
-    /// Get other recovery codes; the former are good for nothing
+    /// Get new recovery codes, which replace the former ones
     Codes(ProofArgs),
 }
 
@@ -127,7 +127,7 @@ fn read_password(ask: PasswordPrompt<'_>, password_stdin: bool) -> anyhow::Resul
 pub(crate) async fn password(context: &Context, args: PasswordChangeArgs) -> anyhow::Result<()> {
     let target = context.target()?;
     if let Some(code) = args.code {
-        let client = context.client_of_nobody(&target)?;
+        let client = context.anonymous_client(&target)?;
         let new_password = read_password(NEXT, args.password_stdin)?;
         client.set_password(&SetPassword { code: code.trim().into(), new_password }).await?;
         context
@@ -148,10 +148,13 @@ pub(crate) async fn password(context: &Context, args: PasswordChangeArgs) -> any
 /// Requests a message with a reset code.
 pub(crate) async fn forgot(context: &Context, args: ForgotArgs) -> anyhow::Result<()> {
     let email = email(&args.email)?;
-    let client = context.client_of_nobody(&context.target()?)?;
+    let client = context.anonymous_client(&context.target()?)?;
     client.forgot_password(&ForgotPassword { email: email.clone() }).await?;
     context.output.data(&json!({ "email": email }), |_| {
-        format!("if there is an account with {email}, a message is on its way to it; what it says is good for an hour")
+        format!(
+            "if there is an account with {email}, the server sends a message to it; the code in the message is valid \
+             for an hour"
+        )
     })
 }
 
@@ -172,7 +175,7 @@ pub(crate) async fn reset(context: &Context, args: ResetArgs) -> anyhow::Result<
     }
     if let Some(code) = &made.code {
         context.output.hint(&format!(
-            "give {} the link, or this command; either is good once: sallyport account password --code {}",
+            "give {} the link, or this command; one of them works once: sallyport account password --code {}",
             made.email,
             code.expose()
         ));
@@ -264,12 +267,14 @@ pub(crate) async fn totp(context: &Context, command: TotpCommand) -> anyhow::Res
         TotpCommand::Enable(args) => enable(context, &client, args).await,
         TotpCommand::Disable(args) => {
             client.disable_totp(&proof(args)?).await?;
-            context.output.data(&json!({ "totp": false }), |_| "no codes are asked for any more".to_owned())
+            context.output.data(&json!({ "totp": false }), |_| "logins need no codes any more".to_owned())
         }
         TotpCommand::Codes(args) => {
             let codes = client.renew_recovery_codes(&proof(args)?).await?;
             context.output.data(&codes, shown_codes)?;
-            context.output.hint("each is good once in the place of a code; the former are good for nothing");
+            context.output.hint(
+                "each replaces a code of the authenticator once; the former recovery codes are not valid any more",
+            );
             Ok(())
         }
     }
@@ -303,8 +308,8 @@ async fn enable(context: &Context, client: &ApiClient, args: CurrentPassword) ->
     };
     context.output.data(&codes, shown_codes)?;
     context.output.hint(
-        "codes are asked for from now on, and your other sessions have ended; keep these recovery codes where you find them without \
-         your phone: each is good once in the place of a code, and they are shown only now",
+        "logins need a code from now on, and your other sessions have ended; keep these recovery codes where you find \
+         them without your phone: each replaces a code of the authenticator once, and they are shown only now",
     );
     Ok(())
 }

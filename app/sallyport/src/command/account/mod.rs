@@ -33,17 +33,17 @@ const MAX_TOKEN_BYTES: u64 = 256;
 /// What can be done with accounts.
 #[derive(Debug, Subcommand)]
 pub(crate) enum AccountCommand {
-    /// Make an account; the password is asked for, or comes with SALLYPORT_PASSWORD
+    /// Make an account, with a password from the terminal or from SALLYPORT_PASSWORD
     Create(CreateArgs),
     /// Show the account that is logged in
     Show,
     /// Set another password; the other sessions end. With --code, after a reset
     #[command(alias = "passwd")]
     Password(PasswordChangeArgs),
-    /// Have a message with a code for another password sent, where the server sends messages
+    /// Request a message with a reset code, where the server sends messages
     Forgot(ForgotArgs),
-    /// Take an account's password away and make a code for another one: for the owner of the installation, or with
-    /// --data for who has the data directory
+    /// Remove an account's password, and make a reset code; needs the owner of the installation, or the data directory
+    /// (--data)
     Reset(ResetArgs),
     /// Codes of an authenticator beside the password
     #[command(subcommand)]
@@ -51,7 +51,7 @@ pub(crate) enum AccountCommand {
     /// The sessions of your account
     #[command(subcommand)]
     Session(SessionCommand),
-    /// Make another account the owner of the installation, who lets edges join: for the one that is its owner now
+    /// Make another account the owner of the installation; only the present owner can do this
     HandOver(HandOverArgs),
 }
 
@@ -89,7 +89,7 @@ pub(crate) struct CreateArgs {
     password: PasswordArgs,
 }
 
-/// Does it.
+/// Runs the command.
 pub(crate) async fn run(context: &Context, command: AccountCommand) -> anyhow::Result<()> {
     match command {
         AccountCommand::Create(args) => create(context, args).await,
@@ -127,7 +127,7 @@ async fn create(context: &Context, args: CreateArgs) -> anyhow::Result<()> {
     let client = if args.invitation.is_some() {
         reach(context, &mut target).await?
     } else {
-        context.client_of_nobody(&target)?
+        context.anonymous_client(&target)?
     };
     let password = args.password.read(PasswordPrompt { env: PASSWORD_ENV, prompt: "New password", twice: true })?;
     let setup_token = args.setup_token.filter(|token| !token.trim().is_empty()).map(|token| token.trim().into());
@@ -166,8 +166,8 @@ fn not_made(error: ClientError, login: &str) -> anyhow::Error {
         }
         ClientError::Problem(problem) if problem.code == "setup-token-needed" => {
             let says = "the first account of this server takes its setup token";
-            let next = "run this on the server, as the user that runs it, or give the token with --setup-token: it is in the \
-                        server's log and in the file setup-token of its data directory";
+            let next = "run this on the server, as the user that runs it, or give the token with --setup-token: it is \
+                        in the server's log and in the file setup-token of its data directory";
             Failure::new(Kind::NotAllowed, says).next(next).into()
         }
         _ => error.into(),
@@ -187,8 +187,8 @@ fn show(account: &Account) -> String {
 
 fn codes(account: &Account) -> String {
     match (account.totp, account.recovery_codes) {
-        (false, _) => "not asked for".to_owned(),
-        (true, left) => format!("asked for; {left} recovery codes are left"),
+        (false, _) => "not required".to_owned(),
+        (true, left) => format!("required; {left} recovery codes are left"),
     }
 }
 
@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_has_an_account_is_told_to_log_in() {
+    fn an_existing_account_gets_the_advice_to_log_in() {
         let refused = |code: &str| {
             let json = format!(r#"{{"status":409,"detail":"taken","code":"{code}"}}"#);
             let error = ClientError::Problem(Box::new(serde_json::from_str(&json).unwrap()));

@@ -55,8 +55,8 @@ impl Callback {
             let page = format!("<!doctype html><meta charset=utf-8><title>Sallyport</title><p>{says}</p>\n");
             let answer = format!(
                 "HTTP/1.1 {status}\r\ncontent-type: text/html; charset=utf-8\r\ncontent-length: {}\r\ncache-control: \
-                 no-store\r\nreferrer-policy: no-referrer\r\ncontent-security-policy: default-src 'none'\r\nconnection: \
-                 close\r\n\r\n{page}",
+                 no-store\r\nreferrer-policy: no-referrer\r\ncontent-security-policy: default-src 'none'\r\n\
+                 connection: close\r\n\r\n{page}",
                 page.len()
             );
             drop(stream.write_all(answer.as_bytes()).await);
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_what_was_begun_here_comes_back() {
+    async fn only_logins_that_began_here_are_accepted() {
         let callback = Callback::open("the-state".to_owned()).await.unwrap();
         let address = callback.address().unwrap();
         let browser = tokio::spawn(async move {

@@ -130,8 +130,8 @@ pub(super) async fn logout(context: &Context, args: LogoutArgs) -> anyhow::Resul
     })?;
     for login in &go_on {
         context.output.hint(&format!(
-            "this machine has forgotten the login at {}, but it could not be ended there ({}): it would be good until {}. \
-             Whoever may, ends it with `sallyport login-session end`",
+            "the login at {} is deleted on this machine, but could not be ended there ({}): the login is valid until \
+             {}. A member of the organisation can end it with `sallyport login-session end`",
             login.host,
             output::safe(&login.reason),
             utc(login.until)
@@ -202,7 +202,7 @@ impl LoginEndpoint {
         match &error {
             ClientError::Problem(problem) if problem.status == 403 => {
                 Failure::new(Kind::NotLoggedIn, problem.to_string())
-                    .next(format!("log in as somebody else with `sallyport client login --host {}`", self.host.name))
+                    .next(format!("log in as another person with `sallyport client login --host {}`", self.host.name))
                     .into()
             }
             _ => failure::about(error, &self.host.name),

@@ -39,7 +39,7 @@ pub(crate) enum ClientCommand {
     Ssh(ssh::SshArgs),
 }
 
-/// Does it.
+/// Runs the command.
 pub(crate) async fn run(context: &Context, command: ClientCommand) -> anyhow::Result<()> {
     match command {
         ClientCommand::Login(args) => login::run(context, args).await,

@@ -192,7 +192,7 @@ pub(super) async fn run(context: &Context, args: SshArgs) -> anyhow::Result<()> 
     let endpoint = LoginEndpoint::new(context, HostArgs { host: host.clone(), no_browser: args.no_browser })?;
     let signed = sign(&endpoint, &key).await?;
     let known_hosts = dir.join(KNOWN_HOSTS);
-    let program = std::env::current_exe().context("this program does not know where it is")?;
+    let program = std::env::current_exe().context("the path of this program is not known")?;
     let port = host.port.map_or_else(String::new, |port| format!(":{port}"));
     let mut proxy = format!("{} --api {} ", quoted(&program), endpoint.target.api);
     if let sallyport_net::Trust::Ca(ca) = &endpoint.target.trust {

@@ -44,16 +44,16 @@ pub(crate) struct TlsArgs {
     listener: Option<SocketAddr>,
 }
 
-/// A local address. It must be of this machine, because its clients enter as the person who has logged in.
+/// A local address. It must be of this machine, because its clients have the access of the person who has logged in.
 fn local_address(text: &str) -> Result<SocketAddr, String> {
     let text =
         if text.bytes().all(|byte| byte.is_ascii_digit()) { format!("127.0.0.1:{text}") } else { text.to_owned() };
     let text = text.strip_prefix("localhost:").map_or(text.clone(), |port| format!("127.0.0.1:{port}"));
     match text.parse::<SocketAddr>() {
         Ok(address) if address.ip().is_loopback() => Ok(address),
-        Ok(_) => {
-            Err("whoever reaches it would enter as you: use an address of this machine, such as 127.0.0.1:5432".into())
-        }
+        Ok(_) => Err("every client that reaches it would have your access: use an address of this machine, such as \
+                      127.0.0.1:5432"
+            .into()),
         Err(_) => Err("it is no address such as 127.0.0.1:5432, and no port".into()),
     }
 }
@@ -135,7 +135,7 @@ fn unreachable(host: &str, port: u16, error: &io::Error) -> anyhow::Error {
     failure.next(step).into()
 }
 
-/// Does it.
+/// Runs the command.
 pub(super) async fn run(context: &Context, args: TlsArgs) -> anyhow::Result<()> {
     let entry = Arc::new(TlsEntry::new(context, args.host)?);
     match args.listener {
@@ -170,7 +170,7 @@ async fn pipe(entry: &TlsEntry) -> anyhow::Result<()> {
             ended = &mut up, if is_up => {
                 is_up = false;
                 if let Err(error) = ended {
-                    tracing::debug!(%error, "nothing goes up any more");
+                    tracing::debug!(%error, "the upload has ended");
                 }
             }
         }
@@ -185,7 +185,7 @@ fn broken(error: &io::Error) -> anyhow::Error {
     let refused = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
     match refused {
         Some(rustls::Error::AlertReceived(_)) => {
-            Failure::new(Kind::NotLoggedIn, "the socket does not let you in, or not any more").into()
+            Failure::new(Kind::NotLoggedIn, "the socket does not admit you, or not any more").into()
         }
         _ => Failure::new(Kind::Unreachable, format!("the connection broke: {error}")).into(),
     }
@@ -205,7 +205,7 @@ async fn serve(entry: Arc<TlsEntry>, address: SocketAddr) -> anyhow::Result<()> 
         let client = match listener.accept().await {
             Ok((client, _)) => client,
             Err(error) => {
-                tracing::debug!(%error, "a client went away");
+                tracing::debug!(%error, "a client disconnected");
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
             }

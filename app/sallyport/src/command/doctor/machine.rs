@@ -116,7 +116,7 @@ fn port(server: Option<&Running>) -> Check {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => Check::warn(
             NAME,
             format!("port {DEFAULT_PORT} is taken by another program"),
-            format!("`ss -ltnp sport = :{DEFAULT_PORT}` says which; or take another: sallyport up --listen :PORT"),
+            format!("`ss -ltnp sport = :{DEFAULT_PORT}` shows which; or take another: sallyport up --listen :PORT"),
         ),
         Err(error) => Check::warn(NAME, error.to_string(), "take another: sallyport up --listen ADDR:PORT"),
     }
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn who_holds_the_data_directory_is_told_while_that_runs() {
+    fn the_process_that_holds_the_data_directory_is_named_while_it_runs() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(lock(dir.path(), &[]).state, State::Skip);
         let guard = DataDirLock::take(dir.path()).unwrap();

@@ -85,7 +85,7 @@ impl Check {
     }
 }
 
-/// Does it.
+/// Runs the command.
 pub(crate) async fn run(context: &Context, args: DoctorArgs) -> anyhow::Result<()> {
     let programs = super::status::programs();
     let mut checks = machine::checks(&programs, args.data);
@@ -106,7 +106,7 @@ pub(crate) async fn run(context: &Context, args: DoctorArgs) -> anyhow::Result<(
     }
     let which = if failed == 1 { "one check failed".to_owned() } else { format!("{failed} checks failed") };
     Err(Failure::new(Kind::Failed, which)
-        .next("mend the first one, then run this again: others may follow from it")
+        .next("repair the first one, then run this again: it may cause the others")
         .into())
 }
 
@@ -280,7 +280,7 @@ fn login(reached: &ApiStatus) -> Check {
 fn edge(reached: &ApiStatus) -> Check {
     const NAME: &str = "edge";
     let (Some(info), Some(answer)) = (&reached.info, &reached.edge) else {
-        return Check::skip(NAME, "not tried: the API does not say where it is");
+        return Check::skip(NAME, "not tried: the API does not give its address");
     };
     let at = format!("{}:{}", info.tunnel_host, info.tunnel_port);
     match answer {
@@ -288,7 +288,7 @@ fn edge(reached: &ApiStatus) -> Check {
         Err(why) => Check::fail(
             NAME,
             format!("{at} cannot be dialed: {why}"),
-            format!("let this machine out to port {}, or name a proxy with --proxy", info.tunnel_port),
+            format!("allow connections of this machine to port {}, or name a proxy with --proxy", info.tunnel_port),
         ),
     }
 }

@@ -32,7 +32,7 @@ pub(crate) fn origin_protocol() -> impl TypedValueParser<Value = OriginProtocol>
     PossibleValuesParser::new(["auto", "http1", "http2"]).try_map(|text| text.parse::<OriginProtocol>())
 }
 
-/// The socket that is meant.
+/// A socket on the command line.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 pub(crate) struct SocketArg {
@@ -46,7 +46,7 @@ pub(crate) struct SocketArg {
     socket_id: Option<SocketRef>,
 }
 
-/// The socket that is meant, where `--name` is free to say it too.
+/// A socket on the command line, for commands whose `--name` selects it too.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 pub(crate) struct NamedSocketArg {
@@ -72,14 +72,14 @@ impl NamedSocketArg {
     }
 }
 
-/// A tunnel that is meant: by its own name or id alone, or at a socket.
+/// A tunnel on the command line: by its own name or id, or with its socket.
 #[derive(Debug, Args)]
 pub(crate) struct TunnelArg {
     /// The tunnel: its name or its id. With --tunnel-id: the socket
     #[arg(value_name = "TUNNEL")]
     #[arg(add = ArgValueCompleter::new(candidates::tunnels))]
     first: Option<String>,
-    /// The socket that it belongs to
+    /// The socket of the tunnel
     #[arg(long, alias = "socket", value_name = "SOCKET")]
     #[arg(add = ArgValueCompleter::new(candidates::sockets))]
     socket_id: Option<SocketRef>,
@@ -90,14 +90,14 @@ pub(crate) struct TunnelArg {
 }
 
 impl TunnelArg {
-    /// The socket, where it is said, and the tunnel; `named`: the tunnel, where another option says it.
+    /// The socket, if the command line has one, and the tunnel; `named`: the tunnel, if another option has it.
     ///
     /// # Errors
     /// No tunnel is named, or two are.
     pub(crate) fn get(&self, named: Option<&TunnelRef>) -> anyhow::Result<(SocketRef, TunnelRef)> {
         let wrong = |error: String| anyhow::Error::from(Failure::usage(error));
         let tunnel = match (self.tunnel_id.as_ref(), named) {
-            (Some(_), Some(_)) => return Err(wrong("--tunnel-id and --name both say which tunnel".to_owned())),
+            (Some(_), Some(_)) => return Err(wrong("--tunnel-id and --name both select the tunnel".to_owned())),
             (one, other) => one.or(other),
         };
         match (tunnel, &self.socket_id, &self.first) {
@@ -131,7 +131,7 @@ pub(crate) struct PortArgs {
     pub(crate) public_port: Option<u16>,
 }
 
-/// Who may come in.
+/// The password of a socket.
 #[derive(Debug, Args)]
 pub(crate) struct ProtectArgs {
     /// Require a user name and a password of every client
@@ -163,7 +163,7 @@ impl ProtectArgs {
             return Err(Failure::usage(format!(
                 "only http and https sockets can be protected by a password, and this is a {socket_type} socket"
             ))
-            .next("leave --protected out; --allow and --deny say from where clients may come")
+            .next("leave --protected out; --allow and --deny limit the networks of clients")
             .into());
         }
         if !self.protected {
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn no_password_is_asked_for_where_there_is_nothing_to_protect() {
+    fn no_password_prompt_without_protection() {
         for refused in [SocketType::Tcp, SocketType::Tls, SocketType::Udp] {
             let line = Line::try_parse_from(["x", "--protected", "--username", "ann"]).unwrap();
             let error = line.protect.read(refused, None).unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! `sallyport policy`: named rules about who may come in.
+//! `sallyport policy`: named access rules.
 
 pub(crate) mod rule;
 
@@ -28,7 +28,7 @@ use crate::{
 /// What can be done with policies.
 #[derive(Debug, Subcommand)]
 pub(crate) enum PolicyCommand {
-    /// Make a policy; attach it to say who may come in
+    /// Make a policy, which has no effect before it is attached
     Create(CreateArgs),
     /// List the policies
     #[command(alias = "list")]
@@ -40,11 +40,11 @@ pub(crate) enum PolicyCommand {
     /// Delete a policy that is attached to nothing
     #[command(alias = "delete")]
     Rm(RmArgs),
-    /// Let a policy say who may come in, at a socket or everywhere
+    /// Attach a policy to a socket, or to all sockets
     Attach(PlaceArgs),
-    /// Let a policy no longer say who may come in
+    /// Detach a policy from a socket, or from all sockets
     Detach(PlaceArgs),
-    /// Ask what a policy, a file or a socket says of somebody, and which rule decides
+    /// Test a policy, a file or a socket with a request, and show which rule decides
     Test(TestArgs),
 }
 
@@ -162,7 +162,7 @@ pub(crate) struct TestArgs {
     /// The path, as a client sends it [default: /]
     #[arg(long, value_name = "PATH")]
     path: Option<String>,
-    /// The port by which the client comes [default: the socket's, or 443]
+    /// The public port of the request [default: that of the socket, or 443]
     #[arg(long, value_name = "PORT", value_parser = port::parse, allow_negative_numbers = true)]
     port: Option<u16>,
     /// The expected decision; the command fails on another one
@@ -177,7 +177,7 @@ enum TestResult {
     Deny,
 }
 
-/// Does it.
+/// Runs the command.
 pub(crate) async fn run(context: &Context, command: PolicyCommand) -> anyhow::Result<()> {
     let client = context.client(&context.target()?)?;
     match command {
@@ -242,7 +242,7 @@ async fn create(context: &Context, client: &ApiClient, args: CreateArgs) -> anyh
     context.output.data(&policy, show)?;
     context
         .output
-        .hint(&format!("next: sallyport policy attach {} SOCKET; until then it says nothing to anybody", policy.name));
+        .hint(&format!("next: sallyport policy attach {} SOCKET; until then the policy has no effect", policy.name));
     Ok(())
 }
 
@@ -271,7 +271,9 @@ fn both_given() -> Failure {
 
 async fn test(context: &Context, client: &ApiClient, args: TestArgs) -> anyhow::Result<()> {
     if args.policy.is_none() && args.file.is_none() && args.socket.is_none() {
-        return Err(Failure::usage("what is to be asked?").next("name a policy, a file with -f, or --socket").into());
+        return Err(Failure::usage("which rules are to be tested?")
+            .next("name a policy, a file with -f, or --socket")
+            .into());
     }
     let at = args.at.map(|at| time::OffsetDateTime::from_unix_timestamp(at.unix())).transpose()?;
     let question = TestPolicy {

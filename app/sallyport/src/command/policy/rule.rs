@@ -30,7 +30,7 @@ pub(crate) struct RuleArgs {
     /// The name of the rule in explanations of a decision
     #[arg(long, value_name = "NAME")]
     rule: Option<String>,
-    /// Everybody
+    /// Every client
     #[arg(long)]
     anyone: bool,
     /// People with these e-mail addresses
@@ -48,7 +48,7 @@ pub(crate) struct RuleArgs {
     /// Machines with the service token of this name; may be given several times
     #[arg(long, value_name = "NAME")]
     service_token: Option<Vec<String>>,
-    /// Clients from here: networks, country:CH, asn:64500
+    /// Clients from these places: networks, country:CH, asn:64500
     #[arg(long, value_name = "PLACE", value_delimiter = ',')]
     from: Option<Vec<Rule>>,
     /// At these times of the week, such as "mon-fri 08:00-18:00"; may be given several times
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn slips_are_told_with_what_was_expected() {
+    fn errors_name_the_expected_value() {
         for (words, says) in [
             (&["--weekly", "08:00-18:00"][..], "--time-zone"),
             (&["--weekly", "workdays", "--time-zone", "UTC"], "are no times of the week"),
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_read_and_what_is_wrong_with_it_told() {
+    fn a_file_is_read_and_its_errors_are_reported() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("p.json");
         std::fs::write(&file, r#"{"allow":[{"who":{"groups":["ops"]}}]}"#).unwrap();

@@ -88,7 +88,7 @@ pub(super) struct ServiceFile {
 /// One service of the file.
 #[derive(Debug)]
 pub(super) struct ServiceSpec {
-    /// What it is called.
+    /// The name of the service.
     pub(super) name: String,
     /// Its place, for failures.
     pub(super) place: FilePlace,
@@ -260,7 +260,7 @@ fn no_service() -> Failure {
 
 fn readable(secret: &str, path: &Path) -> Failure {
     Failure::usage(format!("every user of this machine can read the {secret} that stands here"))
-        .next(format!("let nobody else read it: `chmod 600 {}`", path.display()))
+        .next(format!("make it private: `chmod 600 {}`", path.display()))
 }
 
 /// The text of the file, and whether other users can read it.
@@ -331,7 +331,7 @@ fn read_service(
         let is_without_socket = error.kind() == ErrorKind::MissingRequiredArgument
             && is_lasting
             && entries.iter().all(|entry| entry.key != "socket-id");
-        let no_socket = || Failure::usage("socket-id is missing").next("say whose tunnel it is: socket-id = \"shop\"");
+        let no_socket = || Failure::usage("socket-id is missing").next("name the socket: socket-id = \"shop\"");
         let failure = match (is_without_port, is_without_socket) {
             (true, _) => no_port(),
             (false, true) => no_socket(),
@@ -399,7 +399,7 @@ fn lasting(args: tunnel::ConnectArgs) -> anyhow::Result<Plan> {
 
 fn requested(args: connect::ConnectArgs) -> anyhow::Result<SocketRequest> {
     if args.asks_for_password() {
-        return Err(Failure::usage("nobody is there to be asked for the password of a protected service")
+        return Err(Failure::usage("`run` does not prompt for the password of a protected service")
             .next("add password = \"...\", or set SALLYPORT_SOCKET_PASSWORD")
             .into());
     }
@@ -521,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn services_are_said_with_the_options_of_the_commands() {
+    fn services_have_the_options_of_the_commands() {
         let file = parsed(
             r#"
             keepalive = "5s"
@@ -588,7 +588,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_in_one_sentence_with_its_place() {
+    fn errors_are_one_sentence_with_their_place() {
         let id = "0b7e3c1a-5f0e-4c57-9f63-6a1f0f9e2d11";
         for (text, message) in [
             ("", "services.toml:1: there is no service"),
@@ -612,7 +612,7 @@ mod tests {
             ("[[service]]\nport = 1\napi = \"https://a\"", "api is for the whole command"),
             ("port = 1\n[[service]]\nport = 1", "services.toml:1: port is for a service"),
             ("keepalive = \"soon\"\n[[service]]\nport = 1", "invalid value 'soon' for '--keepalive <TIME>'"),
-            ("[[service]]\nport = 1\nprotected = true\nusername = \"a\"", "nobody is there to be asked"),
+            ("[[service]]\nport = 1\nprotected = true\nusername = \"a\"", "does not prompt"),
             ("[[service]]\nport = 1\npassword-stdin = true", "standard input cannot give"),
             ("[[service]]\nport = 1\norigin-server-name = \"a\"", "are for HTTPS services"),
             (

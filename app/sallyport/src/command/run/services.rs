@@ -25,7 +25,7 @@ pub(super) struct ApiClients {
     /// With the login.
     client: ApiClient,
     /// Without a login, for tunnels with a credential.
-    nobody: ApiClient,
+    anonymous: ApiClient,
 }
 
 /// A running service.
@@ -86,7 +86,7 @@ impl ApiClients {
     /// # Errors
     /// There is no API, or the trusted certificates cannot be used.
     pub(super) fn new(context: &Context, target: &Target) -> anyhow::Result<Self> {
-        Ok(Self { client: context.client(target)?, nobody: context.client_of_nobody(target)? })
+        Ok(Self { client: context.client(target)?, anonymous: context.anonymous_client(target)? })
     }
 
     /// The address that connectors dial.
@@ -94,7 +94,7 @@ impl ApiClients {
     /// # Errors
     /// The API cannot be reached.
     pub(super) async fn edge(&self) -> anyhow::Result<ConnectTo> {
-        Ok(tunnel::edge_of(&self.nobody).await?)
+        Ok(tunnel::edge_of(&self.anonymous).await?)
     }
 
     /// Makes what the service needs.
@@ -278,7 +278,9 @@ impl ApiClients {
                     }
                 },
                 () = signals.next() => {
-                    let left = services.iter().find_map(|service| Some(service.remains(service.socket.as_deref()?, count - done)));
+                    let left = services
+                        .iter()
+                        .find_map(|service| Some(service.remains(service.socket.as_deref()?, count - done)));
                     return first.or(left).map_or(Ok(count), Err);
                 }
             }

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn slips_are_told_with_what_was_expected() {
+    fn errors_name_the_expected_value() {
         for (words, says) in [
             (["--request-header", "X-A"], "expected a name, a colon and a value"),
             (["--request-header", "Host: a"], "a setting of its own"),

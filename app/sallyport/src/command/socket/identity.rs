@@ -10,7 +10,7 @@ use crate::failure::Failure;
 
 /// The identity setting of a socket.
 #[derive(Debug, Clone, Default, Args)]
-#[command(next_help_heading = "Who may come in")]
+#[command(next_help_heading = "Access control")]
 pub(crate) struct IdentityArgs {
     /// Require a login of clients that the socket or one of its policies allows
     #[arg(long, conflicts_with = "no_cloudauth")]
@@ -18,10 +18,10 @@ pub(crate) struct IdentityArgs {
     /// Require no login
     #[arg(long)]
     no_cloudauth: bool,
-    /// The e-mail addresses that --cloudauth lets in; off: none
+    /// The e-mail addresses that --cloudauth admits; off: none
     #[arg(long, value_name = "EMAIL", value_delimiter = ',')]
     allowed_email_addresses: Option<Vec<String>>,
-    /// The domains of e-mail addresses that --cloudauth lets in; off: none
+    /// The domains of e-mail addresses that --cloudauth admits; off: none
     #[arg(long, value_name = "DOMAIN", value_delimiter = ',')]
     allowed_email_domains: Option<Vec<String>>,
     /// The identity providers of the organisation to accept; off: all
@@ -36,7 +36,7 @@ pub(crate) struct IdentityArgs {
 #[derive(Debug, Default, Args)]
 pub(crate) struct PoliciesArg {
     /// Policies of the socket, by name: see `sallyport policy`
-    #[arg(long = "policy", value_name = "POLICY", value_delimiter = ',', help_heading = "Who may come in")]
+    #[arg(long = "policy", value_name = "POLICY", value_delimiter = ',', help_heading = "Access control")]
     policies: Vec<PolicyRef>,
 }
 
@@ -77,7 +77,7 @@ impl IdentityArgs {
     pub(crate) fn change(self, now: Option<IdentitySettings>) -> Result<Option<Option<IdentitySettings>>, Failure> {
         if self.no_cloudauth {
             if self.has_details() {
-                return Err(Failure::usage("--no-cloudauth asks nobody who they are, so it lets in everybody alike")
+                return Err(Failure::usage("--no-cloudauth requires no login, so options of logins have no effect")
                     .next("leave out --no-cloudauth, or the lists, the provider and the minutes"));
             }
             return Ok(Some(None));
@@ -86,7 +86,7 @@ impl IdentityArgs {
             return Ok(None);
         }
         if !self.cloudauth && now.is_none() {
-            return Err(Failure::usage("the socket asks nobody who they are, so lists of them would say nothing")
+            return Err(Failure::usage("the socket requires no login, so options of logins have no effect")
                 .next("add --cloudauth"));
         }
         let now = now.unwrap_or_default();
@@ -103,7 +103,7 @@ pub(crate) fn show(socket: &Socket) -> Vec<(&'static str, String)> {
     let mut rows = Vec::new();
     let joined = |all: Vec<&str>| all.join(", ");
     if let Some(identity) = &socket.identity {
-        rows.push(("login", format!("asked for, again after {} minutes", identity.session_minutes)));
+        rows.push(("login", format!("required, again after {} minutes", identity.session_minutes)));
         let emails = joined(identity.email_addresses.iter().map(PersonEmail::as_str).collect());
         let domains = joined(identity.email_domains.iter().map(EmailDomain::as_str).collect());
         let providers = joined(identity.providers.iter().map(ProviderName::as_str).collect());
@@ -157,10 +157,10 @@ mod tests {
     }
 
     #[test]
-    fn slips_are_told() {
+    fn errors_are_reported() {
         for (text, says) in [
-            ("--allowed-email-domains x.org", "asks nobody who they are"),
-            ("--no-cloudauth --session-minutes 5", "lets in everybody alike"),
+            ("--allowed-email-domains x.org", "requires no login"),
+            ("--no-cloudauth --session-minutes 5", "have no effect"),
             ("--cloudauth --allowed-email-domains *", "is no domain"),
             ("--cloudauth --allowed-email-addresses ann", "is no e-mail address"),
         ] {

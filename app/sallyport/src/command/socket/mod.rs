@@ -40,11 +40,11 @@ pub(crate) enum SocketCommand {
     Ls,
     /// Show a socket
     Show(ShowArgs),
-    /// Show what a socket did: requests, flows, bytes, times, by edge and tunnel
+    /// Show the statistics of a socket: requests, flows, bytes and times, by edge and tunnel
     Stats(StatsArgs),
     /// Change a socket
     Edit(EditArgs),
-    /// Delete a socket and its tunnels; its name is never given out again
+    /// Delete a socket and its tunnels; its public name is never used again
     #[command(alias = "rm")]
     Delete(DeleteArgs),
     /// Direct origins: addresses that edges dial themselves
@@ -113,7 +113,7 @@ pub(crate) struct EditArgs {
     force: bool,
 }
 
-/// Does it.
+/// Runs the command.
 pub(crate) async fn run(context: &Context, command: SocketCommand) -> anyhow::Result<()> {
     match command {
         SocketCommand::Create(args) => create(context, args).await,
@@ -227,7 +227,7 @@ async fn edit(context: &Context, args: EditArgs) -> anyhow::Result<()> {
     })?;
     notes(context, &socket);
     if update.socket_type.is_some() && socket.tunnels_up > 0 {
-        context.output.hint("connectors that run still speak to the service as before: restart them");
+        context.output.hint("running connectors still use the former protocol of the service: restart them");
     }
     Ok(())
 }
@@ -352,7 +352,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_has_changed_is_told() {
+    fn only_changes_are_shown() {
         let socket = |more: &str| -> Socket {
             let id = "0b7e3c1a-5f0e-4c57-9f63-6a1f0f9e2d11";
             let json = format!(

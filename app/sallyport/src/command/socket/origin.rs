@@ -171,7 +171,7 @@ fn read_ca(path: &Path) -> anyhow::Result<String> {
     std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
-/// Does it.
+/// Runs the command.
 pub(crate) async fn run(context: &Context, command: SocketOriginCommand) -> anyhow::Result<()> {
     let client = context.client(&context.target()?)?;
     match command {

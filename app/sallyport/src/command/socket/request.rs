@@ -191,10 +191,7 @@ impl SocketRequest {
                 "only http and https sockets can be protected by a password, and {name} is of the type {}",
                 now.socket_type
             );
-            return refused(
-                what,
-                "leave --protected out; --allow and --deny say from where clients may come".to_owned(),
-            );
+            return refused(what, "leave --protected out; --allow and --deny limit the networks of clients".to_owned());
         }
         let mut update = UpdateSocket::default();
         self.settings.clone().change(Some(now), &mut update)?;
@@ -274,7 +271,7 @@ mod tests {
         );
         assert!(request("--host-header origin --response-header X-Env:a").changes(&has).unwrap().host_header.is_none());
         let update = request("--allow 10.2.0.0/16 --remove-response-header Server").changes(&has).unwrap();
-        assert_eq!(update.access.flatten().unwrap().deny, ["10.1.0.0/16"], "what no option says stays");
+        assert_eq!(update.access.flatten().unwrap().deny, ["10.1.0.0/16"], "a setting without an option stays");
         let response = update.headers.flatten().unwrap().response;
         assert_eq!((response.set.len(), response.remove.len()), (1, 1));
         assert!(update.host_header.is_none());

@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_asked_for_changes_nothing() {
+    fn no_option_changes_nothing() {
         assert!(changed("").is_empty() && !args("").needs_current());
         let mut create = CreateSocket::new("a".parse().unwrap(), sallyport_model::SocketType::Tls);
         args("").set(&mut create).unwrap();
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_is_set_and_the_rest_is_kept() {
+    fn given_options_are_set_and_the_rest_is_kept() {
         let update = changed("--max-connections 10 --queue off --deny country:CH,10.0.0.0/8");
         let limits = update.limits.flatten().unwrap();
         assert_eq!((limits.max_connections, limits.queue, limits.bytes_per_second), (Some(10), None, None));
@@ -495,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn slips_are_told_with_what_was_expected() {
+    fn errors_name_the_expected_value() {
         for (line, says) in [
             ("--health-check ftp", "expected tcp, http:/PATH"),
             ("--health-check http://localhost/up", "not a URL"),

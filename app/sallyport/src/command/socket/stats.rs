@@ -28,7 +28,7 @@ pub(crate) struct StatsArgs {
     watch: bool,
 }
 
-/// Does it.
+/// Runs the command.
 pub(crate) async fn run(context: &Context, args: StatsArgs) -> anyhow::Result<()> {
     let socket = args.socket.get()?;
     let client = context.client(&context.target()?)?;

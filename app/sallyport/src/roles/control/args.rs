@@ -42,7 +42,7 @@ pub(crate) struct ControlArgs {
     #[arg(long, value_name = "COUNT", env = "SALLYPORT_BUS_REPLICAS", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u8).range(1..=5))]
     pub(super) bus_replicas: u8,
-    /// Where to serve the API and the login to clients that come without an edge: ADDR:PORT or :PORT
+    /// Where to serve the API and the login to clients that connect without an edge: ADDR:PORT or :PORT
     #[arg(long, value_name = "ADDR:PORT", env = "SALLYPORT_LISTEN", default_value = "127.0.0.1:8443")]
     #[arg(value_parser = listen_address)]
     pub(super) listen: ListenAddress,
@@ -64,13 +64,19 @@ pub(crate) struct ControlArgs {
     #[arg(long, value_name = "PORT", default_value_t = 443, value_parser = port::parse, allow_negative_numbers = true)]
     pub(super) public_port: u16,
     /// The port at which ssh clients reach edges [default: that of --public-port]
-    #[arg(long, value_name = "PORT", env = "SALLYPORT_SSH_PORT", value_parser = port::parse, allow_negative_numbers = true)]
+    #[arg(
+        long, value_name = "PORT", env = "SALLYPORT_SSH_PORT",
+        value_parser = port::parse, allow_negative_numbers = true
+    )]
     pub(super) ssh_port: Option<u16>,
     /// Let edges serve no ssh clients
     #[arg(long, conflicts_with = "ssh_port")]
     pub(super) no_ssh: bool,
     /// The UDP port at which connectors reach edges over QUIC, where edges have --listen-quic
-    #[arg(long, value_name = "PORT", env = "SALLYPORT_QUIC_PORT", value_parser = port::parse, allow_negative_numbers = true)]
+    #[arg(
+        long, value_name = "PORT", env = "SALLYPORT_QUIC_PORT",
+        value_parser = port::parse, allow_negative_numbers = true
+    )]
     pub(super) quic_port: Option<u16>,
     #[command(flatten)]
     pub(super) geo: GeoArgs,
@@ -78,14 +84,16 @@ pub(crate) struct ControlArgs {
     #[arg(long, value_name = "TIME", default_value = "14d", value_parser = duration::parse_long)]
     pub(super) edge_certificates: Duration,
     /// The ports for tcp, tls and udp sockets, at every edge
-    #[arg(long, value_name = "FROM-TO", env = "SALLYPORT_PORT_RANGE", default_value = "20000-20999", value_parser = port_range)]
+    #[arg(
+        long, value_name = "FROM-TO", env = "SALLYPORT_PORT_RANGE", default_value = "20000-20999",
+        value_parser = port_range
+    )]
     pub(super) port_range: PortRange,
     /// Allow direct origins in these networks: edges dial the addresses that owners of sockets name (`sallyport socket
     /// origin add`). Loopback and link-local networks must be listed themselves [default: none]
     #[arg(long, value_name = "NETWORK", env = "SALLYPORT_DIRECT_ORIGINS", value_delimiter = ',')]
     pub(super) direct_origins: Vec<Network>,
-    /// Who may make an account: open for everybody who reaches the API, closed for nobody but the first [default:
-    /// closed]
+    /// Who may make an account: open (everybody with access to the API) or closed (only the first) [default: closed]
     #[arg(long, value_enum, value_name = "WHO", env = "SALLYPORT_SIGN_UP", hide_possible_values = true)]
     pub(super) sign_up: Option<SignUpChoice>,
     #[command(flatten)]

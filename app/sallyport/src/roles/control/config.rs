@@ -77,8 +77,8 @@ pub(super) fn world(
     let key = |purpose: &str| Secret::from(URL_SAFE_NO_PAD.encode(secrets.derived(purpose)));
     let controls = match args.advertise.as_slice() {
         [] if edges.ip().is_unspecified() => {
-            return Err(Failure::usage("it is not known where edges find this control")
-                .next("say it with --advertise HOST:PORT, such as control.example.com:8444")
+            return Err(Failure::usage("the address of this control for edges is not known")
+                .next("give it with --advertise HOST:PORT, such as control.example.com:8444")
                 .into());
         }
         [] => vec![edges.to_string()],

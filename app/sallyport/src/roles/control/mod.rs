@@ -251,7 +251,7 @@ impl Role for ControlRole<'_> {
 async fn name_owner(args: &ControlArgs, store: &Store) -> anyhow::Result<()> {
     let Some(email) = &args.owner else {
         if store.first_account().await?.is_none() && store.count_accounts().await? > 0 {
-            warn!("nobody owns this installation, so that no edges can join: name an account with --owner EMAIL");
+            warn!("this installation has no owner, so that no edges can join: name an account with --owner EMAIL");
         }
         return Ok(());
     };

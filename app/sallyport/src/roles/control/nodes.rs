@@ -61,7 +61,7 @@ pub(super) async fn serve(
     drop(listener);
     let all = u32::try_from(MAX_NODE_CONNECTIONS).unwrap_or(u32::MAX);
     if tokio::time::timeout(drain, places.acquire_many(all)).await.is_err() {
-        warn!("what edges had asked is cut off: it took too long");
+        warn!("open requests of edges are cut off: they took too long");
     }
 }
 

@@ -33,7 +33,10 @@ pub(crate) struct EdgeArgs {
     #[arg(long, value_name = "DIR", env = "SALLYPORT_DATA")]
     pub(super) data: Option<PathBuf>,
     /// Where to serve clients, the API and tunnels: ADDR:PORT or :PORT
-    #[arg(long, value_name = "ADDR:PORT", env = "SALLYPORT_LISTEN", default_value = ":443", value_parser = listen_address)]
+    #[arg(
+        long, value_name = "ADDR:PORT", env = "SALLYPORT_LISTEN", default_value = ":443",
+        value_parser = listen_address
+    )]
     pub(super) listen: ListenAddress,
     /// Where to redirect plain HTTP to HTTPS: ADDR:PORT, :PORT or none
     #[arg(long, value_name = "ADDR:PORT", env = "SALLYPORT_LISTEN_HTTP", default_value = "none")]
@@ -43,7 +46,7 @@ pub(crate) struct EdgeArgs {
     /// address, the machine's outgoing one]
     #[arg(long, value_name = "ADDR:PORT", env = "SALLYPORT_ADVERTISE", value_delimiter = ',')]
     pub(super) advertise: Vec<SocketAddr>,
-    /// The networks of trusted load balancers, whose connections begin with a PROXY protocol header
+    /// The networks of trusted load balancers: their connections begin with a PROXY protocol header
     #[arg(long, value_name = "NETWORK", env = "SALLYPORT_TRUST_PROXY", value_delimiter = ',')]
     pub(super) trust_proxy: Vec<Network>,
     /// Replace the `sallyport edge` that runs on the same data directory: take over its ports without refusing a

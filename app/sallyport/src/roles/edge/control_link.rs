@@ -48,7 +48,7 @@ pub(super) enum LinkError {
     #[error("{0}")]
     Refused(Box<Problem>),
     /// The response cannot be parsed.
-    #[error("control answers what is not understood: {0}")]
+    #[error("the response of control cannot be understood: {0}")]
     Answer(String),
 }
 
@@ -61,7 +61,7 @@ pub(super) struct ControlLink {
     lines: Arc<Connections>,
 }
 
-/// Whose requests a connection carries.
+/// The sender of the requests of a connection: the edge itself, or clients of the API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Requester {
     /// The edge's own.
@@ -140,7 +140,7 @@ impl ControlLink {
         let mut controls = self.controls.write();
         if let Some(at) = controls.iter().position(|other| other == control).filter(|at| *at > 0) {
             controls.rotate_left(at);
-            tracing::info!(control, "this control is asked from now on");
+            tracing::info!(control, "requests go to this control from now on");
         }
     }
 
@@ -299,8 +299,8 @@ async fn whole(request: Request<ApiRequestBody>) -> Result<Request<Body>, Box<Re
 
 /// The response to clients while no control answers.
 fn away() -> Response<ApiBody> {
-    let detail = "control cannot be reached from this edge: sockets are served, and nothing can be changed now; try again in a \
-                  moment";
+    let detail = "control cannot be reached from this edge: sockets are served, and nothing can be changed now; try \
+                  again in a moment";
     let mut answer = refusal(StatusCode::SERVICE_UNAVAILABLE, "control-away", detail);
     answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
     answer

@@ -191,7 +191,7 @@ impl Renewal {
         self.warn_of_skew(now);
         if world.ca != self.state.world.ca {
             // The certificate for clients is of the former root.
-            info!("the installation has another root: certificates are asked for");
+            info!("the installation has another root: certificates are requested");
             return self.renew().await;
         }
         if world != self.state.world {
@@ -204,7 +204,7 @@ impl Renewal {
         Ok(())
     }
 
-    /// Notes the removal of this edge if the response says so.
+    /// Notes the removal of this edge if the response reports it.
     fn noting_removal<T>(&self, answer: Result<T, LinkError>) -> Result<T, LinkError> {
         let is_removed = match &answer {
             Ok(_) => false,
@@ -214,8 +214,8 @@ impl Renewal {
         if self.removed.send_if_modified(|was| std::mem::replace(was, is_removed) != is_removed) {
             if is_removed {
                 warn!(
-                    "this edge was removed from the installation: its connectors and clients are sent elsewhere; stop it, or have \
-                     it join again with a new token, in an empty data directory"
+                    "this edge was removed from the installation: its connectors and clients are sent elsewhere; stop \
+                     it, or have it join again with a new token, in an empty data directory"
                 );
             } else {
                 info!("this edge is of the installation again");
@@ -235,8 +235,8 @@ impl Renewal {
         if of_bus(world) != of_bus(&self.state.world) {
             self.nats.use_credentials(state::bus_credentials(world));
             info!(
-                "control names the bus otherwise: other credentials hold from the next connection on, another place from the next \
-                 start"
+                "control names the bus otherwise: other credentials hold from the next connection on, another place \
+                 from the next start"
             );
         }
     }

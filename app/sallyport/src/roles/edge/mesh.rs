@@ -48,7 +48,7 @@ pub(super) fn addresses(advertise: &[SocketAddr], listening: SocketAddr) -> Vec<
     let own: Vec<_> = FAR_AWAY.iter().filter_map(|far| own_address(far)).collect();
     let own: Vec<_> = own.into_iter().filter(|own| own.is_ipv4() || listening.is_ipv6()).collect();
     if own.is_empty() {
-        warn!("it is not known where others reach this edge: say it with --advertise ADDR:PORT");
+        warn!("the address of this edge for others is not known: give it with --advertise ADDR:PORT");
         return vec![listening];
     }
     own.into_iter().map(|own| SocketAddr::new(own, listening.port())).collect()
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_counts_and_every_address_is_none() {
+    fn the_given_address_counts_and_wildcards_do_not() {
         let at = |text: &str| -> SocketAddr { text.parse().unwrap() };
         assert_eq!(addresses(&[at("192.0.2.7:443")], at("0.0.0.0:8443")), [at("192.0.2.7:443")]);
         assert_eq!(addresses(&[], at("127.0.0.2:8443")), [at("127.0.0.2:8443")]);

@@ -54,7 +54,7 @@ const DEPARTURE_TIME: Duration = Duration::from_secs(2);
 pub(crate) async fn run(args: EdgeArgs, verbose: u8) -> anyhow::Result<()> {
     let daemon = Daemon::start(&Telemetry::of_server(verbose, args.log_format), Console::OFF)?;
     let data = args.data.clone().ok_or_else(|| {
-        Failure::usage("an edge needs a place to keep who it is").next("name a directory with --data DIR")
+        Failure::usage("an edge needs a directory for its identity").next("name a directory with --data DIR")
     })?;
     std::fs::create_dir_all(&data).with_context(|| format!("cannot make {}", data.display()))?;
     let data = data.canonicalize().with_context(|| format!("cannot use {}", data.display()))?;
@@ -251,7 +251,7 @@ fn tunnel_asker(link: ControlLink) -> AskTunnel {
                 // An older control takes this request for one of a client; the edge's own data must suffice then.
                 Err(LinkError::Refused(problem)) if problem.code == "no-client" => TunnelStatus::Unknown,
                 Err(error) => {
-                    debug!(%error, %tunnel, "whether there is this tunnel is not known");
+                    debug!(%error, %tunnel, "cannot check whether this tunnel exists");
                     TunnelStatus::Away
                 }
             }
@@ -264,7 +264,7 @@ fn restored(data: &Path, bus: &Bus) -> Snapshot {
     match Snapshot::read(data) {
         Ok(Some(snapshot)) => {
             snapshot.entries.values().for_each(|value| bus.apply_config(value.clone()));
-            info!(entries = snapshot.entries.len(), "serving what was known");
+            info!(entries = snapshot.entries.len(), "serving the last known configuration");
             snapshot
         }
         Ok(None) => Snapshot::default(),

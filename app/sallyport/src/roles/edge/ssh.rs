@@ -30,11 +30,11 @@ pub(super) async fn settings(
 ) -> anyhow::Result<Option<SshSettings>> {
     let Some(world) = state.world.ssh.as_ref().filter(|_| !args.no_ssh) else {
         if args.listen_ssh.is_some() {
-            warn!("ssh clients are not served: control says nothing of them");
+            warn!("ssh clients are not served: control has sent no ssh settings");
         }
         return Ok(None);
     };
-    let damaged = "what control has told of ssh is damaged: join again";
+    let damaged = "the ssh settings from control are damaged: join again";
     let keys = HostKeys::from_openssh(world.host_keys.iter().map(|key| key.expose())).context(damaged)?;
     let authority = TrustedAuthority::from_public_key(&world.authority).context(damaged)?;
     let listener = match args.listen_ssh {
@@ -79,7 +79,7 @@ impl SshForwardAuthorizer for LinkAuthorizer {
             let ForwardTarget { socket, tunnel, temporary, url, port } = target.map_err(|error| match error {
                 LinkError::Refused(problem) => problem.detail,
                 LinkError::Unreachable(_) | LinkError::Answer(_) => {
-                    debug!(%error, "what a forward means is not known");
+                    debug!(%error, "a forward cannot be resolved");
                     "control cannot be reached from this edge: try again in a moment".to_owned()
                 }
             })?;

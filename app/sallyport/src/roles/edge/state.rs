@@ -61,7 +61,8 @@ impl EdgeState {
         let Head { schema } = serde_json::from_slice(&text).with_context(damaged)?;
         anyhow::ensure!(
             schema == SCHEMA,
-            "{} has schema {schema}, and this program reads schema {SCHEMA}: use the program that wrote it, or join again",
+            "{} has schema {schema}, and this program reads schema {SCHEMA}: use the program that wrote it, or join \
+             again",
             path.display()
         );
         serde_json::from_slice(&text).with_context(damaged).map(Some)

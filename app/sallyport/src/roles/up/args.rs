@@ -72,16 +72,22 @@ pub(crate) struct UpArgs {
     #[arg(long, env = "SALLYPORT_MPTCP")]
     pub(super) mptcp: bool,
     /// The ports for tcp, tls and udp sockets
-    #[arg(long, value_name = "FROM-TO", env = "SALLYPORT_PORT_RANGE", default_value = "20000-20999", value_parser = port_range)]
+    #[arg(
+        long, value_name = "FROM-TO", env = "SALLYPORT_PORT_RANGE", default_value = "20000-20999",
+        value_parser = port_range
+    )]
     pub(super) port_range: PortRange,
-    /// The number of these ports that one account may have, and all ssh guests together [default: half of them, from 10
-    /// to 100]
-    #[arg(long, value_name = "COUNT", env = "SALLYPORT_PORTS_PER_ACCOUNT", value_parser = clap::value_parser!(u16).range(1..))]
+    /// The number of these ports that one account may have, and all ssh clients without an account together [default:
+    /// half of them, from 10 to 100]
+    #[arg(
+        long, value_name = "COUNT", env = "SALLYPORT_PORTS_PER_ACCOUNT",
+        value_parser = clap::value_parser!(u16).range(1..)
+    )]
     pub(super) ports_per_account: Option<u16>,
     /// Require the amplification guard of every udp socket
     #[arg(long, env = "SALLYPORT_REQUIRE_AMPLIFICATION_GUARD")]
     pub(super) require_amplification_guard: bool,
-    /// The networks of trusted load balancers, whose connections begin with a PROXY protocol header
+    /// The networks of trusted load balancers: their connections begin with a PROXY protocol header
     #[arg(long, value_name = "NETWORK", env = "SALLYPORT_TRUST_PROXY", value_delimiter = ',')]
     pub(super) trust_proxy: Vec<Network>,
     /// Allow direct origins in these networks: edges dial the addresses that owners of sockets name (`sallyport socket
@@ -92,8 +98,8 @@ pub(crate) struct UpArgs {
     pub(super) geo: GeoArgs,
     #[command(flatten)]
     pub(super) ssh: SshArgs,
-    /// Who may make an account: open for everybody who reaches the API, closed for nobody but the first and
-    /// those who are invited [default: open for localhost on a loopback address, else closed]
+    /// Who may make an account: open (everybody with access to the API) or closed (only the first, and invited people)
+    /// [default: open for localhost on a loopback address, else closed]
     #[arg(long, value_enum, value_name = "WHO", env = "SALLYPORT_SIGN_UP", hide_possible_values = true)]
     pub(super) sign_up: Option<SignUpChoice>,
     #[command(flatten)]
@@ -131,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn strangers_sign_up_only_where_none_can_come_or_where_they_are_asked_for() {
+    fn sign_up_is_open_only_on_loopback_or_by_option() {
         #[derive(clap::Parser)]
         struct Line {
             #[command(flatten)]

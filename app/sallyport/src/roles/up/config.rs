@@ -93,7 +93,7 @@ fn is_local(args: &UpArgs, listens_on: IpAddr) -> bool {
     is_of_this_machine(&args.domain) && listens_on.to_canonical().is_loopback()
 }
 
-/// Which accounts may be made: all on a server that only this machine reaches, or if the option says so.
+/// Which accounts may be made: all on a server that only this machine reaches, or if the option is given.
 pub(super) fn sign_up(args: &UpArgs, listens_on: IpAddr) -> SignUp {
     match args.sign_up {
         Some(SignUpChoice::Open) => SignUp::Open,

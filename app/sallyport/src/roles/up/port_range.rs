@@ -15,8 +15,8 @@ pub(super) fn warn_of_overlap(range: &RangeInclusive<u16>) {
         warn!(
             ports = format!("{}-{}", range.start(), range.end()),
             system = format!("{}-{}", system.start(), system.end()),
-            "the system gives out some of the ports of --port-range by itself, so sockets may find theirs taken: choose \
-             others, or put them into net.ipv4.ip_local_reserved_ports"
+            "the system gives out some of the ports of --port-range by itself, so sockets may find theirs taken: \
+             choose others, or put them into net.ipv4.ip_local_reserved_ports"
         );
     }
 }
