@@ -268,7 +268,7 @@ impl Document {
         };
         let deny_name = |at: usize| self.deny[at].called(Effect::Deny, at + 1);
         if let Some(at) = covering(&unconditional) {
-            return Err(DocumentError::AllowsNobody { deny: deny_name(at), allow: "everybody".to_owned() });
+            return Err(DocumentError::AllowsNobody { deny: deny_name(at), allow: "every client".to_owned() });
         }
         let mut first = None;
         for (at, rule) in self.allow.iter().flatten().enumerate() {

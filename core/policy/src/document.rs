@@ -271,7 +271,7 @@ pub enum DocumentError {
         flaw: Flaw,
     },
     /// The denials cover everything that is allowed.
-    #[error("the policy denies everybody that it allows: {deny} covers {allow}, and deny wins")]
+    #[error("the policy denies every client that it allows: {deny} covers {allow}, and deny wins")]
     AllowsNobody {
         /// The rule that denies.
         deny: String,

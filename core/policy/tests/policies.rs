@@ -323,22 +323,22 @@ fn unsatisfiable_rules_are_refused_in_one_sentence() {
         ("unknown field", allow(json!({"whom": {}}))),
         ("invalid type: null", allow(json!({"who": {"emails": null}}))),
         (
-            "denies everybody that it allows",
+            "denies every client that it allows",
             refused(
                 json!({"allow": [{"who": {"emails": ["a@x.org"]}}], "deny": [{"who": {"email_domains": ["x.org"]}}]}),
             ),
         ),
         (
-            "denies everybody that it allows",
+            "denies every client that it allows",
             refused(json!({
                 "allow": [{"who": {"groups": ["a", "b"]}, "where": ["10.1.0.0/16"]}],
                 "deny": [{"who": {"groups": ["b"]}}, {"who": {"groups": ["a"]}, "where": ["10.0.0.0/8"]}],
             })),
         ),
-        ("denies everybody that it allows", refused(json!({"deny": [{"who": {"anyone": true}}]}))),
-        ("denies everybody that it allows", refused(json!({"deny": [{"where": ["0.0.0.0/0", "::/0"]}]}))),
+        ("denies every client that it allows", refused(json!({"deny": [{"who": {"anyone": true}}]}))),
+        ("denies every client that it allows", refused(json!({"deny": [{"where": ["0.0.0.0/0", "::/0"]}]}))),
         (
-            "denies everybody that it allows",
+            "denies every client that it allows",
             refused(json!({
                 "allow": [{"what": {"paths": ["/a/b"], "methods": ["GET"]}}],
                 "deny": [{"what": {"paths": ["/a"]}}],

@@ -20,7 +20,7 @@ use serde::{
     de::{DeserializeOwned, IgnoredAny},
 };
 
-use super::strict_json::Strict;
+use super::strict_json::{ReadError, Strict};
 use crate::{problem::ApiError, state::App};
 
 /// How much of an invalid input an error shows, in characters.
@@ -46,10 +46,9 @@ impl<T: DeserializeOwned> FromRequest<App> for Input<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, app: &App) -> Result<Self, ApiError> {
-        match read_input(request, app).await? {
-            (Some(value), keyed) => Ok(Self { value, keyed }),
-            (None, _) => Err(ApiError::field("", "the body is missing: send a JSON object")),
-        }
+        let (body, keyed) = read_body(request, app).await?;
+        let body = body.ok_or_else(|| ApiError::field("", "the body is missing: send a JSON object"))?;
+        Ok(Self { value: read_type(body)?, keyed })
     }
 }
 
@@ -57,33 +56,30 @@ impl<T: DeserializeOwned> FromRequest<App> for OptionalInput<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, app: &App) -> Result<Self, ApiError> {
-        let (value, keyed) = read_input(request, app).await?;
-        Ok(Self { value: value.map_or_else(|| parse(b"{}"), Ok)?, keyed })
+        let (body, keyed) = read_body(request, app).await?;
+        Ok(Self { value: read_type(body.unwrap_or_else(|| Strict::Object(Vec::new())))?, keyed })
     }
 }
 
-/// The body, if there is one, and the idempotency key.
-async fn read_input<T: DeserializeOwned>(
-    request: Request,
-    app: &App,
-) -> Result<(Option<T>, Option<IdempotencyKey>), ApiError> {
+/// The JSON of the body, if there is one, and the idempotency key.
+async fn read_body(request: Request, app: &App) -> Result<(Option<Strict>, Option<IdempotencyKey>), ApiError> {
     let (parts, body) = request.into_parts();
     let key = idempotency_key(&parts.headers)?;
     let body = read(body).await?;
-    let value = if body.is_empty() {
+    let object = if body.is_empty() {
         None
     } else {
         check_content_type(&parts.headers)?;
         Some(parse(&body)?)
     };
-    let Some(key) = key else { return Ok((value, None)) };
+    let Some(key) = key else { return Ok((object, None)) };
     // The organisation is part of the hash: the same body for another one is another request.
     let organisation = parts.headers.get(ORGANISATION).map(HeaderValue::as_bytes).unwrap_or_default();
     let (method, path) = (parts.method.as_str().as_bytes(), parts.uri.path().as_bytes());
     let json = if body.is_empty() { &b"{}"[..] } else { &body[..] };
     let request_hash = app.tokens.keyed_hash(&[method, path, organisation, json].join(&b'\n'));
     let request_hash = request_hash.map_err(ApiError::internal)?;
-    Ok((value, Some(IdempotencyKey { key, request_hash, now: app.clock.now().unix_seconds })))
+    Ok((object, Some(IdempotencyKey { key, request_hash, now: app.clock.now().unix_seconds })))
 }
 
 /// Reads a body up to [`MAX_BODY_BYTES`].
@@ -110,14 +106,23 @@ fn check_content_type(headers: &HeaderMap) -> Result<(), ApiError> {
     Err(ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "not-json", detail))
 }
 
-fn parse<T: DeserializeOwned>(json: &[u8]) -> Result<T, ApiError> {
+/// Parses a JSON object.
+fn parse(json: &[u8]) -> Result<Strict, ApiError> {
     // serde would take an array for the fields of a struct.
     if json.trim_ascii_start().first().is_some_and(|first| b"[\"-0123456789tfn".contains(first)) {
         serde_json::from_slice::<IgnoredAny>(json).map_err(|error| not_json(&error))?;
         return Err(ApiError::field("", "the body must be a JSON object: {...}"));
     }
-    let read: Strict = serde_json::from_slice(json).map_err(|error| not_json(&error))?;
-    read.read().map_err(|refused| ApiError::fields(vec![explain(&refused.path, &refused.error.to_string())]))
+    serde_json::from_slice(json).map_err(|error| not_json(&error))
+}
+
+/// Reads a type from the object. The error names the wrong field.
+fn read_type<T: DeserializeOwned>(object: Strict) -> Result<T, ApiError> {
+    object.read().map_err(wrong_field)
+}
+
+fn wrong_field(refused: ReadError) -> ApiError {
+    ApiError::fields(vec![explain(&refused.path, &refused.error.to_string())])
 }
 
 fn not_json(error: &serde_json::Error) -> ApiError {
@@ -257,8 +262,12 @@ pub(crate) fn json_text(status: StatusCode, body: String) -> Response {
 mod tests {
     use super::*;
 
+    fn parse_type<T: DeserializeOwned>(json: &[u8]) -> Result<T, ApiError> {
+        parse(json).and_then(read_type)
+    }
+
     fn refusal<T: DeserializeOwned>(json: &str) -> (String, String) {
-        let error = parse::<T>(json.as_bytes()).err().expect("refused");
+        let error = parse_type::<T>(json.as_bytes()).err().expect("refused");
         let FieldError { field, detail } =
             serde_json::from_slice::<sallyport_api::Problem>(&body(error)).unwrap().errors.remove(0);
         (field, detail)
@@ -304,7 +313,7 @@ mod tests {
         }
         let deep = "[".repeat(60_000);
         for json in ["[", "nul", deep.as_str()] {
-            let error = parse::<Socket>(json.as_bytes()).expect_err("refused");
+            let error = parse_type::<Socket>(json.as_bytes()).expect_err("refused");
             let problem: sallyport_api::Problem = serde_json::from_slice(&body(error)).unwrap();
             assert_eq!((problem.status, problem.code.as_str()), (400, "bad-json"), "{json:.20}");
         }
@@ -334,11 +343,11 @@ mod tests {
             let error = refusal::<Socket>(json);
             assert!(error.0 == field && error.1.starts_with(detail), "{json}: {error:?}");
         }
-        let error = parse::<Socket>(br#"{"name":"a","type":gopher}"#).expect_err("refused");
+        let error = parse_type::<Socket>(br#"{"name":"a","type":gopher}"#).expect_err("refused");
         let problem: sallyport_api::Problem = serde_json::from_slice(&body(error)).unwrap();
         assert_eq!((problem.status, problem.code.as_str()), (400, "bad-json"));
         let open = r#"{"name":"a","type":"https","protected":null}"#;
-        assert!(parse::<Socket>(open.as_bytes()).unwrap().protected.is_none());
+        assert!(parse_type::<Socket>(open.as_bytes()).unwrap().protected.is_none());
     }
 
     #[test]

@@ -110,26 +110,28 @@ struct ValueReader<'p> {
     path: &'p RefCell<String>,
 }
 
-/// Reads a value that is one step deeper.
-fn further<T>(
-    path: &RefCell<String>,
-    step: impl FnOnce(&mut String),
-    read: impl FnOnce() -> Result<T, Error>,
-) -> Result<T, Error> {
-    let len = path.borrow().len();
-    step(&mut path.borrow_mut());
-    let value = read()?;
-    path.borrow_mut().truncate(len);
-    Ok(value)
+/// Makes the path longer by a field. Returns its length before.
+fn enter_field(path: &RefCell<String>, name: &str) -> usize {
+    let mut path = path.borrow_mut();
+    let len = path.len();
+    if !path.is_empty() {
+        path.push('.');
+    }
+    path.push_str(name);
+    len
 }
 
-fn to_field(name: &str) -> impl FnOnce(&mut String) {
-    move |path| {
-        if !path.is_empty() {
-            path.push('.');
-        }
-        path.push_str(name);
-    }
+/// Makes the path longer by an item. Returns its length before.
+fn enter_item(path: &RefCell<String>, index: usize) -> usize {
+    let mut path = path.borrow_mut();
+    let len = path.len();
+    path.push_str(&format!("[{index}]"));
+    len
+}
+
+/// Sets the path back to this length. Not called after an error, whose place the path names.
+fn leave(path: &RefCell<String>, len: usize) {
+    path.borrow_mut().truncate(len);
 }
 
 struct Fields<'p> {
@@ -144,14 +146,19 @@ impl<'de> MapAccess<'de> for Fields<'_> {
 
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Error> {
         let Some((name, value)) = self.rest.next() else { return Ok(None) };
-        let key = further(self.path, to_field(&name), || seed.deserialize(name.as_str().into_deserializer()))?;
+        let len = enter_field(self.path, &name);
+        let key = seed.deserialize(name.as_str().into_deserializer())?;
+        leave(self.path, len);
         self.named = Some((name, value));
         Ok(Some(key))
     }
 
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Error> {
         let (name, value) = self.named.take().ok_or_else(|| Error::custom("a field without a name"))?;
-        further(self.path, to_field(&name), || seed.deserialize(ValueReader { value, path: self.path }))
+        let len = enter_field(self.path, &name);
+        let value = seed.deserialize(ValueReader { value, path: self.path })?;
+        leave(self.path, len);
+        Ok(value)
     }
 }
 
@@ -165,8 +172,10 @@ impl<'de> SeqAccess<'de> for Items<'_> {
 
     fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, Error> {
         let Some((index, value)) = self.rest.next() else { return Ok(None) };
-        let to_item = |path: &mut String| path.push_str(&format!("[{index}]"));
-        further(self.path, to_item, || seed.deserialize(ValueReader { value, path: self.path })).map(Some)
+        let len = enter_item(self.path, index);
+        let item = seed.deserialize(ValueReader { value, path: self.path })?;
+        leave(self.path, len);
+        Ok(Some(item))
     }
 
     fn size_hint(&self) -> Option<usize> {

@@ -58,7 +58,7 @@ async fn access_rules_apply_before_the_password() {
 async fn a_denied_tcp_connection_is_reset() {
     let world = World::start().await;
     let mut socket = world.socket();
-    let addr = socket.assert_type(&world, SocketType::Tcp).await;
+    let addr = socket.set_type(&world, SocketType::Tcp).await;
     let _connector = world.tunnel(&mut socket, service(echo_with_greeting).await).await;
     drop(connect(addr).await);
     socket.set(&world, |settings| settings.access = deny(&["127.0.0.2"]));
@@ -77,7 +77,7 @@ async fn access_rules_match_countries_and_autonomous_systems() {
     })
     .await;
     let mut socket = world.socket();
-    let addr = socket.assert_type(&world, SocketType::Tcp).await;
+    let addr = socket.set_type(&world, SocketType::Tcp).await;
     let _connector = world.tunnel(&mut socket, service(echo_with_greeting).await).await;
     let is_admitted = async |client: &str| {
         let mut stream = connect_from([127, 0, 0, 2], addr).await;

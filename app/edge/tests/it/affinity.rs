@@ -101,7 +101,7 @@ async fn a_cookie_keeps_a_client_at_one_origin_until_that_origin_leaves() {
 async fn tcp_clients_keep_their_origin_by_address() {
     let world = World::start().await;
     let mut socket = world.socket();
-    let addr = socket.assert_type(&world, SocketType::Tcp).await;
+    let addr = socket.set_type(&world, SocketType::Tcp).await;
     let mut connectors = Vec::new();
     for name in &NAMES[..3] {
         let origin = service(move |mut stream: tokio::net::TcpStream| async move {

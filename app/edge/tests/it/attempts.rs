@@ -92,7 +92,7 @@ async fn a_tcp_connection_is_retried_only_if_no_bytes_were_sent() {
     let (mute, well) = (Mute::default(), service(echo_with_greeting).await);
     for says_something in [true, false] {
         let mut socket = world.socket();
-        let addr = socket.assert_type(&world, SocketType::Tcp).await;
+        let addr = socket.set_type(&world, SocketType::Tcp).await;
         let tunnel = world.new_tunnel(&mut socket);
         let _mute = world.connect_with(tunnel, Arc::new(mute.clone())).await;
         let mut client = connect(addr).await;

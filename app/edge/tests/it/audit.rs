@@ -56,7 +56,7 @@ async fn world(all: bool) -> (World, Arc<Kept>, LiveFlows) {
 async fn a_connection_and_a_request_are_recorded_with_all_fields() {
     let (world, kept, live) = world(true).await;
     let mut socket = world.socket();
-    let addr = socket.assert_type(&world, SocketType::Tcp).await;
+    let addr = socket.set_type(&world, SocketType::Tcp).await;
     let connector = world.tunnel(&mut socket, service(echo_with_greeting).await).await;
     assert_eq!(ask(connect(addr).await, b"a question").await, b"hello a question bye");
     let flow = kept.flows(1).await.remove(0);
@@ -116,7 +116,7 @@ async fn a_live_connection_is_listed_and_can_be_killed() {
     let (world, kept, live) = world(true).await;
     let mut socket = world.socket();
     let organisation = socket.route.account;
-    let addr = socket.assert_type(&world, SocketType::Tcp).await;
+    let addr = socket.set_type(&world, SocketType::Tcp).await;
     let connector = world.tunnel(&mut socket, service(echo_with_greeting).await).await;
     let mut client = connect(addr).await;
     client.write_all(b"12345").await.unwrap();

@@ -179,7 +179,7 @@ async fn an_edge_does_not_dial_its_own_addresses() {
     socket.direct(&world, &world.addr.to_string());
     assert_eq!(world.get(&socket, "/").await.status, 502);
     let mut tcp = world.socket();
-    let addr = tcp.assert_type(&world, SocketType::Tcp).await;
+    let addr = tcp.set_type(&world, SocketType::Tcp).await;
     tcp.direct(&world, &addr.to_string());
     let mut client = connect(addr).await;
     assert!(soon(client.read(&mut [0; 1])).await.is_err(), "the connection is reset");
@@ -234,7 +234,7 @@ async fn a_silent_origin_delays_one_request_and_no_later_one() {
 async fn tcp_passes_both_ways_with_half_closes_and_resets() {
     let world = world_of(&["127.0.0.0/8"]).await;
     let mut socket = world.socket();
-    let addr = socket.assert_type(&world, SocketType::Tcp).await;
+    let addr = socket.set_type(&world, SocketType::Tcp).await;
     socket.direct(&world, &service(echo_with_greeting).await.to_string());
     goes_both_ways(addr).await;
     let (origin, mut reports) = resetting_origin().await;
@@ -247,7 +247,7 @@ async fn tcp_passes_both_ways_with_half_closes_and_resets() {
 async fn the_proxy_protocol_header_comes_first() {
     let world = world_of(&["127.0.0.0/8"]).await;
     let mut socket = world.socket();
-    let addr = socket.assert_type(&world, SocketType::Tcp).await;
+    let addr = socket.set_type(&world, SocketType::Tcp).await;
     socket.direct(&world, &service(echo_with_greeting).await.to_string());
     assert_proxy_headers(&world, &mut socket, addr).await;
 }
@@ -267,7 +267,7 @@ async fn datagrams_pass_both_ways() {
             let _ = origin.send_to(&[b"echo ", &datagram[..n]].concat(), peer).await;
         }
     });
-    let port = socket.assert_udp(&world);
+    let port = socket.make_udp(&world);
     socket.direct(&world, &at.to_string());
     for _ in 0..2 {
         let client = UdpSocket::bind("127.0.0.1:0").await.unwrap();
@@ -290,7 +290,7 @@ async fn datagrams_pass_both_ways() {
     // Nothing listens at this address.
     drop(peers);
     let mut nobody = world.socket();
-    let port = nobody.assert_udp(&world);
+    let port = nobody.make_udp(&world);
     nobody.direct(&world, &dead_origin().to_string());
     let client = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     client.connect(("127.0.0.1", port)).await.unwrap();

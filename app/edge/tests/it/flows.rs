@@ -21,7 +21,7 @@ use crate::harness::*;
 
 impl TestSocket {
     /// Gives the socket this type and a port of its own.
-    pub(crate) async fn assert_type(&mut self, world: &World, socket_type: SocketType) -> SocketAddr {
+    pub(crate) async fn set_type(&mut self, world: &World, socket_type: SocketType) -> SocketAddr {
         self.route.socket_type = socket_type;
         self.route.port = Some(free_port());
         world.routes.put(self.route.clone());
@@ -151,7 +151,7 @@ pub(crate) async fn assert_proxy_headers(world: &World, socket: &mut TestSocket,
 async fn a_tcp_socket_passes_half_closes_and_lets_the_origin_send_first() {
     let world = World::start().await;
     let mut socket = world.socket();
-    let addr = socket.assert_type(&world, SocketType::Tcp).await;
+    let addr = socket.set_type(&world, SocketType::Tcp).await;
     let _connector = world.tunnel(&mut socket, service(echo_with_greeting).await).await;
     goes_both_ways(addr).await;
     let metrics = world.edge.metrics_text().unwrap();
@@ -162,7 +162,7 @@ async fn a_tcp_socket_passes_half_closes_and_lets_the_origin_send_first() {
 async fn resets_pass_in_both_directions() {
     let world = World::start().await;
     let mut socket = world.socket();
-    let addr = socket.assert_type(&world, SocketType::Tcp).await;
+    let addr = socket.set_type(&world, SocketType::Tcp).await;
     let (origin, mut reports) = resetting_origin().await;
     let _connector = world.tunnel(&mut socket, origin).await;
     resets_pass(addr, &mut reports).await.ok();
@@ -194,7 +194,7 @@ async fn an_origin_reset_after_its_response_counts_as_complete() {
         stream.set_zero_linger().unwrap();
     })
     .await;
-    let port = socket.assert_type(&world, SocketType::Tcp).await;
+    let port = socket.set_type(&world, SocketType::Tcp).await;
     let _connector = world.tunnel(&mut socket, addr).await;
     let verdicts = |verdict: &str, count: usize| {
         let line = format!("flows_total{{transport=\"tcp\",verdict=\"{verdict}\"}} {count}");
@@ -223,7 +223,7 @@ async fn an_origin_reset_after_its_response_counts_as_complete() {
 async fn a_client_reset_after_its_half_close_is_noticed_while_the_origin_is_silent() {
     let world = World::start().await;
     let mut socket = world.socket();
-    let addr = socket.assert_type(&world, SocketType::Tcp).await;
+    let addr = socket.set_type(&world, SocketType::Tcp).await;
     let (report_sender, mut reports) = tokio::sync::mpsc::unbounded_channel();
     let origin = service(move |mut stream| {
         let report_sender = report_sender.clone();
@@ -251,7 +251,7 @@ async fn a_client_reset_after_its_half_close_is_noticed_while_the_origin_is_sile
 async fn every_flow_is_reported_to_the_owner_with_its_client_bytes() {
     let world = World::start().await;
     let mut socket = world.socket();
-    let addr = socket.assert_type(&world, SocketType::Tcp).await;
+    let addr = socket.set_type(&world, SocketType::Tcp).await;
     let mut connector = world.tunnel(&mut socket, service(echo_with_greeting).await).await;
     for version in [ProxyProtocol::Off, ProxyProtocol::V1, ProxyProtocol::V2] {
         socket.set(&world, |settings| settings.proxy_protocol = version);
@@ -273,7 +273,7 @@ async fn every_flow_is_reported_to_the_owner_with_its_client_bytes() {
 async fn flows_refused_by_access_rules_are_reported_to_the_owner() {
     let world = World::start().await;
     let mut socket = world.socket();
-    let addr = socket.assert_type(&world, SocketType::Tcp).await;
+    let addr = socket.set_type(&world, SocketType::Tcp).await;
     let mut connector = world.tunnel(&mut socket, service(echo_with_greeting).await).await;
     socket.set(&world, |settings| settings.access.deny = vec!["127.0.0.0/8".to_owned()]);
     let mut client = connect(addr).await;
@@ -306,7 +306,7 @@ async fn large_transfers_run_in_both_directions_at_once() {
     const BYTES: usize = 8 << 20;
     let world = World::start().await;
     let mut socket = world.socket();
-    let addr = socket.assert_type(&world, SocketType::Tcp).await;
+    let addr = socket.set_type(&world, SocketType::Tcp).await;
     let (report_sender, mut reports) = tokio::sync::mpsc::unbounded_channel();
     let origin = service(move |stream| {
         let report_sender = report_sender.clone();
@@ -322,7 +322,7 @@ async fn large_transfers_run_in_both_directions_at_once() {
 async fn a_client_that_stops_reading_applies_backpressure_to_the_origin() {
     let world = World::start().await;
     let mut socket = world.socket();
-    let addr = socket.assert_type(&world, SocketType::Tcp).await;
+    let addr = socket.set_type(&world, SocketType::Tcp).await;
     let sent = Arc::new(AtomicUsize::new(0));
     let counter = sent.clone();
     let origin = service(move |mut stream| {
@@ -350,7 +350,7 @@ async fn a_client_that_stops_reading_applies_backpressure_to_the_origin() {
 async fn a_refusing_origin_is_skipped_and_without_origins_the_client_is_reset() {
     let world = World::start().await;
     let mut socket = world.socket();
-    let addr = socket.assert_type(&world, SocketType::Tcp).await;
+    let addr = socket.set_type(&world, SocketType::Tcp).await;
     let _dead = world.tunnel(&mut socket, dead_origin()).await;
     let mut client = connect(addr).await;
     client.write_all(b"anybody?").await.unwrap();
@@ -366,7 +366,7 @@ async fn a_refusing_origin_is_skipped_and_without_origins_the_client_is_reset() 
 async fn a_deleted_socket_closes_its_port() {
     let world = World::start().await;
     let mut socket = world.socket();
-    let addr = socket.assert_type(&world, SocketType::Tcp).await;
+    let addr = socket.set_type(&world, SocketType::Tcp).await;
     drop(connect(addr).await);
     world.routes.remove(socket.route.id);
     soon(async {
@@ -381,7 +381,7 @@ async fn a_deleted_socket_closes_its_port() {
 async fn the_origin_gets_the_client_address_by_the_proxy_protocol() {
     let world = World::start().await;
     let mut socket = world.socket();
-    let addr = socket.assert_type(&world, SocketType::Tcp).await;
+    let addr = socket.set_type(&world, SocketType::Tcp).await;
     let _connector = world.tunnel(&mut socket, service(echo_with_greeting).await).await;
     assert_proxy_headers(&world, &mut socket, addr).await;
 }
@@ -398,7 +398,7 @@ pub(crate) async fn connect_from(ip: [u8; 4], addr: SocketAddr) -> TcpStream {
 async fn only_a_trusted_balancer_sets_the_client_address() {
     let world = World::start_with(|config| config.trusted_proxies = vec!["127.0.0.2/32".parse().unwrap()]).await;
     let mut socket = world.socket();
-    let addr = socket.assert_type(&world, SocketType::Tcp).await;
+    let addr = socket.set_type(&world, SocketType::Tcp).await;
     let _connector = world.tunnel(&mut socket, service(echo_with_greeting).await).await;
     socket.set(&world, |settings| settings.proxy_protocol = ProxyProtocol::V1);
     let payload = b"PROXY TCP4 192.0.2.7 198.51.100.1 5000 443\r\nx";
@@ -419,7 +419,7 @@ async fn only_a_trusted_balancer_sets_the_client_address() {
 async fn a_tls_socket_is_reached_by_its_name_and_its_port() {
     let world = World::start().await;
     let mut socket = world.socket();
-    let addr = socket.assert_type(&world, SocketType::Tls).await;
+    let addr = socket.set_type(&world, SocketType::Tls).await;
     let _connector = world.tunnel(&mut socket, service(echo_with_greeting).await).await;
     socket.set(&world, |settings| settings.alpn = vec!["postgresql".into()]);
     let by_name = world.client_with(&socket.host(), &[b"h2", b"postgresql"]).await;
@@ -437,11 +437,11 @@ async fn with_passthrough_the_origin_holds_the_key() {
     let world = World::start().await;
     let other = World::start().await;
     let mut socket = world.socket();
-    socket.assert_type(&world, SocketType::Tls).await;
+    socket.set_type(&world, SocketType::Tls).await;
     socket.set(&world, |settings| settings.tls_mode = TlsMode::Passthrough);
     // The origin is another edge with its own authority, which ends TLS for the same name.
     let mut inner = other.socket();
-    inner.assert_type(&other, SocketType::Tls).await;
+    inner.set_type(&other, SocketType::Tls).await;
     assert_eq!(inner.host(), socket.host());
     let _inner = other.tunnel(&mut inner, service(echo_with_greeting).await).await;
     let _connector = world.tunnel(&mut socket, other.addr).await;
@@ -454,7 +454,7 @@ async fn with_passthrough_the_origin_holds_the_key() {
 async fn http_by_name_does_not_reach_a_tcp_socket() {
     let world = World::start().await;
     let mut socket = world.socket();
-    socket.assert_type(&world, SocketType::Tcp).await;
+    socket.set_type(&world, SocketType::Tcp).await;
     let _connector = world.tunnel(&mut socket, service(echo_with_greeting).await).await;
     assert_eq!(world.get(&socket, "/").await.status, 404);
 }

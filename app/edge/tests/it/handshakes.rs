@@ -51,7 +51,7 @@ where
 
 async fn tls_socket(world: &World) -> (TestSocket, SocketAddr, Connector) {
     let mut socket = world.socket();
-    let addr = socket.assert_type(world, SocketType::Tls).await;
+    let addr = socket.set_type(world, SocketType::Tls).await;
     let connector = world.tunnel(&mut socket, service(echo_with_greeting).await).await;
     drop(connect(addr).await);
     (socket, addr, connector)
@@ -132,7 +132,7 @@ async fn a_long_client_hello_passes_through_whole() {
     let world = World::start().await;
     let other = World::start().await;
     let mut socket = world.socket();
-    socket.assert_type(&world, SocketType::Tls).await;
+    socket.set_type(&world, SocketType::Tls).await;
     socket.set(&world, |settings| settings.tls_mode = TlsMode::Passthrough);
     let (mut inner, _, _inner_connector) = tls_socket(&other).await;
     inner.set(&other, |settings| settings.alpn = vec!["imap".into()]);
@@ -243,7 +243,7 @@ async fn tickets_are_sent_without_a_request() {
 async fn http_clients_reach_the_origin_of_a_tls_socket() {
     let world = World::start().await;
     let mut socket = world.socket();
-    socket.assert_type(&world, SocketType::Tls).await;
+    socket.set_type(&world, SocketType::Tls).await;
     let origin = origin(|_| async { Response::new(text("over the tls socket")) }).await;
     let _connector = world.tunnel(&mut socket, origin).await;
     let response = world.get(&socket, "/").await;

@@ -121,7 +121,7 @@ async fn without_a_healthy_origin_clients_get_503_at_once() {
 async fn tcp_checks_connect_and_send_proxy_unknown() {
     let world = World::start().await;
     let mut socket = world.socket();
-    let addr = socket.assert_type(&world, SocketType::Tcp).await;
+    let addr = socket.set_type(&world, SocketType::Tcp).await;
     let first_words = Arc::new(Mutex::new(Vec::new()));
     let alive = service({
         let first_words = first_words.clone();
@@ -175,7 +175,7 @@ async fn an_origin_that_refuses_repeatedly_is_ejected_without_a_check() {
 async fn the_last_origin_is_never_ejected() {
     let world = World::start().await;
     let mut socket = world.socket();
-    let addr = socket.assert_type(&world, SocketType::Tcp).await;
+    let addr = socket.set_type(&world, SocketType::Tcp).await;
     let _dead = world.tunnel(&mut socket, dead_origin()).await;
     drop(connect(addr).await);
     for _ in 0..10 {

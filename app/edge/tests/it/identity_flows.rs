@@ -149,7 +149,7 @@ async fn policies_on_addresses_and_times_apply_without_login() {
     let mut web = fixture.world.socket();
     let _web_connector = fixture.world.tunnel(&mut web, named_origin("here").await).await;
     let mut tcp = fixture.world.socket();
-    let addr = tcp.assert_type(&fixture.world, SocketType::Tcp).await;
+    let addr = tcp.set_type(&fixture.world, SocketType::Tcp).await;
     let echo = service(|mut stream| async move {
         let (mut from, mut to) = stream.split();
         let _ = tokio::io::copy(&mut from, &mut to).await;

@@ -249,7 +249,7 @@ async fn a_machine_keeps_access_to_a_tls_socket_until_its_token_ends() {
     let fixture = IdentityFixture::start().await;
     let authority = Authority::new("an organisation");
     let mut socket = fixture.world.socket();
-    socket.assert_type(&fixture.world, SocketType::Tls).await;
+    socket.set_type(&fixture.world, SocketType::Tls).await;
     let echo = service(|mut stream| async move {
         let (mut from, mut to) = stream.split();
         let _ = tokio::io::copy(&mut from, &mut to).await;

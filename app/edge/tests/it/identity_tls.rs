@@ -62,7 +62,7 @@ impl Place {
         let fixture = IdentityFixture::start().await;
         let mut socket = fixture.world.socket();
         let authority = Authority::new("an organisation");
-        socket.assert_type(&fixture.world, SocketType::Tls).await;
+        socket.set_type(&fixture.world, SocketType::Tls).await;
         let echo = service(|mut stream| async move {
             let (mut from, mut to) = stream.split();
             let _ = tokio::io::copy(&mut from, &mut to).await;

@@ -203,5 +203,5 @@ async fn tcp_socket(world: &World) -> EchoSocket {
         let _ = write.shutdown().await;
     });
     let connector = world.tunnel(&mut socket, echo.await).await;
-    EchoSocket { addr: socket.assert_type(world, SocketType::Tcp).await, _connector: connector }
+    EchoSocket { addr: socket.set_type(world, SocketType::Tcp).await, _connector: connector }
 }

@@ -93,7 +93,7 @@ async fn requests_above_the_connection_limit_wait_in_a_queue() {
 async fn tcp_connections_above_the_limit_are_reset() {
     let world = World::start().await;
     let mut socket = world.socket();
-    let addr = socket.assert_type(&world, SocketType::Tcp).await;
+    let addr = socket.set_type(&world, SocketType::Tcp).await;
     let _connector = world.tunnel(&mut socket, service(echo_with_greeting).await).await;
     drop(ask(connect(addr).await, b"x").await);
     socket.set(&world, |settings| settings.limits = Limits { max_connections: Some(2), ..Limits::default() });
@@ -136,7 +136,7 @@ async fn bandwidth_is_limited() {
     assert!(began.elapsed() > Duration::from_millis(500), "{:?}", began.elapsed());
 
     let mut raw = world.socket();
-    let addr = raw.assert_type(&world, SocketType::Tcp).await;
+    let addr = raw.set_type(&world, SocketType::Tcp).await;
     let _raw = world.tunnel(&mut raw, service(echo_with_greeting).await).await;
     raw.set(&world, |settings| settings.limits = limits);
     drop(connect(addr).await);

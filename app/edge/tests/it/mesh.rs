@@ -210,7 +210,7 @@ async fn flows_half_closes_resets_and_datagrams_pass_unchanged() {
     let mut installation = Installation::new();
     let (a, b) = (installation.edge(13, "eu"), installation.edge(14, "eu"));
     let mut socket = b.world.socket();
-    socket.assert_type(&b.world, SocketType::Tcp).await;
+    socket.set_type(&b.world, SocketType::Tcp).await;
     let (report_sender, mut reports) = tokio::sync::mpsc::unbounded_channel();
     let origin = service(move |mut stream| {
         let report_sender = report_sender.clone();
@@ -249,7 +249,7 @@ async fn flows_half_closes_resets_and_datagrams_pass_unchanged() {
     assert!(!matches!(received, Ok(1..)), "{received:?}");
     // Nothing listens at the origin. The flow is refused like a local one.
     let mut refused = b.world.socket();
-    refused.assert_type(&b.world, SocketType::Tcp).await;
+    refused.set_type(&b.world, SocketType::Tcp).await;
     let _refused = b.world.tunnel(&mut refused, dead_origin()).await;
     installation.announce(&[&a, &b]);
     let mut client = connect(a.port(&refused)).await;

@@ -165,7 +165,7 @@ async fn relayed_requests_and_flows_count_at_the_edge_with_the_tunnel() {
         .await
     };
     let mut socket = b.world.socket();
-    socket.assert_type(&b.world, SocketType::Tcp).await;
+    socket.set_type(&b.world, SocketType::Tcp).await;
     let _one = b.world.tunnel(&mut socket, named("one").await).await;
     installation.announce(&[&a, &b]);
     let name = async |edge: &MeshEdge| {
@@ -225,7 +225,7 @@ async fn an_edge_does_not_dial_addresses_of_other_edges() {
     let mut web = b.world.socket();
     web.direct(&b.world, &b.card.addresses[0].to_string());
     let mut tcp = b.world.socket();
-    tcp.assert_type(&b.world, SocketType::Tcp).await;
+    tcp.set_type(&b.world, SocketType::Tcp).await;
     installation.announce(&[&a, &b]);
     let failed = |edge: &MeshEdge| edge.counted(r#"sallyport_edge_direct_dials_total{outcome="failed"}"#);
     assert_eq!(a.world.get(&web, "/").await.status, 502);

@@ -87,7 +87,7 @@ async fn echo(mark: &'static str) -> (SocketAddr, Arc<Mutex<HashSet<SocketAddr>>
 
 impl TestSocket {
     /// Makes this a UDP socket with a port of its own.
-    pub(crate) fn assert_udp(&mut self, world: &World) -> u16 {
+    pub(crate) fn make_udp(&mut self, world: &World) -> u16 {
         let free = free_port();
         self.route.socket_type = SocketType::Udp;
         self.route.settings.tls_mode = TlsMode::Terminate;
@@ -164,7 +164,7 @@ fn at(port: u16) -> SocketAddr {
 async fn each_client_has_its_own_flow_and_responses() {
     let world = World::start().await;
     let mut socket = world.socket();
-    let port = socket.assert_udp(&world);
+    let port = socket.make_udp(&world);
     let (origin, peers) = echo("> ").await;
     let _connector = world.tunnel(&mut socket, origin).await;
     let (one, other) = (UdpClient::new(at(port)).await, UdpClient::new(at(port)).await);
@@ -180,7 +180,7 @@ async fn each_client_has_its_own_flow_and_responses() {
 async fn datagrams_of_every_size_pass_whole_and_in_order() {
     let world = World::start().await;
     let mut socket = world.socket();
-    let port = socket.assert_udp(&world);
+    let port = socket.make_udp(&world);
     let (origin, _) = echo("").await;
     let _connector = world.tunnel(&mut socket, origin).await;
     let client = UdpClient::new(at(port)).await;
@@ -212,7 +212,7 @@ async fn datagrams_of_every_size_pass_whole_and_in_order() {
 async fn a_flow_moves_to_another_origin_when_its_tunnel_is_lost() {
     let world = World::start().await;
     let mut socket = world.socket();
-    let port = socket.assert_udp(&world);
+    let port = socket.make_udp(&world);
     let (one, _) = echo("one ").await;
     let first = world.tunnel(&mut socket, one).await;
     let client = UdpClient::new(at(port)).await;
@@ -228,7 +228,7 @@ async fn a_flow_moves_to_another_origin_when_its_tunnel_is_lost() {
 async fn an_origin_without_a_listener_is_skipped() {
     let world = World::start().await;
     let mut socket = world.socket();
-    let port = socket.assert_udp(&world);
+    let port = socket.make_udp(&world);
     let _dead = world.tunnel(&mut socket, dead_origin()).await;
     let (alive, _) = echo("alive ").await;
     let _alive = world.tunnel(&mut socket, alive).await;
@@ -241,7 +241,7 @@ async fn an_origin_without_a_listener_is_skipped() {
 async fn datagrams_wait_briefly_for_a_tunnel() {
     let world = World::start().await;
     let mut socket = world.socket();
-    let port = socket.assert_udp(&world);
+    let port = socket.make_udp(&world);
     let tunnel = world.new_tunnel(&mut socket);
     let client = UdpClient::new(at(port)).await;
     // The port opens a moment after the route. Until then the kernel reports a closed port.
@@ -258,7 +258,7 @@ async fn datagrams_wait_briefly_for_a_tunnel() {
 async fn a_flood_from_many_addresses_is_bounded_and_does_not_affect_established_flows() {
     let world = World::start().await;
     let mut socket = world.socket();
-    let port = socket.assert_udp(&world);
+    let port = socket.make_udp(&world);
     // The origin responds only to real datagrams, so the flows of the flood get no responses.
     let origin = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let addr = origin.local_addr().unwrap();
@@ -313,7 +313,7 @@ async fn amplifying_origin() -> SocketAddr {
 async fn an_unproven_client_gets_a_limited_amount() {
     let world = World::start().await;
     let mut socket = world.socket();
-    let port = socket.assert_udp(&world);
+    let port = socket.make_udp(&world);
     let addr = amplifying_origin().await;
     let _connector = world.tunnel(&mut socket, addr).await;
     let client = UdpClient::new(at(port)).await;
@@ -326,7 +326,7 @@ async fn an_unproven_client_gets_a_limited_amount() {
 async fn the_amplification_guard_can_be_switched_off() {
     let world = World::start().await;
     let mut socket = world.socket();
-    let port = socket.assert_udp(&world);
+    let port = socket.make_udp(&world);
     let addr = amplifying_origin().await;
     let _connector = world.tunnel(&mut socket, addr).await;
     socket.route.settings.amplification_guard = false;
@@ -345,7 +345,7 @@ async fn the_amplification_limit_covers_all_flows_of_an_address() {
     let world = World::start().await;
     let (origin, _) = echo(LARGE).await;
     let mut socket = world.socket();
-    let port = socket.assert_udp(&world);
+    let port = socket.make_udp(&world);
     let _connector = world.tunnel(&mut socket, origin).await;
     assert_eq!(UdpClient::new(at(port)).await.ask(b"?").await.len(), LARGE.len() + 1);
     // Each client sends one datagram, so no client proves its address. All clients send at once. So even on a slow
@@ -387,7 +387,7 @@ async fn streaming_origin() -> SocketAddr {
 async fn a_flooding_socket_does_not_use_up_the_allowance_of_other_sockets() {
     let world = World::start().await;
     let (mut one, mut other) = (world.socket(), world.socket());
-    let (flooding, asked) = (one.assert_udp(&world), other.assert_udp(&world));
+    let (flooding, asked) = (one.make_udp(&world), other.make_udp(&world));
     let (stream, (origin, _)) = (streaming_origin().await, echo(&LARGE[..3_000]).await);
     let _connectors = (world.tunnel(&mut one, stream).await, world.tunnel(&mut other, origin).await);
     assert_eq!(UdpClient::new(at(asked)).await.ask(b"?").await.len(), 3_001);
@@ -409,7 +409,7 @@ async fn a_flooding_socket_does_not_use_up_the_allowance_of_other_sockets() {
 async fn unproven_flows_are_evicted_at_the_limit_and_denied_clients_use_no_flow() {
     let world = World::start().await;
     let mut socket = world.socket();
-    let port = socket.assert_udp(&world);
+    let port = socket.make_udp(&world);
     let (origin, _) = echo("").await;
     let _connector = world.tunnel(&mut socket, origin).await;
     socket.route.settings.limits = Limits { max_connections: Some(2), queue: Some(5), ..Limits::default() };
@@ -441,7 +441,7 @@ async fn unproven_flows_are_evicted_at_the_limit_and_denied_clients_use_no_flow(
 async fn an_idle_flow_ends() {
     let world = World::start_with(|config| config.udp_idle_timeout = Duration::from_millis(500)).await;
     let mut socket = world.socket();
-    let port = socket.assert_udp(&world);
+    let port = socket.make_udp(&world);
     let (origin, peers) = echo("").await;
     let _connector = world.tunnel(&mut socket, origin).await;
     let client = UdpClient::new(at(port)).await;
@@ -460,7 +460,7 @@ async fn an_idle_flow_ends() {
 async fn kernel_drops_and_tunnel_datagrams_are_counted() {
     let world = World::start().await;
     let mut socket = world.socket();
-    let port = socket.assert_udp(&world);
+    let port = socket.make_udp(&world);
     let (origin, _) = echo("").await;
     let _connector = world.tunnel(&mut socket, origin).await;
     let client = UdpClient::new(at(port)).await;
@@ -483,7 +483,7 @@ async fn kernel_drops_and_tunnel_datagrams_are_counted() {
 async fn flows_end_when_their_socket_is_removed() {
     let world = World::start().await;
     let mut socket = world.socket();
-    let port = socket.assert_udp(&world);
+    let port = socket.make_udp(&world);
     let (origin, _) = echo("").await;
     let connector = world.tunnel(&mut socket, origin).await;
     let client = UdpClient::new(at(port)).await;
@@ -518,7 +518,7 @@ fn count_stalls() -> Arc<AtomicUsize> {
 async fn a_flow_survives_a_takeover_by_another_edge() {
     let world = World::start().await;
     let mut socket = world.socket();
-    let port = socket.assert_udp(&world);
+    let port = socket.make_udp(&world);
     let (origin, _) = echo("").await;
     let _connector = world.tunnel(&mut socket, origin).await;
     let client = Arc::new(UdpClient::new(at(port)).await);
