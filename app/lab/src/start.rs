@@ -146,7 +146,8 @@ impl Lab {
         let owner = self.places.owner();
         fs::create_dir_all(&owner).map_err(LabError::io(format!("make {}", owner.display())))?;
         let mut command = command(&namespace, &launch);
-        command.env("HOME", &owner);
+        // Commands outside the laboratory must not find its servers.
+        command.env("HOME", &owner).env("SALLYPORT_RUN_DIR", owner.join("run"));
         if process.role == Role::Database {
             // A stale file of a killed server: its process id may belong to another process by now.
             drop(fs::remove_file(self.places.data(&process.name).join("postmaster.pid")));

@@ -345,9 +345,7 @@ where
 
 /// Random bytes for the cookies of key exchanges; AWS-LC draws the keys' randomness itself.
 fn cookie(bytes: &mut [u8]) {
-    if let Err(error) = getrandom::fill(bytes) {
-        debug!(%error, "no random numbers for a cookie");
-    }
+    getrandom::fill(bytes).expect("the kernel has random numbers");
 }
 
 /// The address for the purpose of limits: a /64 counts as one client.

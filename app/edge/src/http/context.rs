@@ -56,6 +56,8 @@ pub(crate) struct RequestContext {
     first_byte: Option<Duration>,
     /// Why the edge responded with an error.
     refused: Option<&'static str>,
+    /// Whether the request line could not be read.
+    is_unreadable: bool,
     /// A transport to the socket's owner for the live log, if the request was refused before an origin was chosen.
     log_transport: Option<OriginTransport>,
     end: End,
@@ -114,6 +116,7 @@ impl RequestContext {
             audit: None,
             first_byte: None,
             refused: None,
+            is_unreadable: false,
             log_transport: None,
             end: End::Left,
         })
@@ -124,14 +127,19 @@ impl RequestContext {
         self.id
     }
 
-    /// Replaces the target by `*`, because the request could not be read.
-    pub(crate) fn clear_target(&mut self) {
-        self.uri = Uri::from_static("*");
+    /// Records that the request line could not be read: the request has no known method and target.
+    pub(crate) fn mark_unreadable(&mut self) {
+        self.is_unreadable = true;
     }
 
-    /// The requested path; `*` if the request could not be read.
+    /// The method for logs; empty if the request line could not be read.
+    pub(crate) fn method(&self) -> &str {
+        if self.is_unreadable { "" } else { self.method.as_str() }
+    }
+
+    /// The requested path without the query, which may hold secrets; empty if the request line could not be read.
     pub(crate) fn path(&self) -> &str {
-        self.uri.path()
+        if self.is_unreadable { "" } else { self.uri.path() }
     }
 
     /// When the request began.
@@ -498,11 +506,13 @@ impl Drop for RequestContext {
                 id = self.id.as_str(),
                 client = %self.wire.peer(self.client),
                 host = self.host.as_ref().map_or("", RequestHost::as_str),
-                method = self.method.as_str(),
-                // Without the query, which may hold secrets. Only the owner's live log has the query.
-                path = truncate_target(self.uri.path_and_query().map_or("/", PathAndQuery::path)),
+                method = self.method(),
+                // Only the owner's live log has the query.
+                path = truncate_target(self.path()),
                 version = name_of(self.version),
                 status = self.status,
+                refused = self.refused,
+                malformed = self.wire.refused().map(tracing::field::display),
                 bytes_in,
                 bytes_out = self.bytes_out,
                 duration_us,

@@ -53,7 +53,12 @@ pub(crate) enum RequestError {
     /// A limit of the socket is reached; another try may succeed after this time.
     Limited(Duration),
     /// The request needs a user name and a password for this realm.
-    Unauthorized(String),
+    Unauthorized {
+        /// The realm.
+        realm: String,
+        /// Whether the request has a user name and a password: they are wrong then.
+        is_wrong: bool,
+    },
     /// Too many wrong passwords came from the address; the next try is possible after this many seconds.
     TooManyFailures(u64),
     /// The edge is overloaded.
@@ -225,7 +230,14 @@ impl RequestError {
                 "This service accepts no more requests at the moment.",
                 "Try again in a few seconds.",
             ),
-            Self::Unauthorized(_) => ErrorText::new(
+            Self::Unauthorized { is_wrong: true, .. } => ErrorText::new(
+                S::UNAUTHORIZED,
+                "unauthorized",
+                "Sign in to continue",
+                "The user name or the password is wrong.",
+                "Use the ones that you got from the operator of the service.",
+            ),
+            Self::Unauthorized { .. } => ErrorText::new(
                 S::UNAUTHORIZED,
                 "unauthorized",
                 "Sign in to continue",
@@ -299,7 +311,7 @@ impl RequestError {
         let mut response = problem.respond(Format::wanted(headers), site).map(own_body);
         let fields = response.headers_mut();
         match self {
-            Self::Unauthorized(realm) => {
+            Self::Unauthorized { realm, .. } => {
                 fields.insert(WWW_AUTHENTICATE, basic::challenge(realm));
             }
             Self::Limited(wait) => {

@@ -229,7 +229,7 @@ fn name(server: &HttpServer, client: &Client, head: &Parts) -> Box<RequestContex
         server.state.config.access_log,
     );
     if refused(head).is_some() {
-        context.clear_target();
+        context.mark_unreadable();
     }
     context
 }
@@ -245,7 +245,7 @@ fn span_of(context: &RequestContext, head: &Parts) -> Span {
         target: "request",
         "request",
         id = %context.id(),
-        method = %head.method,
+        method = context.method(),
         path = context.path(),
         version = ?head.version,
         host = Empty,
@@ -298,9 +298,10 @@ async fn check_access(
 ) -> Result<(), RequestError> {
     let Some(rule) = &route.basic_auth else { return Ok(()) };
     let given = head.headers.remove(AUTHORIZATION).and_then(|value| Credentials::parse(value.as_bytes()).ok());
+    let is_wrong = given.is_some();
     match Box::pin(server.basic_auth.check(rule, route.id, given, client.addr.ip())).await {
         Access::Granted => Ok(()),
-        Access::Denied => Err(RequestError::Unauthorized(route.name.as_str().to_owned())),
+        Access::Denied => Err(RequestError::Unauthorized { realm: route.name.as_str().to_owned(), is_wrong }),
         Access::TooManyFailures(seconds) => Err(RequestError::TooManyFailures(seconds)),
         Access::Busy => Err(RequestError::Busy),
     }

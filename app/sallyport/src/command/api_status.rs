@@ -38,6 +38,13 @@ pub(super) struct ResolvedName {
     pub(super) error: Option<String>,
 }
 
+impl ResolvedName {
+    /// The name for people: the wildcard in place of the name that stands for all others.
+    pub(super) fn label(&self) -> String {
+        self.name.strip_prefix(ANY_NAME).map_or_else(|| self.name.clone(), |domain| format!("*{domain}"))
+    }
+}
+
 /// The login.
 #[derive(Debug, Clone, Serialize)]
 #[serde(tag = "state", rename_all = "kebab-case")]

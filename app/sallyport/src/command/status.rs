@@ -232,7 +232,7 @@ fn text(status: &Status, now: OffsetDateTime) -> String {
             None => format!("{}{place}", addresses.join(", ")),
             Some(error) => error.clone(),
         };
-        rows.push((if at == 0 { "names" } else { "" }, format!("{}  {leads}", name.name)));
+        rows.push((if at == 0 { "names" } else { "" }, format!("{}  {leads}", name.label())));
     }
     if let Some(login) = &status.login {
         rows.push((

@@ -71,6 +71,15 @@ impl Here {
         })
     }
 
+    /// Builds three regions, and finds out the name of their socket. Returns what was printed.
+    fn up(&mut self) -> String {
+        let began = Instant::now();
+        let printed = self.done(&["up", "--regions", "3", "--delay", "5ms"]);
+        self.host = self.json(&["status"])["host"].as_str().unwrap().to_owned();
+        println!("the laboratory stands after {:?}", began.elapsed());
+        printed
+    }
+
     fn command(&self, args: &[&str]) -> Command {
         let mut command = self.home.command(&["lab", "--lab", &self.name, "--dir"]);
         command.arg(self.dir.path()).args(args).env("PATH", &self.path);
@@ -189,6 +198,12 @@ impl Here {
         // All its connections are open by then, on a busy machine too.
         thread::sleep(Duration::from_secs(1));
         Load { program, from: from.to_owned() }
+    }
+
+    /// The state file of an edge.
+    fn state_of(&self, edge: &str) -> String {
+        let file = self.dir.path().join(&self.name).join(format!("data/{edge}/edge.json"));
+        std::fs::read_to_string(file).unwrap_or_default()
     }
 
     /// The log of a process.
@@ -311,13 +326,21 @@ impl Drop for Here {
     }
 }
 
+type Part = (&'static str, fn(&Here));
+
+/// Runs the parts of a test in their order, and prints how long each took.
+fn run_parts(here: &Here, parts: &[Part]) {
+    for (what, part) in parts {
+        let began = Instant::now();
+        part(here);
+        println!("--- {what}: {:?}", began.elapsed());
+    }
+}
+
 #[test]
 fn a_network_of_three_regions_comes_up_breaks_mends_and_goes_without_a_trace() {
     let Some(mut here) = Here::new('a') else { return };
-    let began = Instant::now();
-    let printed = here.done(&["up", "--regions", "3", "--delay", "5ms"]);
-    here.host = here.json(&["status"])["host"].as_str().unwrap().to_owned();
-    println!("the laboratory stands after {:?}", began.elapsed());
+    let printed = here.up();
     assert!(printed.contains("exec ap-client -- curl https://") && printed.contains("fault kill eu-1"), "{printed}");
     here.refused(&["up"], 5, "stands already");
     here.refused(&["exec", "nowhere", "--", "true"], 4, "the laboratory has no \"nowhere\"");
@@ -325,23 +348,30 @@ fn a_network_of_three_regions_comes_up_breaks_mends_and_goes_without_a_trace() {
     here.refused(&["fault", "kill", "eu-client"], 5, "nothing of the laboratory's own runs on eu-client");
     here.refused(&["fault", "partition", "eu-connector"], 5, "is a process of the node eu-origin");
     here.refused(&["fault", "slow", "eu"], 5, "none was given");
-    type Part = (&'static str, fn(&Here));
-    let parts: [Part; 8] = [
-        ("clients land in their region", clients_land_in_their_region),
-        ("links have the configured faults", links_have_the_configured_faults),
-        ("a region is cut off", faults::a_region_is_cut_off),
-        ("an edge breaks", faults::an_edge_breaks),
-        ("an edge is emptied", faults::an_edge_is_emptied),
-        ("an origin is lost, and links are slow", faults::an_origin_is_lost_and_links_are_slow),
-        ("engines break", faults::engines_break),
-        ("anything breaks", faults::anything_breaks),
-    ];
-    for (what, part) in parts {
-        let began = Instant::now();
-        part(&here);
-        println!("--- {what}: {:?}", began.elapsed());
-    }
+    run_parts(
+        &here,
+        &[
+            ("clients land in their region", clients_land_in_their_region),
+            ("links have the configured faults", links_have_the_configured_faults),
+            ("a region is cut off", faults::a_region_is_cut_off),
+            ("an edge breaks", faults::an_edge_breaks),
+            ("an edge is emptied", faults::an_edge_is_emptied),
+            ("an origin is lost, and links are slow", faults::an_origin_is_lost_and_links_are_slow),
+        ],
+    );
     goes_without_a_trace(&here);
+}
+
+#[test]
+fn a_network_serves_while_its_bus_its_database_and_anything_else_break() {
+    let Some(mut here) = Here::new('c') else { return };
+    here.up();
+    // Edges read the list of controls every ten seconds.
+    for edge in ["eu-1", "us-1", "ap-1"] {
+        until("each edge knows both controls", || here.state_of(edge).contains("10.77.2.32:8444").then_some(()));
+    }
+    run_parts(&here, &[("engines break", faults::engines_break), ("anything breaks", faults::anything_breaks)]);
+    here.done(&["down"]);
 }
 
 /// Twenty requests of two regions each are answered by their own origins.

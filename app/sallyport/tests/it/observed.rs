@@ -172,6 +172,24 @@ fn a_response_of_the_api_has_the_id_of_the_access_log_and_never_the_clients_nor_
 }
 
 #[test]
+fn the_access_log_has_the_reason_of_a_refusal_and_invents_no_method() {
+    let home = Home::new();
+    let up = home.up(&["--log-format", "json"]);
+    let both =
+        ["--http1.1", "-X", "DELETE", "-H", "Content-Length: 5", "-H", "Transfer-Encoding: chunked", "-d", "hello"];
+    let response = up.curl("api.localhost", "/secret", &both);
+    assert_eq!(response.status, 400, "{}", response.body);
+    let id = response.header("x-request-id").expect("an id").to_owned();
+    up.program.wait_for(&format!("\"id\":\"{id}\""));
+    let log = up.program.output();
+    let line = log.lines().find(|line| line.contains(&id)).unwrap();
+    let event: Value = serde_json::from_str(line).unwrap();
+    let field = |name: &str| event[name].as_str().or(event["fields"][name].as_str());
+    assert_eq!((field("method"), field("path"), field("refused")), (Some(""), Some(""), Some("malformed")), "{line}");
+    assert!(field("malformed").is_some_and(|text| text.contains("Transfer-Encoding")), "{line}");
+}
+
+#[test]
 fn readiness_reports_a_failing_database_and_its_recovery() {
     let home = Home::new();
     let up = home.up(&[]);

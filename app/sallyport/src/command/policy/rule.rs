@@ -167,7 +167,8 @@ impl RuleArgs {
     /// No option was given.
     pub(crate) fn add_to(self, document: Option<Document>) -> Result<Document, Failure> {
         let (denies, rule) = self.rule().ok_or_else(|| {
-            Failure::usage("which rule?").next("give conditions such as --email-domain example.com, or a file with -f")
+            Failure::usage("the policy has no rule")
+                .next("give conditions such as --email-domain example.com, or a file with -f")
         })?;
         let mut document = document.unwrap_or(Document { allow: None, deny: Vec::new() });
         if denies {
@@ -267,7 +268,7 @@ mod tests {
         let days = days_of("sat-mon").unwrap();
         assert_eq!(days.iter().map(ToString::to_string).collect::<Vec<_>>(), ["mon", "sat", "sun"]);
         let plain = Line::try_parse_from(["x"]).unwrap().rule;
-        assert!(plain.add_to(None).unwrap_err().message.contains("which rule"));
+        assert!(plain.add_to(None).unwrap_err().message.contains("has no rule"));
     }
 
     #[test]
