@@ -79,7 +79,7 @@ fn refused(error: &LinkError) -> Failure {
                 .next("make a new token at the control that is meant")
         }
         other => Failure::new(Kind::Unreachable, format!("this edge cannot join: {other}"))
-            .next("check that control runs, and that the address in the token reaches it"),
+            .next("check that control runs and is reachable at the address in the token"),
     }
 }
 
