@@ -321,8 +321,7 @@ fn policy_rule() -> ObjectBuilder {
     let extensions = sallyport_policy::SshExtension::ALL.map(sallyport_policy::SshExtension::as_str);
     let ssh = ObjectBuilder::new()
         .description(Some(
-            "What an ssh certificate of a person allows whom the rule admits; absent fields are as the authority has \
-                them.",
+            "Permissions of the ssh certificate of an admitted person; absent fields have the values of the authority.",
         ))
         .property("extensions", list_of(words(extensions, "An extension."), "The extensions; none when empty."))
         .property("force_command", text("The one command that the certificate allows.").max_length(Some(1_024)));

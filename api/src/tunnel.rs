@@ -189,7 +189,7 @@ pub struct ConnectTo {
     pub edges: Vec<ConnectEdge>,
 }
 
-/// An edge that takes connectors.
+/// An edge that accepts connectors.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ConnectEdge {
     /// The name of the edge.

@@ -22,7 +22,7 @@ pub enum LabError {
         how: &'static str,
     },
     /// There is a laboratory of this name.
-    #[error("a laboratory {name} stands already{}", if *.is_whole { "" } else { ", and not whole" })]
+    #[error("a laboratory {name} already exists{}", if *.is_whole { "" } else { ", incomplete" })]
     Stands {
         /// Its name.
         name: LabName,
@@ -143,6 +143,6 @@ mod tests {
         assert_eq!(step(&LabName::default()), "`sallyport lab up` builds it");
         assert_eq!(step(&other), "`sallyport lab up --lab t1` builds it");
         let half = LabError::Stands { name: other, is_whole: false };
-        assert_eq!(half.to_string(), "a laboratory t1 stands already, and not whole");
+        assert_eq!(half.to_string(), "a laboratory t1 already exists, incomplete");
     }
 }

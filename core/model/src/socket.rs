@@ -136,7 +136,10 @@ pub struct DisplayName(String);
 
 /// The text is not a display name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("a name is one line of 1 to {MAX_DISPLAY_NAME_CHARS} characters, none of which hides or turns text")]
+#[error(
+    "a name is one line of 1 to {MAX_DISPLAY_NAME_CHARS} characters, without control characters, invisible characters \
+     or characters that change the direction of text"
+)]
 pub struct DisplayNameError;
 
 /// Whether the character could make a name look like another one: control characters, bidirectional marks (Unicode

@@ -17,7 +17,7 @@ pub(super) async fn read(app: &App, headers: &HeaderMap, body: Body) -> Result<H
 
 /// The response to a form that no page here makes.
 pub(super) fn not_valid() -> LoginError {
-    LoginError::new(StatusCode::BAD_REQUEST, "That did not work", "The form is not one that a page of ours makes.")
+    LoginError::new(StatusCode::BAD_REQUEST, "That did not work", "The form does not come from a page of this server.")
         .next("Open the page again and send it from there.")
 }
 

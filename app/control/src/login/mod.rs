@@ -62,7 +62,7 @@ async fn index() -> Response {
         "<p>This is the login page of a service. Open the address of that service, and follow it from there.</p>"
             .to_owned();
     let ways = page::ways_on(&[("/account", "Your account"), ("/logout", "Log out")]);
-    page::page(StatusCode::OK, "Here people log in", text + &ways)
+    page::page(StatusCode::OK, "Sign in", text + &ways)
 }
 
 async fn no_such_page() -> LoginError {
@@ -78,7 +78,7 @@ async fn finish_page(State(app): State<App>, request: Request, next: Next) -> Re
     let path = request.uri().path().to_owned();
     let too_long = request.uri().query().is_some_and(|query| query.len() > MAX_QUERY_BYTES);
     let mut response = if too_long {
-        LoginError::new(StatusCode::URI_TOO_LONG, "Address too long", "This address is longer than any of ours.")
+        LoginError::new(StatusCode::URI_TOO_LONG, "Address too long", "This address is longer than the server accepts.")
             .into_response()
     } else {
         let trail = Trail::of(&request, &request_id);

@@ -51,7 +51,10 @@ fn check_name(name: Option<String>) -> Result<Option<String>, ApiError> {
     match &name {
         Some(name) if name.len() > MAX_PERSON_NAME_BYTES || name.chars().any(misleads) => Err(ApiError::field(
             "name",
-            format!("a name has at most {MAX_PERSON_NAME_BYTES} bytes in one line, none of which hides or turns text"),
+            format!(
+                "a name has at most {MAX_PERSON_NAME_BYTES} bytes in one line, without control characters, invisible \
+                 characters or characters that change the direction of text"
+            ),
         )),
         _ => Ok(name),
     }

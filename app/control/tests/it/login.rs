@@ -307,7 +307,7 @@ async fn requests_that_no_edge_made_are_refused() {
     let long = browser.get(&shop.api, &format!("/start?request={}", "A".repeat(9_000))).await;
     assert_page(&long, 414, "Address too long");
     assert_page(&browser.get(&shop.api, "/elsewhere").await, 404, "No such page");
-    assert_page(&browser.get(&shop.api, "/").await, 200, "Here people log in");
+    assert_page(&browser.get(&shop.api, "/").await, 200, "Sign in");
     let post = Request::post("/start").body(Body::empty()).unwrap();
     assert_eq!(browser.send(&shop.api, post).await.status, StatusCode::METHOD_NOT_ALLOWED);
     assert!(browser.cookies.is_empty() && shop.sessions().await.is_empty());

@@ -470,10 +470,10 @@ async fn served(state: &EdgeState, target: &SshTarget) -> Option<Arc<SocketRoute
 /// The note to a guest, once for all its forwards.
 fn guest_note(caller: SshCaller<'_>) -> String {
     let again = match caller.key {
-        Some(_) => "come back with the same key to get it again",
-        None => "with a key you would get it again",
+        Some(_) => "log in with the same key to get their names again",
+        None => "with a key you would get their names again",
     };
-    format!("you are a guest: what is opened for you is yours for as long as this login lasts; {again}")
+    format!("guest login: its sockets are deleted when the login ends; {again}")
 }
 
 impl SshGate for SshTunnels {

@@ -41,7 +41,7 @@ pub(crate) struct SshArgs {
     /// Serve no ssh clients
     #[arg(long, conflicts_with_all = ["listen_ssh", "ssh_guests"])]
     pub(crate) no_ssh: bool,
-    /// Let ssh clients without an account open temporary sockets: `ssh -R 80:localhost:8000 HOST`
+    /// Admit ssh clients without an account, for temporary sockets: `ssh -R 80:localhost:8000 HOST`
     #[arg(long, env = "SALLYPORT_SSH_GUESTS")]
     pub(crate) ssh_guests: bool,
 }

@@ -262,7 +262,7 @@ fn list(output: &Output, edges: &[Edge]) -> String {
             Column::Plain("FLOWS"),
             Column::Plain("RTT"),
             Column::Wide("AGE"),
-            Column::Plain("HEARD"),
+            Column::Plain("LAST SEEN"),
             Column::Plain("VERSION"),
             Column::Wide("SOCKETS"),
             Column::Wide("CLIENTS"),

@@ -342,7 +342,7 @@ fn a_network_of_three_regions_comes_up_breaks_mends_and_goes_without_a_trace() {
     let Some(mut here) = Here::new('a') else { return };
     let printed = here.up();
     assert!(printed.contains("exec ap-client -- curl https://") && printed.contains("fault kill eu-1"), "{printed}");
-    here.refused(&["up"], 5, "stands already");
+    here.refused(&["up"], 5, "already exists");
     here.refused(&["exec", "nowhere", "--", "true"], 4, "the laboratory has no \"nowhere\"");
     here.refused(&["fault", "kill", "mars"], 4, "no \"mars\"; it has ap");
     here.refused(&["fault", "kill", "eu-client"], 5, "nothing of the laboratory's own runs on eu-client");

@@ -386,7 +386,7 @@ fn ssh_clients_without_an_account_get_a_temporary_name() {
     let guest = Program::start(&mut account.ssh_as("anybody", "foreign", &[&forwards[0], &forwards[1]]));
     let name = host_in(&guest.wait_for("is open"));
     guest.wait_for("is open  (-R 0)");
-    assert_eq!(guest.output().matches("you are a guest").count(), 1, "{}", guest.output());
+    assert_eq!(guest.output().matches("guest login").count(), 1, "{}", guest.output());
     assert!(account.up.curl(&name, "/a", &[]).body.starts_with("origin GET /a"));
     // A client without a known key has no account.
     let label = host.split('.').next().unwrap();

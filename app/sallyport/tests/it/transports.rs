@@ -335,8 +335,8 @@ fn commands_and_tunnels_go_through_an_http_proxy_with_its_credentials() {
         assert!(connector.stop().success(), "{}", connector.output());
     }
     for (through, words) in [
-        (format!("http://{address}"), "wants credentials"),
-        (format!("http://user:banana@{address}"), "wants other credentials than these"),
+        (format!("http://{address}"), "requires credentials"),
+        (format!("http://user:banana@{address}"), "rejected the credentials"),
     ] {
         let output = home.run(&["socket", "ls", "--proxy", &through]);
         let printed = text(&output.stderr);
@@ -384,8 +384,8 @@ fn everything_goes_through_a_packaged_proxy_that_the_environment_names() {
     };
     let account = ["account", "create", "--name", "Test", "--email", "test@example.com"];
     for (credentials, words) in [
-        ("", "wants credentials\n  give them as http://USER:PASSWORD@127.0.0.1"),
-        ("user:banana@", "wants other credentials than these\n  correct user name and password"),
+        ("", "requires credentials\n  give them as http://USER:PASSWORD@127.0.0.1"),
+        ("user:banana@", "rejected the credentials\n  correct user name and password"),
     ] {
         let (code, printed) = printed(credentials, &account);
         assert!(code == Some(6) && printed.contains(words) && !printed.contains("banana"), "{printed}");

@@ -176,7 +176,7 @@ impl Server {
     /// Handles the client's answer to a hint.
     pub(super) fn handle_info_response(&mut self) -> Result<()> {
         let State::Hinted { user } = &mut self.logins.state else {
-            return if self.logins.is_done() { Ok(()) } else { Err(Error::Protocol("an answer to no question")) };
+            return if self.logins.is_done() { Ok(()) } else { Err(Error::Protocol("an unexpected INFO_RESPONSE")) };
         };
         let user = std::mem::take(user);
         self.check_refusals()?;

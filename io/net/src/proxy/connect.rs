@@ -122,9 +122,9 @@ fn wants_credentials(proxy: &Proxy, answer: &httparse::Response<'_, '_>) -> Prox
 /// The error of a proxy that requires credentials, or others than the given ones.
 fn credentials(proxy: &Proxy, scheme: &str) -> ProxyFailure {
     match proxy.credentials {
-        Some(_) => ProxyFailure::new(format!("the proxy {proxy} wants other credentials than these"))
+        Some(_) => ProxyFailure::new(format!("the proxy {proxy} rejected the credentials"))
             .advise("correct user name and password in --proxy or HTTPS_PROXY"),
-        None => ProxyFailure::new(format!("the proxy {proxy} wants credentials"))
+        None => ProxyFailure::new(format!("the proxy {proxy} requires credentials"))
             .advise(format!("give them as {scheme}://USER:PASSWORD@{proxy}")),
     }
 }

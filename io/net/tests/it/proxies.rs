@@ -69,13 +69,13 @@ async fn a_proxys_refusal_is_an_error_with_advice() {
             "http://",
             "HTTP/1.1 407 No\r\nProxy-Authenticate: Basic realm=\"x\"\r\n\r\n",
             K::PermissionDenied,
-            "wants credentials: give them as http://USER:PASSWORD@127",
+            "requires credentials: give them as http://USER:PASSWORD@127",
         ),
         (
             "http://u:p@",
             "HTTP/1.1 407 No\r\nProxy-Authenticate: Basic\r\n\r\n",
             K::PermissionDenied,
-            "wants other credentials than these",
+            "rejected the credentials",
         ),
         (
             "http://u:p@",
@@ -83,7 +83,7 @@ async fn a_proxys_refusal_is_an_error_with_advice() {
             K::PermissionDenied,
             "asks for Negotiate or NTLM credentials",
         ),
-        ("http://u:p@", "HTTP/1.0 401 Unauthorized\r\n\r\n", K::PermissionDenied, "wants other credentials than these"),
+        ("http://u:p@", "HTTP/1.0 401 Unauthorized\r\n\r\n", K::PermissionDenied, "rejected the credentials"),
         (
             "http://",
             "HTTP/1.0 403 Forbidden\r\n\r\n",
@@ -200,8 +200,8 @@ async fn tls_goes_through_socks_to_a_name_that_only_the_proxy_knows() {
     assert_eq!(served.await.unwrap(), [b"x.localhost".as_slice(), &8443_u16.to_be_bytes()].concat());
 
     for (proxy, credentials, code, words) in [
-        ("socks5://127.0.0.1", Some((b"user".as_slice(), b"secret".as_slice())), 0, "wants credentials"),
-        ("socks5://user:banana@127.0.0.1", Some((b"user", b"secret")), 0, "wants other credentials"),
+        ("socks5://127.0.0.1", Some((b"user".as_slice(), b"secret".as_slice())), 0, "requires credentials"),
+        ("socks5://user:banana@127.0.0.1", Some((b"user", b"secret")), 0, "rejected the credentials"),
         ("socks5://127.0.0.1", None, 2, "does not let connections to edge.example:443 through"),
         ("socks5://127.0.0.1", None, 4, "did not reach edge.example:443"),
     ] {

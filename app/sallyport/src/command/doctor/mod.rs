@@ -224,11 +224,11 @@ fn trust_stores(reached: &ApiStatus) -> Vec<Check> {
     let (Some(root), true) = (&reached.root, reached.info.as_ref().is_some_and(|info| info.ca_pem.is_some())) else {
         return vec![Check::skip(SYSTEM, "no root of its own is known")];
     };
-    let install = "so that curl and browsers believe it: sudo sallyport trust install";
+    let install = "so that curl and browsers trust it: sudo sallyport trust install";
     let mut checks = vec![if sallyport_trust::TrustStore::system().has(root.fingerprint) {
-        Check::ok(SYSTEM, "programs of this machine believe the root")
+        Check::ok(SYSTEM, "programs of this machine trust the root certificate")
     } else {
-        Check::warn(SYSTEM, "programs of this machine do not believe the root, those of Sallyport aside", install)
+        Check::warn(SYSTEM, "only Sallyport trusts the root certificate; curl and browsers do not", install)
     }];
     let Some(stores) = trust::browser_stores() else { return checks };
     checks.push(match stores.lacking(root.fingerprint) {
@@ -240,7 +240,7 @@ fn trust_stores(reached: &ApiStatus) -> Vec<Check> {
             Check::warn("browsers", found, "sallyport trust install --only-browsers")
         }
         Ok(_) if stores.all().is_empty() => Check::skip("browsers", "none with certificates of its own is here"),
-        Ok(_) => Check::ok("browsers", "they believe the root"),
+        Ok(_) => Check::ok("browsers", "they trust the root certificate"),
     });
     checks
 }
@@ -284,7 +284,7 @@ fn edge(reached: &ApiStatus) -> Check {
     };
     let at = format!("{}:{}", info.tunnel_host, info.tunnel_port);
     match answer {
-        Ok(took) => Check::ok(NAME, format!("{at} takes connectors, {} ms away", took.as_millis())),
+        Ok(took) => Check::ok(NAME, format!("{at} accepts connectors, {} ms away", took.as_millis())),
         Err(why) => Check::fail(
             NAME,
             format!("{at} cannot be dialed: {why}"),

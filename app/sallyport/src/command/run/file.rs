@@ -497,7 +497,7 @@ fn scalar(value: &DeValue<'_>) -> Option<String> {
 fn refused(error: &clap::Error) -> Failure {
     let failure = Failure::usage(sentence(&error.render().to_string()));
     match error.get(ContextKind::SuggestedArg) {
-        Some(similar) => failure.next(format!("is it {similar}?")),
+        Some(similar) => failure.next(format!("a similar option exists: {similar}")),
         None => failure,
     }
 }
@@ -637,7 +637,7 @@ mod tests {
             assert_eq!((failure.kind.exit_code(), failure.message.contains('\n')), (2, false), "{text}");
         }
         let similar = parsed("[[service]]\nprot = 1").unwrap_err();
-        assert_eq!(similar.next_step.as_deref(), Some("is it --port?"));
+        assert_eq!(similar.next_step.as_deref(), Some("a similar option exists: --port"));
         let many = "[[service]]\nport = 1\n".repeat(MAX_SERVICES + 1);
         assert!(parsed(&many).unwrap_err().message.contains("at most 1024 services"));
     }

@@ -79,7 +79,7 @@ fn refused(error: &LinkError) -> Failure {
                 .next("make a new token at the control that is meant")
         }
         other => Failure::new(Kind::Unreachable, format!("this edge cannot join: {other}"))
-            .next("is control running, and reachable at the address in the token?"),
+            .next("check that control runs and is reachable at the address in the token"),
     }
 }
 
