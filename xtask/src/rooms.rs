@@ -1,6 +1,8 @@
-//! Rooms: the folders and files at the top of a crate. No circle of uses passes through a folder.
+//! Rooms: the folders and files at the top of a crate, and the folders within a folder. No circle of uses passes through
+//! a folder.
 //!
-//! A room may use those below it. This is an order if no path of uses leads from a room back to itself.
+//! A room may use those below it. This is an order if no path of uses leads from a room back to itself. The folders
+//! within a folder are compared with each other alone: they may use the types of the files beside them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -42,10 +44,14 @@ pub(crate) fn check(root: &Path, crate_folder: &Path) -> Result<Vec<String>> {
     }
     let files = files.into_iter().filter(|(path, _)| !for_tests.iter().any(|place| path.starts_with(place)));
     let files = files.map(|(path, uses)| File { path: path.strip_prefix(&src).unwrap_or(&path).to_path_buf(), uses });
-    let rooms = Rooms::of(&files.collect::<Vec<_>>());
+    let files: Vec<File> = files.collect();
+    let folders: BTreeSet<Vec<String>> = files.iter().flat_map(|file| folders_of(&file.path)).collect();
     let name = crate_folder.display();
-    let circles = rooms.circles().into_iter();
-    Ok(circles.map(|circle| format!("{name}: {}", rooms.describe(&circle))).collect())
+    let mut circles = Vec::new();
+    for rooms in std::iter::once(Rooms::of(&files)).chain(folders.iter().map(|folder| Rooms::within(&files, folder))) {
+        circles.extend(rooms.circles().iter().map(|circle| format!("{name}: {}", rooms.describe(circle))));
+    }
+    Ok(circles)
 }
 
 impl Rooms {
@@ -79,6 +85,25 @@ impl Rooms {
                 if *to != room {
                     let place = format!("{}:{}", file.path.display(), used.line);
                     rooms.uses.entry(room.clone()).or_default().entry((*to).to_owned()).or_insert(place);
+                }
+            }
+        }
+        rooms
+    }
+
+    /// The folders within a folder of the crate, and their uses of each other.
+    fn within(files: &[File], folder: &[String]) -> Self {
+        let room_of = |path: &Path| folders_of(path).into_iter().find_map(|inner| child(&inner, folder));
+        let mut rooms =
+            Self { folders: files.iter().filter_map(|file| room_of(&file.path)).collect(), ..Self::default() };
+        for file in files {
+            let Some(room) = room_of(&file.path) else { continue };
+            for used in &file.uses {
+                let target = absolute(&used.segments, &module_of(&file.path));
+                let Some(to) = target.and_then(|target| child(&target, folder)) else { continue };
+                if to != room && rooms.folders.contains(&to) {
+                    let place = format!("{}:{}", file.path.display(), used.line);
+                    rooms.uses.entry(room.clone()).or_default().entry(to).or_insert(place);
                 }
             }
         }
@@ -130,6 +155,17 @@ impl Rooms {
         });
         format!("rooms use one another in a circle: {}", arrows.collect::<Vec<_>>().join(", "))
     }
+}
+
+/// The folders that a file lies in, from the outermost one.
+fn folders_of(path: &Path) -> Vec<Vec<String>> {
+    let parts: Vec<String> = path.iter().map(|part| part.to_string_lossy().into_owned()).collect();
+    (1..parts.len()).map(|depth| parts[..depth].to_vec()).collect()
+}
+
+/// The name that follows the folder in a path of names.
+fn child(names: &[String], folder: &[String]) -> Option<String> {
+    names.strip_prefix(folder)?.first().cloned()
 }
 
 /// The module of a file, by its path below `src`; empty for the crate's root.
@@ -197,6 +233,22 @@ mod tests {
             assert_eq!(circles, [["a", "b", "c"]], "{back}");
             assert!(rooms.describe(&circles[0]).contains("c uses a (src/c.rs:1)"), "{}", rooms.describe(&circles[0]));
         }
+    }
+
+    #[test]
+    fn folders_within_a_folder_have_an_order_too() {
+        let of = |files: &[(&str, &str)]| {
+            let files: Vec<File> = files
+                .iter()
+                .map(|(path, text)| File { path: path.into(), uses: source::uses(text.parse().unwrap()).paths })
+                .collect();
+            Rooms::within(&files, &["a".to_owned()]).circles()
+        };
+        let order =
+            [("a/b/x.rs", "use super::super::c::C;"), ("a/c/mod.rs", "use crate::a::d;"), ("a/d.rs", "use super::b;")];
+        assert_eq!(of(&order), Vec::<Vec<String>>::new());
+        let circle = [("a/b/x.rs", "use super::super::c::C;"), ("a/c/mod.rs", "use crate::a::b::x::X;")];
+        assert_eq!(of(&circle), [["b", "c"]]);
     }
 
     #[test]

@@ -44,11 +44,11 @@ use crate::{
             exchange::{self, Failure, OriginConnection, OriginRequest, OriginTimeouts},
             forwarding::{self, Forwarding, Group},
             response_body::{Download, ResponseCarrier},
+            tls_detection,
         },
         opening::Opening,
         origin::{ConnectError, InFlight, Origin},
         pool::SocketPool,
-        transport::tls_detection,
     },
     policy::basic_auth::Access,
 };

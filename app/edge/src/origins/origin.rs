@@ -27,9 +27,12 @@ use crate::{
     origins::{
         connection_limits::{OpeningPlace, Openings},
         health_state::OriginHealthState,
-        http::h1::{H1Connection, Idleness},
+        http::{
+            h1::{H1Connection, Idleness},
+            tls_detection::TlsDetection,
+        },
         locality::Place,
-        transport::{OriginStream, OriginTransport, StreamRequest, tls_detection::TlsDetection},
+        transport::{OriginStream, OriginTransport, StreamRequest},
     },
 };
 

@@ -6,3 +6,4 @@ pub(crate) mod exchange;
 pub(crate) mod forwarding;
 pub(crate) mod h1;
 pub(crate) mod response_body;
+pub(crate) mod tls_detection;

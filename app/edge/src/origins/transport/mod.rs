@@ -8,7 +8,6 @@ pub(crate) mod peer;
 pub(crate) mod remote;
 pub(crate) mod ssh;
 pub(crate) mod ssh_tls;
-pub(crate) mod tls_detection;
 
 use std::{
     future::Future,
