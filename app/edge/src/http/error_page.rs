@@ -38,6 +38,8 @@ pub(crate) enum RequestError {
     HeadTimeout,
     /// The host names no socket.
     UnknownName(String),
+    /// The host is the domain itself, under which sockets have their names.
+    DomainItself(String),
     /// The client certificate of the connection is valid for another host only.
     Misdirected,
     /// The path does not exist under the edge's own name.
@@ -175,6 +177,13 @@ impl RequestError {
                 "Request timeout",
                 "The header of the request did not arrive in time.",
                 "Send the request again.",
+            ),
+            Self::DomainItself(domain) => ErrorText::new(
+                S::NOT_FOUND,
+                "unknown-name",
+                "Sallyport works here",
+                format!("Services have names of their own under `{domain}`."),
+                "Open the URL that `sallyport connect` prints, or see `sallyport socket ls`.",
             ),
             Self::UnknownName(host) => ErrorText::new(
                 S::NOT_FOUND,

@@ -283,7 +283,10 @@ fn find_socket(
     let route = client
         .route_of(&server.state.routes, host, find)
         .filter(|route| route.socket_type.is_http())
-        .ok_or_else(|| RequestError::UnknownName(host.name().to_owned()))?;
+        .ok_or_else(|| match host.name() {
+            name if name == server.state.config.domain => RequestError::DomainItself(name.to_owned()),
+            name => RequestError::UnknownName(name.to_owned()),
+        })?;
     span.record("socket", tracing::field::display(route.id));
     let pool = server.state.sockets.pool(route.id);
     Ok((route, pool))

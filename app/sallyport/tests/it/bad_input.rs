@@ -240,6 +240,16 @@ fn garbage_silence_and_unknown_names_disturb_no_client() {
 }
 
 #[test]
+fn the_domain_itself_answers_that_services_have_names_of_their_own() {
+    let home = Home::new();
+    let up = home.up(&[]);
+    for (host, expected) in [("localhost", "names of their own under"), ("unknown.localhost", "no service at")] {
+        let response = up.curl(host, "/", &[]);
+        assert!(response.status == 404 && response.body.contains(expected), "{host}: {}", response.body);
+    }
+}
+
+#[test]
 fn the_usual_low_bound_on_open_files_is_raised() {
     let home = Home::new();
     let data = home.data();
