@@ -174,7 +174,7 @@ impl App {
         let _turn = self.temporary_forwards.making.lock().await;
         let guest_at = (client.account == guest_account()).then(|| client_of(client.address));
         if let Some(address) = guest_at {
-            self.temporary_forwards.admit_guest(address)?;
+            self.temporary_forwards.admit_guest(address, std::time::Instant::now())?;
         }
         let create = CreateSocket { port, ..CreateSocket::new(name, socket_type) };
         let maker = self.temporary_forwards.maker(client, socket_type, port);

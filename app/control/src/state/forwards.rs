@@ -11,10 +11,20 @@ use sallyport_model::{AccountId, SocketId, SocketType, SshTunnelLogin, TunnelId}
 use sallyport_store::{HolderId, Maker, Store, StoreError};
 use sha2::{Digest, Sha256};
 
-use crate::{problem::ApiError, security::secrets::Secrets};
+use crate::{
+    problem::ApiError,
+    security::{
+        secrets::Secrets,
+        token_bucket::{Limiter, Rate},
+    },
+};
 
 /// How many sockets the clients of one address without an account have at a time (in IPv6: of one network of 64 bits).
 pub const MAX_GUEST_SOCKETS_PER_ADDRESS: usize = 5;
+
+/// How many sockets the clients of one address without an account make in a row, and later. A client that ends and makes
+/// forwards in a loop would fill the audit log.
+const GUEST_SOCKETS: Rate = Rate { burst: 60, every: Duration::from_secs(5) };
 
 /// The time for which a tunnel of an ssh client may be missing at its edge before control removes it.
 const MAX_ABSENCE: Duration = Duration::from_secs(60);
@@ -82,6 +92,7 @@ pub(crate) struct TemporaryForwards {
     /// The addresses of clients without an account that have a socket; no more than
     /// [`sallyport_store::MAX_GUEST_SOCKETS`].
     guests: Mutex<HashMap<TunnelId, IpAddr>>,
+    guest_rate: Mutex<Limiter<IpAddr>>,
     /// Held while a socket or tunnel is made, so that a sweep does not remove it as a remainder.
     pub(crate) making: tokio::sync::Mutex<()>,
     /// Key of the hash of makers, so that the store does not reveal clients.
@@ -91,7 +102,8 @@ pub(crate) struct TemporaryForwards {
 impl TemporaryForwards {
     pub(crate) fn new(secrets: &Secrets, holder: HolderId) -> Self {
         let (tunnels, absent, guests, making) = Default::default();
-        Self { holder, tunnels, absent, guests, making, maker_key: secrets.derived("makers of sockets") }
+        let guest_rate = Mutex::new(Limiter::new(GUEST_SOCKETS));
+        Self { holder, tunnels, absent, guests, guest_rate, making, maker_key: secrets.derived("makers of sockets") }
     }
 
     /// The maker of a temporary socket, which may have the socket's name and port again. `None` for clients without a
@@ -117,16 +129,20 @@ impl TemporaryForwards {
     }
 
     /// Whether a client without an account at this address may have one more socket; only while `making` is held.
-    pub(crate) fn admit_guest(&self, address: IpAddr) -> Result<(), ForwardRefusal> {
-        let guests = self.guests.lock();
-        if guests.values().filter(|of| **of == address).count() < MAX_GUEST_SOCKETS_PER_ADDRESS {
-            return Ok(());
+    pub(crate) fn admit_guest(&self, address: IpAddr, now: Instant) -> Result<(), ForwardRefusal> {
+        if self.guests.lock().values().filter(|of| **of == address).count() >= MAX_GUEST_SOCKETS_PER_ADDRESS {
+            let message = format!(
+                "no more than {MAX_GUEST_SOCKETS_PER_ADDRESS} sockets without an account for one address at a time: \
+                 end a forward, or log in with an account"
+            );
+            return Err(ForwardRefusal { message });
         }
-        let message = format!(
-            "no more than {MAX_GUEST_SOCKETS_PER_ADDRESS} sockets without an account for one address at a time: end a \
-             forward, or log in with an account"
-        );
-        Err(ForwardRefusal { message })
+        self.guest_rate.lock().take(&address, now).map_err(|wait| ForwardRefusal {
+            message: format!(
+                "too many sockets without an account for one address: wait {} seconds, or log in with an account",
+                wait.as_secs() + 1
+            ),
+        })
     }
 
     pub(crate) fn guest_came(&self, tunnel: TunnelId, address: IpAddr) {

@@ -345,6 +345,19 @@ async fn clients_of_one_address_without_an_account_have_few_sockets_and_ports() 
     ask(&neighbour, 80).await.unwrap();
     assert!(ask(&here, 80).await.is_err());
 
+    // A client that ends and makes forwards in a loop is stopped.
+    let looping = guest_at("192.0.2.7");
+    let mut made = 0;
+    let says = loop {
+        match ask(&looping, 80).await {
+            Ok(target) => api.control.ssh_forward_ended(&target).await,
+            Err(refusal) => break refusal.message,
+        }
+        made += 1;
+        assert!(made < 1_000, "nothing stops the loop");
+    };
+    assert!(made >= 60 && says.contains("too many sockets without an account"), "{made}: {says}");
+
     // An account has its own bound, and the bound on ports.
     let token = api.account("ann@example.com").await;
     let ann = SshClient { address: here.address, ..client(account_id(&api, &token).await) };
