@@ -93,7 +93,7 @@ pub struct ChaosLoad {
 
 /// What clients saw in a period.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Seen {
+pub struct ClientFigures {
     /// Requests that have ended.
     pub requests: u64,
     /// Those that failed.
@@ -112,7 +112,7 @@ pub struct Seen {
     pub transfer_bytes: u64,
 }
 
-impl Seen {
+impl ClientFigures {
     fn add(&mut self, other: &Self) {
         self.requests += other.requests;
         self.failed += other.failed;
@@ -143,7 +143,7 @@ pub struct FaultReport {
     pub at_ms: u64,
     /// What clients saw from its start until the recovery.
     #[serde(flatten)]
-    pub seen: Seen,
+    pub seen: ClientFigures,
     /// How many requests may fail; `None` if the broken thing has no replacement.
     pub may_fail: Option<u64>,
     /// From its start until the last failed request, in milliseconds; 0 without a failure.
@@ -176,9 +176,9 @@ pub struct ChaosReport {
     /// The faults.
     pub faults: Vec<FaultReport>,
     /// What clients saw between faults.
-    pub between: Seen,
+    pub between: ClientFigures,
     /// What clients saw in all.
-    pub all: Seen,
+    pub all: ClientFigures,
     /// Whether every fault was within its bound, all recoveries were complete, nothing failed between faults, and the
     /// run itself had no error.
     pub is_within: bool,
@@ -190,7 +190,7 @@ pub struct ChaosReport {
 /// The reports of one client so far.
 #[derive(Default)]
 struct Client {
-    seen: Seen,
+    seen: ClientFigures,
     /// The last failure since [`Self::seen`] began.
     last_failed: Option<Instant>,
     /// All its connections had answers to requests after this time.
@@ -270,8 +270,8 @@ impl Clients {
     }
 
     /// What all clients saw since the last call, and when a request last failed.
-    fn take(&self) -> (Seen, Option<Instant>) {
-        let (mut all, mut last) = (Seen::default(), None);
+    fn take(&self) -> (ClientFigures, Option<Instant>) {
+        let (mut all, mut last) = (ClientFigures::default(), None);
         for client in self.states().iter_mut() {
             all.add(&std::mem::take(&mut client.seen));
             last = last.max(client.last_failed.take());
@@ -400,8 +400,8 @@ impl Lab {
             seed: options.seed,
             planned: faults.len(),
             faults: Vec::new(),
-            between: Seen::default(),
-            all: Seen::default(),
+            between: ClientFigures::default(),
+            all: ClientFigures::default(),
             is_within: true,
             broken_off: None,
         };
@@ -617,7 +617,7 @@ mod tests {
         let report = |failed: u64, may_fail: Option<u64>, whole_ms: Option<u64>| FaultReport {
             fault: fault.clone(),
             at_ms: 0,
-            seen: Seen { failed, ..Seen::default() },
+            seen: ClientFigures { failed, ..ClientFigures::default() },
             may_fail,
             failing_ms: 0,
             answered_ms: Some(0),

@@ -27,11 +27,11 @@ pub mod wires;
 mod wrk;
 
 pub use self::{
-    chaos::{ChaosLoad, ChaosOptions, ChaosReport, FaultReport, MAX_CHAOS_TIME, Seen, Stop},
+    chaos::{ChaosLoad, ChaosOptions, ChaosReport, ClientFigures, FaultReport, MAX_CHAOS_TIME, Stop},
     error::LabError,
     load::{Failed, LoadOptions, LoadReport, MAX_CONNECTIONS, Tick, run as run_load},
-    measure::{ByProcess, DirectoryFigures, LoadFigures, MAX_TUNNELS, Soon, Taken, TunnelFigures},
-    plan::{DOMAIN, Kind, Launch, Node, Places, Plan, Process, Programs, Role, Secrets},
+    measure::{ByProcess, DirectoryFigures, LoadFigures, MAX_TUNNELS, ResourceUsage, Soon, TunnelFigures},
+    plan::{DOMAIN, Kind, Launch, Node, Paths, Plan, Process, Programs, Role, Secrets},
     process::{Life, Started, Used},
     relay::{Order, Wiring, run as run_wires},
     schedule::{Act, Fault, Target, schedule},

@@ -78,7 +78,7 @@ pub struct DirectoryFigures {
 
 /// What a kind of process used.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Taken {
+pub struct ResourceUsage {
     /// The growth of its memory, in bytes.
     pub memory_bytes: i64,
     /// Processor time, in microseconds.
@@ -86,7 +86,7 @@ pub struct Taken {
 }
 
 /// What processes used, by name.
-pub type ByProcess = BTreeMap<String, Taken>;
+pub type ByProcess = BTreeMap<String, ResourceUsage>;
 
 /// The cost of many tunnels.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -166,7 +166,7 @@ impl Lab {
             let then = before.get(&name).copied().unwrap_or_default();
             let signed = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
             let memory_bytes = signed(now.memory_bytes) - signed(then.memory_bytes);
-            (name, Taken { memory_bytes, cpu_us: now.cpu_us.saturating_sub(then.cpu_us) })
+            (name, ResourceUsage { memory_bytes, cpu_us: now.cpu_us.saturating_sub(then.cpu_us) })
         };
         self.used().into_iter().map(taken).collect()
     }
@@ -271,7 +271,7 @@ impl Lab {
         let cpu = |used: &[Used]| used.iter().map(|used| used.cpu_us).sum::<u64>();
         let used_now: Vec<_> = programs.0.iter().filter_map(|program| program.started().used()).collect();
         let cpu_us = cpu(&used_now).saturating_sub(cpu(&used_before));
-        rest.insert("connectors".to_owned(), Taken { memory_bytes: 0, cpu_us });
+        rest.insert("connectors".to_owned(), ResourceUsage { memory_bytes: 0, cpu_us });
         let rest_ms = ms(rested.elapsed());
         let Lost { killed, least_known, until_back_ms, holds, until_held_ms } =
             self.lose_an_edge(&self.watchers(SELDOM)?, wanted, tell)?;
@@ -370,7 +370,7 @@ impl Lab {
         let mut taken = self.taken_since(before);
         let used: Vec<_> = programs.0.iter().filter_map(|program| program.started().used()).collect();
         let memory: u64 = used.iter().map(|used| used.memory_bytes).sum();
-        let sum = Taken {
+        let sum = ResourceUsage {
             memory_bytes: i64::try_from(memory).unwrap_or(i64::MAX),
             cpu_us: used.iter().map(|used| used.cpu_us).sum(),
         };

@@ -93,12 +93,12 @@ pub struct Process {
 
 /// The files of a laboratory.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Places {
+pub struct Paths {
     /// The directory of all files.
     pub root: PathBuf,
 }
 
-impl Places {
+impl Paths {
     /// The data of a process.
     #[must_use]
     pub fn data(&self, process: &str) -> PathBuf {
@@ -334,7 +334,7 @@ impl Plan {
 
     /// The configuration of a NATS server.
     #[must_use]
-    pub fn bus_config(&self, node: &Node, places: &Places) -> String {
+    pub fn bus_config(&self, node: &Node, places: &Paths) -> String {
         let routes: Vec<_> =
             self.of(Kind::Bus).map(|other| format!("\"nats://{}:{CLUSTER_PORT}\"", other.address)).collect();
         format!(
@@ -360,7 +360,7 @@ impl Plan {
 
     /// How to start a process.
     #[must_use]
-    pub fn launch(&self, process: &Process, programs: &Programs, places: &Places, secrets: &Secrets) -> Launch {
+    pub fn launch(&self, process: &Process, programs: &Programs, places: &Paths, secrets: &Secrets) -> Launch {
         let node = &self.nodes[process.node];
         let data = places.data(&process.name);
         let text = |path: &Path| path.display().to_string();
@@ -411,7 +411,7 @@ impl Plan {
         }
     }
 
-    fn control_args(&self, node: &Node, places: &Places) -> Vec<String> {
+    fn control_args(&self, node: &Node, places: &Paths) -> Vec<String> {
         // The nearest first.
         let mut bus: Vec<_> = self.of(Kind::Bus).collect();
         bus.sort_by_key(|other| (self.topology.link(node.region, other.region).delay, other.address));
@@ -436,7 +436,7 @@ impl Plan {
 
     /// The environment of programs on nodes, with the API, the root and the owner.
     #[must_use]
-    pub fn environment(&self, places: &Places) -> Vec<(String, String)> {
+    pub fn environment(&self, places: &Paths) -> Vec<(String, String)> {
         let (ca, owner) = (places.ca().display().to_string(), places.owner());
         let pairs = [
             ("SALLYPORT_API", format!("https://api.{DOMAIN}")),
@@ -489,8 +489,8 @@ mod tests {
         Plan::new(Topology::new(options).unwrap())
     }
 
-    fn places() -> Places {
-        Places { root: "/run/lab".into() }
+    fn places() -> Paths {
+        Paths { root: "/run/lab".into() }
     }
 
     fn launch(plan: &Plan, name: &str) -> Launch {

@@ -22,7 +22,7 @@ use tun_rs::{DeviceBuilder, SyncDevice};
 use crate::{
     error::LabError,
     kernel,
-    plan::{DEVICE, Places, Plan},
+    plan::{DEVICE, Paths, Plan},
     state,
     topology::{LabName, Link},
     wires::{Counts, Cut, Fate, Part, Wires},
@@ -66,7 +66,7 @@ pub struct Wiring {
 }
 
 /// Sends an order to the wires of a laboratory; it is in effect when this returns.
-pub(crate) fn order(places: &Places, order: &Order) -> Result<Wiring, LabError> {
+pub(crate) fn order(places: &Paths, order: &Order) -> Result<Wiring, LabError> {
     let wrong = |error: &dyn std::fmt::Display| LabError::Wires(error.to_string());
     let mut stream = UnixStream::connect(places.orders()).map_err(|error| wrong(&error))?;
     stream.set_read_timeout(Some(ORDER_TIME)).map_err(|error| wrong(&error))?;

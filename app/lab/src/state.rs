@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
     error::LabError,
-    plan::{Places, Plan, Programs, Secrets},
+    plan::{Paths, Plan, Programs, Secrets},
     process::Started,
     topology::{LabName, Topology},
 };
@@ -65,13 +65,13 @@ impl State {
 /// The locked directory of a laboratory: one command at a time changes it.
 #[derive(Debug)]
 pub(crate) struct LockedDir {
-    pub(crate) places: Places,
+    pub(crate) places: Paths,
     _lock: File,
 }
 
 /// The files of the laboratory with this name.
-pub(crate) fn places(parent: &Path, name: &LabName) -> Places {
-    Places { root: parent.join(name.as_str()) }
+pub(crate) fn places(parent: &Path, name: &LabName) -> Paths {
+    Paths { root: parent.join(name.as_str()) }
 }
 
 /// Makes and locks the directory of a new laboratory.
@@ -102,7 +102,7 @@ pub(crate) fn open(parent: &Path, name: &LabName) -> Result<LockedDir, LabError>
     hold(places, name)
 }
 
-fn hold(places: Places, name: &LabName) -> Result<LockedDir, LabError> {
+fn hold(places: Paths, name: &LabName) -> Result<LockedDir, LabError> {
     let path = places.root.join(LOCK);
     let lock = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path);
     let lock = lock.map_err(LabError::io(format!("open {}", path.display())))?;
@@ -114,7 +114,7 @@ fn hold(places: Places, name: &LabName) -> Result<LockedDir, LabError> {
 }
 
 /// The stored state; `None` if there is none yet.
-pub(crate) fn read(places: &Places) -> Result<Option<State>, LabError> {
+pub(crate) fn read(places: &Paths) -> Result<Option<State>, LabError> {
     let path = places.root.join(STATE);
     let Some(state) = read_json::<State>(&path)? else { return Ok(None) };
     if state.schema != SCHEMA {
@@ -124,15 +124,15 @@ pub(crate) fn read(places: &Places) -> Result<Option<State>, LabError> {
     Ok(Some(state))
 }
 
-pub(crate) fn write(places: &Places, state: &State) -> Result<(), LabError> {
+pub(crate) fn write(places: &Paths, state: &State) -> Result<(), LabError> {
     write_json(&places.root.join(STATE), state)
 }
 
-pub(crate) fn read_secrets(places: &Places) -> Result<Secrets, LabError> {
+pub(crate) fn read_secrets(places: &Paths) -> Result<Secrets, LabError> {
     Ok(read_json(&places.root.join(SECRETS))?.unwrap_or_default())
 }
 
-pub(crate) fn write_secrets(places: &Places, secrets: &Secrets) -> Result<(), LabError> {
+pub(crate) fn write_secrets(places: &Paths, secrets: &Secrets) -> Result<(), LabError> {
     write_json(&places.root.join(SECRETS), secrets)
 }
 
@@ -164,7 +164,7 @@ fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<(), LabError> {
 #[derive(Debug)]
 pub struct Lab {
     /// Its files.
-    pub places: Places,
+    pub places: Paths,
     /// Its state.
     pub state: State,
     /// Its plan.

@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::{
     error::LabError,
     kernel,
-    plan::{Kind, Launch, Places, Plan, Process, Role, Secrets, prefix},
+    plan::{Kind, Launch, Paths, Plan, Process, Role, Secrets, prefix},
     process::{self, Life},
     programs,
     start::{self, Starting},
@@ -358,6 +358,6 @@ fn text(value: &Value, field: &str) -> Result<String, LabError> {
 
 /// The files of the laboratory with this name.
 #[must_use]
-pub fn places_of(parent: &Path, name: &LabName) -> Places {
+pub fn places_of(parent: &Path, name: &LabName) -> Paths {
     state::places(parent, name)
 }

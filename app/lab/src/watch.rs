@@ -33,17 +33,17 @@ const ATTACHED: &str = "sallyport_edge_tunnels_up";
 
 /// What an edge knew at this time or before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Known {
+struct TunnelCount {
     tunnels: u64,
     since: Instant,
 }
 
-type Shared = Arc<(Mutex<Option<Known>>, Condvar)>;
+type SharedCount = Arc<(Mutex<Option<TunnelCount>>, Condvar)>;
 
 /// Asks an edge until dropped.
 #[derive(Debug)]
 pub(crate) struct Watcher {
-    known: Shared,
+    known: SharedCount,
     held: Arc<AtomicU64>,
     ends: Arc<AtomicBool>,
     thread: Option<thread::JoinHandle<()>>,
@@ -53,7 +53,7 @@ impl Watcher {
     /// Watches the edge in this namespace, with a resolution of `every`.
     pub(crate) fn start(namespace: PathBuf, ca: PathBuf, every: Duration) -> Result<Self, LabError> {
         let file = File::open(&namespace).map_err(LabError::io(format!("open {}", namespace.display())))?;
-        let (known, ends) = (Shared::default(), Arc::new(AtomicBool::new(false)));
+        let (known, ends) = (SharedCount::default(), Arc::new(AtomicBool::new(false)));
         let held = Arc::new(AtomicU64::new(0));
         let (ours, ours_held, end) = (known.clone(), held.clone(), ends.clone());
         let tls = client_config(&Trust::Ca(ca), &[b"http/1.1"]).map_err(|error| LabError::Unfit(error.to_string()))?;
@@ -118,10 +118,10 @@ impl Drop for Watcher {
     }
 }
 
-fn tell(shared: &Shared, tunnels: Option<u64>) {
+fn tell(shared: &SharedCount, tunnels: Option<u64>) {
     let mut known = shared.0.lock();
     if known.map(|known| known.tunnels) != tunnels {
-        *known = tunnels.map(|tunnels| Known { tunnels, since: Instant::now() });
+        *known = tunnels.map(|tunnels| TunnelCount { tunnels, since: Instant::now() });
         shared.1.notify_all();
     }
 }
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn a_number_is_known_since_it_changed() {
-        let shared = Shared::default();
+        let shared = SharedCount::default();
         let watcher = Watcher { known: shared.clone(), held: Arc::default(), ends: Arc::default(), thread: None };
         tell(&shared, Some(1));
         let first = watcher.wait(Duration::ZERO, |tunnels| tunnels == 1).unwrap();

@@ -1,4 +1,4 @@
-//! Failures as users see them: one clear sentence, one next step, one exit code.
+//! The failures of `sallyport`: which sentence, next step and exit code each error of this program gets.
 
 use std::{error::Error, fmt, io, path::Path};
 

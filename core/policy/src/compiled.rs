@@ -3,8 +3,8 @@
 use sallyport_model::{EmailDomain, PersonEmail, ProviderName};
 
 use crate::{
-    Condition, DecidedBy, Effect, PathPattern, PolicyRule, Question, SshGrant, What, When, Who, Zone, list::Matcher,
-    path::PathView, times::Minutes,
+    Condition, DecidedBy, Effect, PathPattern, PolicyRequest, PolicyRule, SshGrant, What, When, Who, Zone,
+    list::Matcher, path::PathView, times::Minutes,
 };
 
 /// A compiled rule.
@@ -83,7 +83,7 @@ impl Compiled {
         DecidedBy::Rule { policy: &self.policy, rule: &self.called, unjudged }
     }
 
-    pub(crate) fn means(&self, question: &Question<'_>, path: Option<&PathView<'_>>) -> bool {
+    pub(crate) fn means(&self, question: &PolicyRequest<'_>, path: Option<&PathView<'_>>) -> bool {
         self.ask(question, path).is_ok()
     }
 
@@ -92,7 +92,7 @@ impl Compiled {
     /// a rule that allows.
     pub(crate) fn ask(
         &self,
-        question: &Question<'_>,
+        question: &PolicyRequest<'_>,
         path: Option<&PathView<'_>>,
     ) -> Result<Option<Condition>, Condition> {
         let mut unjudged = None;
@@ -179,7 +179,7 @@ impl Persons {
 
     /// Whether the client matches; `None` if that is unknown: there is no identity, or the provider does not state
     /// groups.
-    fn means(&self, question: &Question<'_>) -> Option<bool> {
+    fn means(&self, question: &PolicyRequest<'_>) -> Option<bool> {
         if let Some(services) = &self.services {
             let is_named = |name: &str| services.binary_search_by(|service| service.as_str().cmp(name)).is_ok();
             return match (question.service, &question.person) {

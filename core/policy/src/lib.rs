@@ -5,8 +5,8 @@
 //! - An [`AccessList`] allows or denies networks, countries and autonomous systems. [`AccessList::compile`] checks it
 //!   and returns a [`CompiledList`]. Its [`decide`](CompiledList::decide) answers for one client.
 //! - A policy is a [`Document`] of rules: who, from where, when and what. [`PolicySet::compile`] compiles the policies
-//!   of one socket to a [`PolicySet`], whose [`decide`](PolicySet::decide) answers a [`Question`] and names the rule
-//!   that decided.
+//!   of one socket to a [`PolicySet`], whose [`decide`](PolicySet::decide) answers a [`PolicyRequest`] and names the
+//!   rule that decided.
 //!
 //! [`DialedNetworks`] concerns the other direction: the addresses that edges may be made to dial.
 //!
@@ -38,5 +38,7 @@ pub use list::{AccessError, AccessList, CompiledList, ListDecision, MAX_RULES};
 pub use path::{MAX_PATTERN_BYTES, PathPattern, PathPatternError};
 pub use rule::{Asn, AsnError, Network, NetworkError, Rule, RuleError};
 pub use scope::{MAX_SCOPE_ENTRIES, Reached, ScopeError, check_scope, scope_permits};
-pub use set::{Condition, DecidedBy, Decision, Explained, InlineAllow, PersonView, PolicyError, PolicySet, Question};
+pub use set::{
+    Condition, DecidedBy, Decision, Explained, InlineAllow, PersonView, PolicyError, PolicyRequest, PolicySet,
+};
 pub use times::{Clock, Day, Moment, TimeError, Window, Zone};

@@ -13,7 +13,7 @@ use crate::{
 
 /// A request to decide about. All fields are borrowed, and verified by the caller.
 #[derive(Debug, Clone, Copy)]
-pub struct Question<'a> {
+pub struct PolicyRequest<'a> {
     /// The time, in seconds since 1970 (UTC).
     pub now_unix: i64,
     /// The client's address.
@@ -294,7 +294,7 @@ impl PolicySet {
     /// Decides. Takes linear time in the number of rules, and logarithmic time in the length of their lists. Allocates
     /// nothing, except for a path that is percent-encoded or has capitals, if a rule has paths.
     #[must_use]
-    pub fn decide(&self, question: &Question<'_>) -> Decision<'_> {
+    pub fn decide(&self, question: &PolicyRequest<'_>) -> Decision<'_> {
         let has_identity = question.person.is_some() || question.service.is_some();
         if self.identity_required && !has_identity {
             return Decision { allowed: false, by: DecidedBy::NoIdentity };
@@ -320,7 +320,7 @@ impl PolicySet {
 
     /// The ssh permissions of the rule that admits this person. `None`: no rule admits, or the rule has none.
     #[must_use]
-    pub fn ssh_grant(&self, question: &Question<'_>) -> Option<&SshGrant> {
+    pub fn ssh_grant(&self, question: &PolicyRequest<'_>) -> Option<&SshGrant> {
         let decision = self.decide(question);
         if !decision.allowed {
             return None;
@@ -331,7 +331,7 @@ impl PolicySet {
     /// Every rule, those that deny first, with its first condition that does not hold, as an explanation for people.
     /// The first rule without such a condition decides, unless the socket's own lists decide.
     #[must_use]
-    pub fn explain(&self, question: &Question<'_>) -> Vec<Explained<'_>> {
+    pub fn explain(&self, question: &PolicyRequest<'_>) -> Vec<Explained<'_>> {
         let path = question.path.map(PathView::of);
         let rules = self.deny.iter().chain(&self.allow);
         rules

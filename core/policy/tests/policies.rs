@@ -13,7 +13,7 @@ use proptest::{
 use sallyport_model::{EmailDomain, PersonEmail};
 use sallyport_policy::{
     Asn, Country, DecidedBy, Document, DocumentError, InlineAllow, MAX_DOCUMENT_BYTES, MAX_POLICY_RULES, PersonView,
-    PolicyRule, PolicySet, Question, Rule,
+    PolicyRequest, PolicyRule, PolicySet, Rule,
 };
 use serde_json::{Value, json};
 
@@ -32,8 +32,8 @@ fn compiled(policies: &[(&str, Value)], emails: &[&str], domains: &[&str], ident
     PolicySet::compile(&policies, &InlineAllow { emails: &emails, domains: &domains }, identity).unwrap()
 }
 
-fn unidentified() -> Question<'static> {
-    Question {
+fn unidentified() -> PolicyRequest<'static> {
+    PolicyRequest {
         now_unix: 1_800_000_000,
         address: IpAddr::from([192, 0, 2, 1]),
         country: None,
@@ -49,8 +49,8 @@ fn unidentified() -> Question<'static> {
 const ANN: PersonView<'static> =
     PersonView { email: "ann@example.com", domain: "example.com", groups: &[], groups_stated: true, provider: "corp" };
 
-fn ann() -> Question<'static> {
-    Question { person: Some(ANN), ..unidentified() }
+fn ann() -> PolicyRequest<'static> {
+    PolicyRequest { person: Some(ANN), ..unidentified() }
 }
 
 #[test]
@@ -81,11 +81,11 @@ fn a_client_that_no_rule_allows_is_denied_and_an_open_socket_admits_all() {
     let policy = set(&[("staff", json!({"allow": [{"who": {"email_domains": ["example.com"]}}]}))]);
     assert!(!policy.decide(&unidentified()).allowed && policy.decide(&ann()).allowed);
     assert!(!policy.can_admit(), "without a login no client has an address");
-    let service = Question { service: Some("ci"), ..unidentified() };
+    let service = PolicyRequest { service: Some("ci"), ..unidentified() };
     assert!(!policy.decide(&service).allowed);
     let tokens = compiled(&[("t", json!({"allow": [{"who": {"service_tokens": ["ci"]}}]}))], &[], &[], true);
     assert!(tokens.decide(&service).allowed && !tokens.decide(&ann()).allowed);
-    assert!(!tokens.decide(&Question { service: Some("CI"), ..service }).allowed);
+    assert!(!tokens.decide(&PolicyRequest { service: Some("CI"), ..service }).allowed);
 }
 
 #[test]
@@ -93,13 +93,13 @@ fn the_sockets_own_lists_let_in_and_a_denial_of_any_policy_wins() {
     let own = |policies: &[(&str, Value)]| compiled(policies, &["bob@other.org"], &["example.com"], true);
     let bob = PersonView { email: "bob@other.org", domain: "other.org", ..ANN };
     assert_eq!(own(&[]).decide(&ann()).by, DecidedBy::Domains);
-    assert_eq!(own(&[]).decide(&Question { person: Some(bob), ..unidentified() }).by, DecidedBy::Addresses);
+    assert_eq!(own(&[]).decide(&PolicyRequest { person: Some(bob), ..unidentified() }).by, DecidedBy::Addresses);
     for (email, domain) in [
         ("eve@sub.example.com", "sub.example.com"),
         ("eve@notexample.com", "notexample.com"),
         ("x@other.org", "other.org"),
     ] {
-        let question = Question { person: Some(PersonView { email, domain, ..ANN }), ..unidentified() };
+        let question = PolicyRequest { person: Some(PersonView { email, domain, ..ANN }), ..unidentified() };
         assert!(!own(&[]).decide(&question).allowed, "{email}");
     }
     let deny = json!({"deny": [
@@ -112,7 +112,7 @@ fn the_sockets_own_lists_let_in_and_a_denial_of_any_policy_wins() {
     assert!(!decision.allowed);
     assert_eq!(decision.by, DecidedBy::Rule { policy: "blocked", rule: "deny rule 2 (\"bad\")", unjudged: None });
     assert_eq!(decision.by.to_string(), "policy \"blocked\", deny rule 2 (\"bad\")");
-    assert!(both.decide(&Question { person: Some(bob), ..unidentified() }).allowed);
+    assert!(both.decide(&PolicyRequest { person: Some(bob), ..unidentified() }).allowed);
 }
 
 #[test]
@@ -120,10 +120,10 @@ fn what_cannot_be_judged_is_denied_and_allowed_by_nothing() {
     let anyone = || json!({"who": {"anyone": true}});
     let denies = |rule: Value| set(&[("p", json!({"allow": [anyone()], "deny": [rule]}))]);
     let allows = |rule: Value| set(&[("p", json!({"allow": [rule]}))]);
-    let silent = Question { person: Some(PersonView { groups_stated: false, ..ANN }), ..unidentified() };
-    let below_http = Question { method: None, path: None, ..ann() };
-    let service = Question { service: Some("cd"), ..unidentified() };
-    let abroad = Question { country: "DE".parse().ok(), asn: Asn::new(1), ..ann() };
+    let silent = PolicyRequest { person: Some(PersonView { groups_stated: false, ..ANN }), ..unidentified() };
+    let below_http = PolicyRequest { method: None, path: None, ..ann() };
+    let service = PolicyRequest { service: Some("cd"), ..unidentified() };
+    let abroad = PolicyRequest { country: "DE".parse().ok(), asn: Asn::new(1), ..ann() };
     for (rule, unknown, known) in [
         (json!({"who": {"groups": ["leavers"]}}), &silent, &ann()),
         (json!({"who": {"emails": ["bob@example.com"]}}), &unidentified(), &ann()),
@@ -136,7 +136,7 @@ fn what_cannot_be_judged_is_denied_and_allowed_by_nothing() {
         (json!({"where": ["asn:64500"]}), &ann(), &abroad),
         (
             json!({"when": {"time_zone": "UTC", "weekly": [{"from": "01:00", "to": "02:00"}]}}),
-            &Question { now_unix: i64::MAX - 1, ..ann() },
+            &PolicyRequest { now_unix: i64::MAX - 1, ..ann() },
             &ann(),
         ),
     ] {
@@ -163,7 +163,7 @@ fn what_cannot_be_judged_is_denied_and_allowed_by_nothing() {
 fn a_denied_path_has_no_other_spelling() {
     let policy =
         set(&[("p", json!({"allow": [{"who": {"anyone": true}}], "deny": [{"what": {"paths": ["/admin"]}}]}))]);
-    let decide = |path| policy.decide(&Question { path: Some(path), ..unidentified() }).allowed;
+    let decide = |path| policy.decide(&PolicyRequest { path: Some(path), ..unidentified() }).allowed;
     for path in [
         "/admin",
         "/admin/",
@@ -189,14 +189,14 @@ fn a_denied_path_has_no_other_spelling() {
     }
     let only = set(&[("p", json!({"allow": [{"what": {"paths": ["/public"], "methods": ["get"]}}]}))]);
     let decide =
-        |method, path| only.decide(&Question { path: Some(path), method: Some(method), ..unidentified() }).allowed;
+        |method, path| only.decide(&PolicyRequest { path: Some(path), method: Some(method), ..unidentified() }).allowed;
     assert!(decide("GET", "/public/x") && decide("HEAD", "/public"));
     for path in ["/public/../admin", "/PUBLIC", "/public//x", "/public%2f..%2fadmin", "/other"] {
         assert!(!decide("GET", path), "{path}");
     }
     assert!(!decide("POST", "/public") && !decide("get", "/public"));
     assert!(
-        !only.decide(&Question { path: None, method: None, ..unidentified() }).allowed,
+        !only.decide(&PolicyRequest { path: None, method: None, ..unidentified() }).allowed,
         "below HTTP there is no path"
     );
 }
@@ -206,7 +206,7 @@ fn windows_are_on_the_clocks_of_their_zone_through_every_change() {
     let at = |text: &str| text.parse::<sallyport_policy::Moment>().unwrap().unix();
     let open = |weekly: Value, zone: &str, time: &str| {
         let policy = json!({"allow": [{"when": {"weekly": weekly, "time_zone": zone}}]});
-        set(&[("w", policy)]).decide(&Question { now_unix: at(time), ..unidentified() }).allowed
+        set(&[("w", policy)]).decide(&PolicyRequest { now_unix: at(time), ..unidentified() }).allowed
     };
     let work = || json!([{"days": ["mon", "Tuesday"], "from": "09:00", "to": "17:30"}]);
     // Monday, 23 March 2026 in winter time, and Monday, 30 March 2026 in summer time.
@@ -250,7 +250,7 @@ fn moments_bound_a_rule_and_times_are_known_to_be_there() {
     let policy =
         json!({"allow": [{"when": {"not_before": "2027-01-15T08:00:00Z", "not_after": "2027-01-15T10:00:00+01:00"}}]});
     let policy = set(&[("p", policy)]);
-    let decide = |now_unix| policy.decide(&Question { now_unix, ..unidentified() }).allowed;
+    let decide = |now_unix| policy.decide(&PolicyRequest { now_unix, ..unidentified() }).allowed;
     assert!(policy.has_times() && !set(&[]).has_times());
     assert!(!decide(1_799_999_999) && decide(1_800_000_000) && decide(1_800_003_599) && !decide(1_800_003_600));
     assert!(!decide(i64::MAX) && !decide(i64::MIN));
@@ -443,7 +443,7 @@ fn rule() -> impl Strategy<Value = Value> {
 }
 
 /// Whether the rule matches, condition by condition, as documented; `if_unknown` is the result for unknown facts.
-fn means(rule: &PolicyRule, question: &Question<'_>, if_unknown: bool) -> bool {
+fn means(rule: &PolicyRule, question: &PolicyRequest<'_>, if_unknown: bool) -> bool {
     let who = rule.who.clone().unwrap_or_default();
     let what = rule.what.clone().unwrap_or_default();
     let has_identity_conditions = emails_or_more(&who) || who.service_tokens.is_some();
@@ -521,7 +521,7 @@ proptest! {
             .as_ref()
             .map(|(_, groups, _)| groups.iter().map(|g| (*g).to_owned()).collect())
             .unwrap_or_default();
-        let question = Question {
+        let question = PolicyRequest {
             now_unix: 1_800_000_000 + hour * 3_600,
             address: place.0.parse().unwrap(),
             country: place.1.map(|country| country.parse::<Country>().unwrap()),
@@ -562,7 +562,7 @@ proptest! {
             let groups: Vec<String> = groups.iter().map(|group| (*group).to_owned()).collect();
             let domain = email.split_once('@').unwrap().1;
             let person = PersonView { email, domain, groups: &groups, groups_stated: true, provider: "corp" };
-            let question = Question {
+            let question = PolicyRequest {
                 now_unix: 1_800_000_000 + hour * 3_600, address: address.parse().unwrap(), person: Some(person),
                 country: "CH".parse().ok(), asn: Asn::new(64_500), method: Some(method), path: Some(path),
                 ..unidentified()
@@ -576,6 +576,6 @@ proptest! {
         drop(Document::parse(&text));
         let document = json!({"allow": [{"what": {"paths": ["/a/*"]}}], "deny": [{"what": {"paths": ["/e"]}}]});
         let policy = set(&[("p", document)]);
-        let _ = policy.decide(&Question { path: Some(&path), ..unidentified() });
+        let _ = policy.decide(&PolicyRequest { path: Some(&path), ..unidentified() });
     }
 }

@@ -64,13 +64,13 @@ fn begin(dir: &Path) -> io::Result<Spool> {
 }
 
 /// The spool of a process that has ended.
-pub(crate) struct Left {
+pub(crate) struct OrphanedSpool {
     file: File,
     path: PathBuf,
 }
 
 /// The spools of processes that have ended, oldest first.
-pub(crate) fn ended(dir: &Path) -> Vec<Left> {
+pub(crate) fn ended(dir: &Path) -> Vec<OrphanedSpool> {
     let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
     let is_spool = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PREFIX));
     let mut paths: Vec<_> = entries.flatten().map(|entry| entry.path()).filter(is_spool).collect();
@@ -78,12 +78,12 @@ pub(crate) fn ended(dir: &Path) -> Vec<Left> {
     let open = |path: PathBuf| {
         let file = File::open(&path).ok()?;
         flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
-        Some(Left { file, path })
+        Some(OrphanedSpool { file, path })
     };
     paths.into_iter().filter_map(open).collect()
 }
 
-impl Left {
+impl OrphanedSpool {
     /// The events, and whether the whole file was readable.
     pub(crate) fn read(&self) -> (Vec<AuditEvent>, bool) {
         let mut bytes = Vec::new();

@@ -1,4 +1,4 @@
-//! Failures for users: a sentence, a next step, an exit code.
+//! The form of a failure for users, the same in every program: a sentence, a next step, an exit code.
 
 use std::error::Error;
 

@@ -1,4 +1,4 @@
-//! The shared part of Sallyport's command lines: output, failures, durations, and signals.
+//! The shared part of Sallyport's command lines: output, failures and their exit codes, durations, and signals.
 
 pub mod duration;
 pub mod failure;

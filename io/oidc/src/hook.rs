@@ -39,7 +39,7 @@ pub struct HookError {
 }
 
 /// The result of one attempt.
-enum Tried {
+enum AttemptResult {
     Done,
     /// Another attempt may help.
     Again(String),
@@ -58,10 +58,10 @@ impl Providers {
             let mut pause = FIRST_PAUSE;
             for tried in 1..=MAX_HOOK_TRIES {
                 match self.try_hook(call).await {
-                    Tried::Done => return Ok(()),
-                    Tried::Never(reason) => return Err(reason),
-                    Tried::Again(reason) if tried == MAX_HOOK_TRIES => return Err(reason),
-                    Tried::Again(reason) => last = reason,
+                    AttemptResult::Done => return Ok(()),
+                    AttemptResult::Never(reason) => return Err(reason),
+                    AttemptResult::Again(reason) if tried == MAX_HOOK_TRIES => return Err(reason),
+                    AttemptResult::Again(reason) => last = reason,
                 }
                 tokio::time::sleep(pause).await;
                 pause *= 2;
@@ -72,10 +72,10 @@ impl Providers {
         outcome.unwrap_or(Err(last)).map_err(|reason| HookError { reason })
     }
 
-    async fn try_hook(&self, hook: HookCall<'_>) -> Tried {
+    async fn try_hook(&self, hook: HookCall<'_>) -> AttemptResult {
         let signature = hook_signature(hook.secret.as_bytes(), hook.at, hook.body.as_bytes());
         let Ok(signature) = HeaderValue::from_str(&signature) else {
-            return Tried::Never("the signature could not be created".to_owned());
+            return AttemptResult::Never("the signature could not be created".to_owned());
         };
         let json = HeaderValue::from_static("application/json");
         let call = Call {
@@ -85,22 +85,26 @@ impl Providers {
             ..Call::get("a message", hook.url)
         };
         match self.http.call(hook.ca_pem, call).await {
-            Ok(answer) if answer.status.is_success() => Tried::Done,
+            Ok(answer) if answer.status.is_success() => AttemptResult::Done,
             Ok(answer) => {
                 let status = answer.status;
                 let reason = format!("the hook answered with status {}", status.as_u16());
                 let may_help = status.is_server_error()
                     || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT);
-                if may_help { Tried::Again(reason) } else { Tried::Never(reason) }
+                if may_help { AttemptResult::Again(reason) } else { AttemptResult::Never(reason) }
             }
-            Err(OidcError::Unreachable { host, reason }) => Tried::Again(format!("{host} cannot be reached: {reason}")),
-            Err(OidcError::TimedOut { host }) => Tried::Again(format!("{host} did not answer in time")),
-            Err(OidcError::Answer { reason, .. }) => Tried::Never(format!("its answer cannot be used: {reason}")),
+            Err(OidcError::Unreachable { host, reason }) => {
+                AttemptResult::Again(format!("{host} cannot be reached: {reason}"))
+            }
+            Err(OidcError::TimedOut { host }) => AttemptResult::Again(format!("{host} did not answer in time")),
+            Err(OidcError::Answer { reason, .. }) => {
+                AttemptResult::Never(format!("its answer cannot be used: {reason}"))
+            }
             Err(OidcError::Private { host }) => {
-                Tried::Never(format!("{host} has a private address, which this installation does not allow"))
+                AttemptResult::Never(format!("{host} has a private address, which this installation does not allow"))
             }
-            Err(OidcError::Insecure(url)) => Tried::Never(format!("{url:?} is not an https address")),
-            Err(other) => Tried::Never(other.to_string()),
+            Err(OidcError::Insecure(url)) => AttemptResult::Never(format!("{url:?} is not an https address")),
+            Err(other) => AttemptResult::Never(other.to_string()),
         }
     }
 }

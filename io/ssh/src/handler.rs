@@ -7,7 +7,7 @@ use std::{
 };
 
 use sallyport_ssh_proto::{
-    Answer, ChannelId, Credential as Shown, Event, Login, SessionRequest,
+    Answer, ChannelId, Credential as LoginCredential, Event, Login, SessionRequest,
     ssh_key::{Certificate, PublicKey, certificate::CertType, public::KeyData},
 };
 use tokio::{
@@ -34,7 +34,7 @@ const NO_COMMANDS: &str = "this server runs no commands and transfers no files: 
 const NO_FORWARD: &str = "nothing is forwarded yet: ask for it with -R, for example -R 80:localhost:8000";
 
 /// A pending decision of the gate.
-pub(crate) type Question = BoxFuture<'static, Decision>;
+pub(crate) type PendingDecision = BoxFuture<'static, Decision>;
 
 /// A decision of the gate.
 pub(crate) enum Decision {
@@ -96,7 +96,7 @@ impl Handler {
     }
 
     /// Handles an event; a decision of the gate is returned as a future.
-    pub(crate) fn handle(&mut self, event: Event) -> Option<Question> {
+    pub(crate) fn handle(&mut self, event: Event) -> Option<PendingDecision> {
         match event {
             Event::Login(login) => return Some(self.ask_login(login)),
             Event::Forward { address, port } => {
@@ -180,10 +180,10 @@ impl Handler {
 
     /// A refusal is answered after a fixed time, whatever the reason; the first request, which queries the methods, is
     /// answered at once.
-    fn ask_login(&mut self, login: Login) -> Question {
+    fn ask_login(&mut self, login: Login) -> PendingDecision {
         let is_first = !std::mem::replace(&mut self.has_attempted, true);
         let refusal_at = match login.credential {
-            Shown::Nothing if is_first => Instant::now(),
+            LoginCredential::Nothing if is_first => Instant::now(),
             _ => Instant::now() + REFUSAL_TIME,
         };
         let is_usable = self.is_usable(&login);
@@ -197,27 +197,27 @@ impl Handler {
             // An accepted offer is no login yet.
             let (accepted, is_offer) = match &credential {
                 _ if !is_usable => (None, false),
-                Shown::Nothing => (ask(Credential::Nothing).await, false),
-                Shown::Key { key, is_proven: true } => (ask(Credential::Key(key)).await, false),
-                Shown::Key { key, is_proven: false } => (ask(Credential::Offered(key)).await, true),
-                Shown::Certificate { certificate, is_proven: true } => {
+                LoginCredential::Nothing => (ask(Credential::Nothing).await, false),
+                LoginCredential::Key { key, is_proven: true } => (ask(Credential::Key(key)).await, false),
+                LoginCredential::Key { key, is_proven: false } => (ask(Credential::Offered(key)).await, true),
+                LoginCredential::Certificate { certificate, is_proven: true } => {
                     (ask(Credential::Certificate(certificate)).await, false)
                 }
-                Shown::Certificate { certificate, is_proven: false } => {
+                LoginCredential::Certificate { certificate, is_proven: false } => {
                     (ask(Credential::OfferedCertificate(certificate)).await, true)
                 }
-                Shown::Interactive if server.config.guests => (ask(Credential::Guest).await, false),
-                Shown::Interactive | Shown::Sha1(_) | Shown::Unusable => (None, false),
+                LoginCredential::Interactive if server.config.guests => (ask(Credential::Guest).await, false),
+                LoginCredential::Interactive | LoginCredential::Sha1(_) | LoginCredential::Unusable => (None, false),
             };
             if let Some(name) = accepted {
                 let login = (!is_offer).then_some(LoggedIn { user, name });
                 return Decision::Login { answer: Answer::Accept, login };
             }
             let answer = match (&credential, &server.config.login_hint) {
-                (Shown::Interactive, Some(hint)) => {
+                (LoginCredential::Interactive, Some(hint)) => {
                     return Decision::Login { answer: Answer::Hint(hint.clone()), login: None };
                 }
-                (Shown::Interactive, None) => Answer::RefuseInteractive,
+                (LoginCredential::Interactive, None) => Answer::RefuseInteractive,
                 _ => Answer::Refuse,
             };
             sleep_until(refusal_at).await;
@@ -229,23 +229,23 @@ impl Handler {
     fn is_usable(&mut self, login: &Login) -> bool {
         let stats = self.connection.stats();
         match &login.credential {
-            Shown::Nothing | Shown::Interactive => true,
-            Shown::Key { key, .. } => is_strong_enough(key.key_data()),
-            Shown::Certificate { certificate, .. } => {
+            LoginCredential::Nothing | LoginCredential::Interactive => true,
+            LoginCredential::Key { key, .. } => is_strong_enough(key.key_data()),
+            LoginCredential::Certificate { certificate, .. } => {
                 let is_usable = is_fit(certificate) && is_strong_enough(certificate.public_key());
                 if !is_usable {
                     count(&stats.logins_refused);
                 }
                 is_usable
             }
-            Shown::Sha1(key) => {
+            LoginCredential::Sha1(key) => {
                 if !std::mem::replace(&mut self.has_refused_sha1, true) {
                     count(&stats.sha1_refused);
                     self.log_sha1_refusal(&login.user, key);
                 }
                 false
             }
-            Shown::Unusable => false,
+            LoginCredential::Unusable => false,
         }
     }
 

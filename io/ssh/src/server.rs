@@ -51,7 +51,7 @@ pub(crate) struct ServerState {
     protocol: Arc<Config>,
     stats: Arc<SshStats>,
     next_id: AtomicU64,
-    places: Mutex<Places>,
+    places: Mutex<ConnectionCounts>,
     shutdown: watch::Sender<Option<Shutdown>>,
     open: watch::Sender<usize>,
 }
@@ -63,7 +63,7 @@ struct Shutdown {
 }
 
 #[derive(Debug, Default)]
-struct Places {
+struct ConnectionCounts {
     all: usize,
     unauthenticated: usize,
     by_address: HashMap<IpAddr, usize>,
@@ -291,7 +291,7 @@ impl ServerState {
         Some(Place { shared: self.clone(), address, is_logged_in: false })
     }
 
-    fn lock_places(&self) -> MutexGuard<'_, Places> {
+    fn lock_places(&self) -> MutexGuard<'_, ConnectionCounts> {
         self.places.lock()
     }
 }

@@ -16,7 +16,7 @@ use tokio::{
 };
 
 use crate::{
-    handler::{Handler, Question},
+    handler::{Handler, PendingDecision},
     link::{Link, Status},
     transport::Transport,
 };
@@ -52,7 +52,7 @@ pub(crate) struct Session<S> {
     written_to: usize,
     needs_flush: bool,
     /// The pending decision of the gate.
-    question: Option<Question>,
+    question: Option<PendingDecision>,
     timer: Pin<Box<Sleep>>,
     closing: Option<Closing>,
 }

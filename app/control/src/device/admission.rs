@@ -6,7 +6,7 @@ use crate::{problem::ApiError, state::App};
 use http::{HeaderMap, StatusCode};
 use sallyport_identity::validate_session;
 use sallyport_model::{LoginSession, LoginSessionId, Person, SocketRoute};
-use sallyport_policy::{PersonView, PolicySet, Question, SshGrant};
+use sallyport_policy::{PersonView, PolicyRequest, PolicySet, SshGrant};
 
 /// A person whom a socket admits now.
 #[derive(Debug, Clone)]
@@ -58,7 +58,7 @@ impl App {
 
     /// Whether a person may open the first page of this socket from this address now.
     pub(crate) fn allows_visit(&self, route: &SocketRoute, person: &Person, address: IpAddr) -> bool {
-        let question = Question {
+        let question = PolicyRequest {
             now_unix: self.clock.now().unix_seconds,
             address,
             country: self.config.geo.as_ref().and_then(|geo| geo.country(address)),
@@ -86,7 +86,7 @@ impl App {
         let policies = policies_of(&route);
         // The person's later port is not known yet; the edge evaluates the policies again with it.
         let ports = [route.port.unwrap_or(self.config.public_port), self.config.public_port];
-        let question = |port| Question {
+        let question = |port| PolicyRequest {
             now_unix: self.clock.now().unix_seconds,
             address,
             country: self.config.geo.as_ref().and_then(|geo| geo.country(address)),

@@ -1,6 +1,6 @@
 //! The work behind every path: `/v1`, the paths of the original clients, and ssh. Every rule is here once.
 //!
-//! May use: `audit`, `mail`, `state`, `security`, `config`, `problem`.
+//! May use: `audit`, `mail`, `state`, `security`, `config`, `metrics`, `clock`, `problem`.
 
 mod account_access;
 mod accounts;

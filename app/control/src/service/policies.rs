@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use http::StatusCode;
 use sallyport_api::{CreatePolicy, Policy, PolicyPlace, PolicyTest, RuleTested, TestPolicy, UpdatePolicy};
 use sallyport_model::{AccountId, AttachedPolicy, IdentitySettings, PolicyId, SocketRoute, SocketType};
-use sallyport_policy::{Asn, DecidedBy, Document, InlineAllow, PersonView, PolicySet, Question};
+use sallyport_policy::{Asn, DecidedBy, Document, InlineAllow, PersonView, PolicyRequest, PolicySet};
 use sallyport_store::{Attachment, NewPolicy, PolicyChange};
 
 use crate::{clock::date, config::AddressDatabases, problem::ApiError, security::random, state::App};
@@ -277,7 +277,7 @@ fn answer(
         groups_stated: groups_stated || !test.groups.is_empty(),
         provider,
     });
-    let question = Question {
+    let question = PolicyRequest {
         now_unix: test.at.map_or(now, time::OffsetDateTime::unix_timestamp),
         address: test.address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
         country: country.map_err(|error| ApiError::field("country", error))?,

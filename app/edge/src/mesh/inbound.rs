@@ -273,7 +273,7 @@ fn pass_on(mesh: Arc<Mesh>, open: Open, incoming: IncomingStream) -> Pin<Box<dyn
     let mut phase = mesh.state.phase.subscribe();
     let mut cut = WakeGated::new(async move { phase::cut(&mut phase).await });
     let running = mesh.state.running.enter();
-    let mut near = Near { stream: incoming.pass_on(), establishment: stream.establishment(), busy };
+    let mut near = InboundStream { stream: incoming.pass_on(), establishment: stream.establishment(), busy };
     Box::pin(async move {
         let (mut carried, mut pace) = (RelayCounts::default(), Unpaced);
         let end = tokio::select! {
@@ -299,13 +299,13 @@ fn pass_on(mesh: Arc<Mesh>, open: Open, incoming: IncomingStream) -> Pin<Box<dyn
 }
 
 /// The stream of another edge as an end of a relay. Sends the outcome of the open as soon as the connector reports it.
-struct Near {
+struct InboundStream {
     stream: ForwardedStream,
     establishment: Establishment,
     busy: Option<Arc<Busy>>,
 }
 
-impl Near {
+impl InboundStream {
     /// Reports to the other edge that the origin accepted the connection, once.
     fn answer(&mut self) -> io::Result<()> {
         if !self.stream.is_answered() && matches!(self.establishment.peek(), Some(Ok(()))) {
@@ -338,7 +338,7 @@ impl Near {
     }
 }
 
-impl RelayEnd for Near {
+impl RelayEnd for InboundStream {
     fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
         self.stream.poll_reset(cx)
     }
@@ -361,7 +361,7 @@ impl RelayEnd for Near {
     }
 }
 
-impl AsyncRead for Near {
+impl AsyncRead for InboundStream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, buf);
@@ -372,7 +372,7 @@ impl AsyncRead for Near {
     }
 }
 
-impl AsyncWrite for Near {
+impl AsyncWrite for InboundStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         self.answer()?;
         let taken = Pin::new(&mut self.stream).poll_write(cx, buf);

@@ -56,13 +56,13 @@ impl FlowHandler for InboundFlows {
 /// One side of a relayed flow: passes its datagrams to the flow on the other side.
 #[derive(Default)]
 struct End {
-    to: Mutex<To>,
+    to: Mutex<Destination>,
     /// The flow's share of the origin's load, shared by both ends.
     load: OnceLock<Arc<Mutex<Option<InFlight>>>>,
 }
 
 #[derive(Default)]
-enum To {
+enum Destination {
     /// The other side is still being opened.
     #[default]
     Opening,
@@ -73,7 +73,7 @@ enum To {
 impl End {
     fn set_load(&self, load: &Arc<Mutex<Option<InFlight>>>) {
         let _ = self.load.set(load.clone());
-        if matches!(*self.to.lock(), To::Ended(_)) {
+        if matches!(*self.to.lock(), Destination::Ended(_)) {
             self.end_load();
         }
     }
@@ -88,18 +88,18 @@ impl End {
         let mut to = self.to.lock();
         match *to {
             // This side ended before the other one was open.
-            To::Ended(end) => {
+            Destination::Ended(end) => {
                 drop(to);
                 flow.close(end);
             }
-            _ => *to = To::Flow(flow),
+            _ => *to = Destination::Flow(flow),
         }
     }
 }
 
 impl FlowSink for End {
     fn datagrams(&self, batch: &[&[u8]]) {
-        if let To::Flow(flow) = &*self.to.lock() {
+        if let Destination::Flow(flow) = &*self.to.lock() {
             flow.send_batch(batch);
         }
     }
@@ -107,10 +107,10 @@ impl FlowSink for End {
     fn closed(&self, end: FlowEnd) {
         // The other side still exists; only the link to this edge was lost.
         let end = if end == FlowEnd::Lost { FlowEnd::Detached } else { end };
-        let former = std::mem::replace(&mut *self.to.lock(), To::Ended(end));
+        let former = std::mem::replace(&mut *self.to.lock(), Destination::Ended(end));
         self.end_load();
         // Closed without a lock held, because the close may call back into this end.
-        if let To::Flow(flow) = former {
+        if let Destination::Flow(flow) = former {
             flow.close(end);
         }
     }

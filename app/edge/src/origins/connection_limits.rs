@@ -64,7 +64,7 @@ impl Drop for OpeningPlace {
 }
 
 /// A place that is released when the origin accepts or refuses the connection.
-pub(crate) struct UntilTaken {
+pub(crate) struct OpeningGuard {
     /// Released by the drop.
     _place: OpeningPlace,
     establishment: Establishment,
@@ -72,7 +72,7 @@ pub(crate) struct UntilTaken {
     outcome: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
 
-impl UntilTaken {
+impl OpeningGuard {
     pub(crate) fn new(place: OpeningPlace, establishment: Establishment) -> Self {
         let outcome = establishment.clone();
         Self { _place: place, establishment, outcome: Box::pin(async move { drop(outcome.wait().await) }) }
@@ -105,7 +105,7 @@ mod tests {
         assert!(poll_fn(|cx| Poll::Ready(next.as_mut().poll(cx).is_pending())).await);
         let other = openings.enter(address(2)).await;
         let establishment = Establishment::default();
-        let mut taken = UntilTaken::new(places.pop().unwrap(), establishment.clone());
+        let mut taken = OpeningGuard::new(places.pop().unwrap(), establishment.clone());
         assert!(poll_fn(|cx| Poll::Ready(taken.poll(cx).is_pending())).await);
         establishment.succeed();
         poll_fn(|cx| taken.poll(cx)).await;

@@ -18,7 +18,7 @@ const UNKNOWN: &str = "unknown";
 
 /// The origins of one region.
 #[derive(Debug, Clone, Copy, Default)]
-struct OfRegion {
+struct RegionGroup {
     is_usable: bool,
     round_trip: Option<Duration>,
 }
@@ -27,7 +27,7 @@ struct OfRegion {
 pub(crate) struct Dials<'a> {
     settings: &'a SocketSettings,
     own: Option<&'a RegionName>,
-    groups: BTreeMap<Option<&'a RegionName>, OfRegion>,
+    groups: BTreeMap<Option<&'a RegionName>, RegionGroup>,
 }
 
 /// Why a flow goes to a region.

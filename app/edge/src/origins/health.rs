@@ -215,7 +215,7 @@ fn random() -> u64 {
 }
 
 /// A connection on which an origin is checked.
-enum Opened {
+enum ProbeConnection {
     Raw(Box<OriginStream>),
     Http(OriginConnection),
 }
@@ -223,13 +223,13 @@ enum Opened {
 /// The client address in checks, which have no client.
 const NO_CLIENT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
-async fn open(origin: &Origin, probe: &Probe) -> Result<Opened, ConnectError> {
+async fn open(origin: &Origin, probe: &Probe) -> Result<ProbeConnection, ConnectError> {
     if probe.config.check == HealthCheck::Tcp {
         return origin
             .open_flow(ProxiedAddresses { client: NO_CLIENT, destination: NO_CLIENT }, &probe.host)
-            .map(|stream| Opened::Raw(Box::new(stream)));
+            .map(|stream| ProbeConnection::Raw(Box::new(stream)));
     }
-    Ok(Opened::Http(match probe.protocol {
+    Ok(ProbeConnection::Http(match probe.protocol {
         OriginProtocol::Http2 => {
             OriginConnection::H2(origin.connect_h2(NO_CLIENT, &probe.host, probe.config.timeout).await?)
         }
@@ -239,7 +239,7 @@ async fn open(origin: &Origin, probe: &Probe) -> Result<Opened, ConnectError> {
     }))
 }
 
-impl Opened {
+impl ProbeConnection {
     async fn ask(self, probe: &Probe, host: &str) -> Result<(), Failed> {
         match (self, &probe.config.check) {
             (Self::Raw(stream), _) => ask_tcp(*stream, probe).await,

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use sallyport_geo::Geo;
 use sallyport_identity::validate_session;
 use sallyport_model::{Identity, IdentitySettings, LoginSession, ServiceTokenRoute, SocketRoute, SocketType};
-use sallyport_policy::{PolicySet, Question, Reached, scope_permits};
+use sallyport_policy::{PolicyRequest, PolicySet, Reached, scope_permits};
 
 /// The deciding rule in records when the scope of a service token does not cover the request.
 pub(crate) const OUT_OF_SCOPE: &str = "the scope of the service token";
@@ -94,7 +94,7 @@ impl Judge {
             Some(Identity::Service(token)) => (None, Some(token.name.as_str())),
             None => (None, None),
         };
-        let decision = self.policies.decide(&Question {
+        let decision = self.policies.decide(&PolicyRequest {
             now_unix: now,
             address: request.client,
             country: geo.filter(|_| self.policies.needs_country()).and_then(|geo| geo.country(request.client)),

@@ -50,7 +50,7 @@ pub(crate) struct Reached {
 
 /// Why no origin was reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Unreached {
+pub(crate) enum ConnectFailure {
     /// The client left meanwhile.
     ClientLeft,
     /// The origin refused the connection, and has no byte of the client.
@@ -63,7 +63,7 @@ pub(crate) enum Unreached {
     Lost(Received),
 }
 
-impl Unreached {
+impl ConnectFailure {
     /// Which bytes of the client the origin may have.
     pub(crate) fn received(self) -> Received {
         match self {
@@ -79,17 +79,17 @@ pub(crate) async fn reach<S: ClientIo>(
     stream: OriginStream,
     first: &mut FirstBytes,
     timeout: Duration,
-) -> Result<Reached, Unreached> {
+) -> Result<Reached, ConnectFailure> {
     let establishment = stream.establishment();
     let mut attempt = Attempt { stream, establishment, sent: 0, unflushed: true, early: Vec::new() };
     let outcome = tokio::time::timeout(timeout, poll_fn(|cx| attempt.poll(cx, client, first))).await;
     match outcome {
-        Err(_) => Err(Unreached::TimedOut(attempt.received(first))),
+        Err(_) => Err(ConnectFailure::TimedOut(attempt.received(first))),
         Ok(Err(why)) => Err(why),
         Ok(Ok(())) => {
             let Attempt { mut stream, sent, early, .. } = attempt;
             // Sends the rest of the kept bytes; the origin has accepted, so no other origin needs them.
-            let lost = |_| Unreached::Lost(Received::Some);
+            let lost = |_| ConnectFailure::Lost(Received::Some);
             tokio::io::AsyncWriteExt::write_all(&mut stream, &first.bytes[sent..]).await.map_err(lost)?;
             tokio::io::AsyncWriteExt::flush(&mut stream).await.map_err(lost)?;
             let sent = std::mem::take(&mut first.bytes).len() - first.greeting;
@@ -112,9 +112,9 @@ impl Attempt {
         cx: &mut Context<'_>,
         client: &mut S,
         first: &mut FirstBytes,
-    ) -> Poll<Result<(), Unreached>> {
+    ) -> Poll<Result<(), ConnectFailure>> {
         if let Poll::Ready(Err(())) = poll_more(cx, client, first) {
-            return Poll::Ready(Err(Unreached::ClientLeft));
+            return Poll::Ready(Err(ConnectFailure::ClientLeft));
         }
         // An error of the write shows in the read that follows.
         let _ = self.poll_send(cx, &first.bytes);
@@ -141,19 +141,19 @@ impl Attempt {
         Poll::Ready(())
     }
 
-    fn poll_answer(&mut self, cx: &mut Context<'_>, first: &FirstBytes) -> Poll<Result<(), Unreached>> {
+    fn poll_answer(&mut self, cx: &mut Context<'_>, first: &FirstBytes) -> Poll<Result<(), ConnectFailure>> {
         let mut buffer = [0; MAX_EARLY_BYTES];
         let mut into = ReadBuf::new(&mut buffer);
         let read = Pin::new(&mut self.stream).poll_read(cx, &mut into);
         self.early.extend_from_slice(into.filled());
-        let lost = || Poll::Ready(Err(Unreached::Lost(self.received(first))));
+        let lost = || Poll::Ready(Err(ConnectFailure::Lost(self.received(first))));
         match self.establishment.peek() {
             Some(Ok(())) => Poll::Ready(Ok(())),
             Some(Err(_)) if self.establishment.is_lost() => lost(),
             Some(Err(failure)) => Poll::Ready(Err(match failure.reason {
-                FailureReason::TimedOut => Unreached::TimedOut(Received::Nothing),
-                FailureReason::Draining => Unreached::NoTunnel,
-                _ => Unreached::Refused,
+                FailureReason::TimedOut => ConnectFailure::TimedOut(Received::Nothing),
+                FailureReason::Draining => ConnectFailure::NoTunnel,
+                _ => ConnectFailure::Refused,
             })),
             // The stream ended without an outcome.
             None if read.is_ready() => lost(),

@@ -28,7 +28,7 @@ use crate::{
         transport::OriginStream,
     },
     record::flow::FlowContext,
-    tcp::connect::{self, Reached, Unreached},
+    tcp::connect::{self, ConnectFailure, Reached},
     util::wake_gated::WakeGated,
 };
 
@@ -188,7 +188,7 @@ async fn reach_origin<S: ClientIo>(
         let reached = connect::reach(client, stream, &mut first_bytes, access.state.config.connect_timeout).await;
         drop(place);
         match reached {
-            Err(Unreached::ClientLeft) => opening.give_up(),
+            Err(ConnectFailure::ClientLeft) => opening.give_up(),
             _ => opening.settle(),
         }
         let why = match reached {
@@ -200,13 +200,13 @@ async fn reach_origin<S: ClientIo>(
         };
         let next = delivery.handle_end(why.received(), true, false);
         let (verdict, failure) = match why {
-            Unreached::ClientLeft => return Err(Verdict::ClientLeft),
-            Unreached::NoTunnel => (Verdict::NoTunnel, None),
+            ConnectFailure::ClientLeft => return Err(Verdict::ClientLeft),
+            ConnectFailure::NoTunnel => (Verdict::NoTunnel, None),
             // Another tunnel may work, or this one when it is back.
-            Unreached::Lost(_) if next != Next::Nothing => (Verdict::NoTunnel, None),
-            Unreached::Lost(_) => (Verdict::Broken, None),
-            Unreached::Refused => (Verdict::OriginRefused, Some(ejection::Failure::Connect)),
-            Unreached::TimedOut(_) => (Verdict::OriginTimedOut, Some(ejection::Failure::Silent)),
+            ConnectFailure::Lost(_) if next != Next::Nothing => (Verdict::NoTunnel, None),
+            ConnectFailure::Lost(_) => (Verdict::Broken, None),
+            ConnectFailure::Refused => (Verdict::OriginRefused, Some(ejection::Failure::Connect)),
+            ConnectFailure::TimedOut(_) => (Verdict::OriginTimedOut, Some(ejection::Failure::Silent)),
         };
         if let Some(failure) = failure {
             pool.failed(origin.origin(), failure);

@@ -41,15 +41,15 @@ const MAX_WAITING_TIME: Duration = Duration::from_secs(2);
 
 /// A client's flow.
 pub(crate) struct Flow {
-    back: Arc<Back>,
+    back: Arc<ClientSide>,
     context: FlowContext,
     pass: Pass,
-    towards: Option<Towards>,
+    origin_leg: Option<OriginLeg>,
     tried: Attempts<u64>,
     /// The origin that last refused this flow because it had as many flows as it may.
     full_at: Option<u64>,
     /// When another flow was evicted for this one.
-    way_since: Option<Instant>,
+    evicted_other_since: Option<Instant>,
     waiting: WaitingDatagrams,
     metrics: Metrics,
     began: Instant,
@@ -58,7 +58,7 @@ pub(crate) struct Flow {
 }
 
 /// The origin of a flow.
-struct Towards {
+struct OriginLeg {
     handle: OriginFlow,
     ended: Arc<OnceLock<FlowEnd>>,
     origin: InFlight,
@@ -72,8 +72,8 @@ struct WaitingDatagrams {
     since: Option<Instant>,
 }
 
-/// The way back to the client.
-struct Back {
+/// The client's side of a flow.
+struct ClientSide {
     key: Key,
     port: Arc<UdpPort>,
     allowance: Arc<Allowance>,
@@ -91,7 +91,7 @@ struct Back {
 
 /// Receives the answers of one origin.
 struct Sink {
-    back: Arc<Back>,
+    back: Arc<ClientSide>,
     ended: Arc<OnceLock<FlowEnd>>,
 }
 
@@ -124,7 +124,7 @@ impl FlowSink for Sink {
     }
 }
 
-impl Back {
+impl ClientSide {
     fn send(&self, batch: &[&[u8]]) {
         let now = Instant::now();
         let allowed = self.allowed(batch, now);
@@ -186,7 +186,7 @@ impl Flow {
     ) -> Self {
         let began = context.began();
         let (allowance, is_guarded) = guard;
-        let back = Back {
+        let back = ClientSide {
             key,
             port,
             allowance,
@@ -202,10 +202,10 @@ impl Flow {
             back: Arc::new(back),
             context,
             pass,
-            towards: None,
+            origin_leg: None,
             tried: Attempts::default(),
             full_at: None,
-            way_since: None,
+            evicted_other_since: None,
             waiting: WaitingDatagrams::default(),
             metrics,
             began,
@@ -274,13 +274,13 @@ impl Flow {
     pub(crate) fn try_all_again(&mut self, now: Instant) {
         self.tried = Attempts::default();
         if !self.has_way() {
-            self.way_since = Some(now);
+            self.evicted_other_since = Some(now);
         }
     }
 
     /// Whether another flow was evicted for this one, and no answer has come since.
     pub(crate) fn has_way(&self) -> bool {
-        self.way_since.is_some_and(|since| self.back.last() <= since)
+        self.evicted_other_since.is_some_and(|since| self.back.last() <= since)
     }
 
     /// The origin that last refused this flow because it had as many flows as it may.
@@ -290,7 +290,7 @@ impl Flow {
 
     /// Whether the flow goes to this origin.
     pub(crate) fn goes_to(&self, origin: u64) -> bool {
-        self.towards.as_ref().is_some_and(|towards| towards.origin.origin().number() == origin)
+        self.origin_leg.as_ref().is_some_and(|origin_leg| origin_leg.origin.origin().number() == origin)
     }
 
     /// Tries again to send the waiting datagrams. Returns false when none wait any more.
@@ -308,8 +308,8 @@ impl Flow {
     }
 
     fn send(&self, datagrams: &[&[u8]]) {
-        let Some(towards) = &self.towards else { return };
-        let taken = towards.handle.send_batch(datagrams);
+        let Some(origin_leg) = &self.origin_leg else { return };
+        let taken = origin_leg.handle.send_batch(datagrams);
         if taken < datagrams.len() {
             self.metrics.datagrams_dropped("tunnel-full", datagrams.len() - taken);
         }
@@ -318,8 +318,8 @@ impl Flow {
     /// Selects an origin if there is none; `Ok(false)` if one is expected soon.
     fn reach_origin(&mut self, pool: &SocketPool, expects: impl Fn() -> bool) -> Result<bool, Verdict> {
         let mut last = None;
-        if let Some(towards) = &self.towards {
-            match towards.ended.get() {
+        if let Some(origin_leg) = &self.origin_leg {
+            match origin_leg.ended.get() {
                 None => return Ok(true),
                 // This origin has failed, and the datagrams that it got are lost; the next origin gets later ones.
                 Some(end @ (FlowEnd::Unreachable | FlowEnd::Busy)) => {
@@ -327,19 +327,19 @@ impl Flow {
                         self.tried = Attempts::default();
                     }
                     let is_busy = *end == FlowEnd::Busy;
-                    self.full_at = is_busy.then(|| towards.origin.origin().number()).or(self.full_at);
+                    self.full_at = is_busy.then(|| origin_leg.origin.origin().number()).or(self.full_at);
                     last = Some(if is_busy { Verdict::TooManyFlows } else { Verdict::OriginRefused });
                 }
                 Some(_) => self.tried = Attempts::default(),
             }
         }
-        self.towards = None;
+        self.origin_leg = None;
         let mut is_near = false;
         while let Some(origin) = pool.choose(Group::ROOT, &mut self.tried, self.pass.hint()) {
             self.context.set_transport(origin.origin().handle().clone());
             match self.open(&origin) {
                 Ok((handle, ended)) => {
-                    self.towards = Some(Towards { handle, ended, origin });
+                    self.origin_leg = Some(OriginLeg { handle, ended, origin });
                     return Ok(true);
                 }
                 Err(OpenFlowError::NotReady) => is_near = true,
@@ -400,7 +400,7 @@ impl Flow {
 
     /// Whether the origin or its tunnel ended the flow. The next datagram goes to another origin.
     pub(crate) fn is_cut(&self) -> bool {
-        self.towards.as_ref().is_none_or(|towards| towards.ended.get().is_some())
+        self.origin_leg.as_ref().is_none_or(|origin_leg| origin_leg.ended.get().is_some())
     }
 
     /// The local address to which the client sends.
@@ -415,27 +415,27 @@ impl Flow {
         live.is_cut()
     }
 
-    /// Step 6: the flow ends after its idle timeout.
+    /// The flow ends after its idle timeout.
     pub(crate) fn ended_idle(self) {
         let verdict = if self.back.is_answered() { Verdict::Complete } else { Verdict::Unanswered };
         self.ended(verdict);
     }
 
-    /// Step 6: the flow continues in another process, with the same socket at its connector.
+    /// The flow continues in another process, with the same socket at its connector.
     pub(crate) fn moved(self) {
         let verdict = if self.back.is_answered() { Verdict::Complete } else { Verdict::Unanswered };
-        self.over(verdict, FlowEnd::Detached);
+        self.finish(verdict, FlowEnd::Detached);
     }
 
-    /// Step 6: the flow ends.
+    /// The flow ends.
     pub(crate) fn ended(self, verdict: Verdict) {
         let is_idle = matches!(verdict, Verdict::Complete | Verdict::Unanswered);
-        self.over(verdict, if is_idle { FlowEnd::Idle } else { FlowEnd::Done });
+        self.finish(verdict, if is_idle { FlowEnd::Idle } else { FlowEnd::Done });
     }
 
-    fn over(mut self, verdict: Verdict, end: FlowEnd) {
-        if let Some(towards) = self.towards.take() {
-            towards.handle.close(end);
+    fn finish(mut self, verdict: Verdict, end: FlowEnd) {
+        if let Some(origin_leg) = self.origin_leg.take() {
+            origin_leg.handle.close(end);
         }
         self.context.set_carried(RelayCounts { forth: self.bytes, back: self.back.bytes.load(Ordering::Relaxed) });
         tracing::trace!(lasted = ?self.began.elapsed(), verdict = verdict.as_str(), "a flow ended");

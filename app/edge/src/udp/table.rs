@@ -46,7 +46,7 @@ pub(crate) struct Key {
 #[derive(Debug)]
 pub(crate) struct Table<T> {
     flows: HashMap<Key, Entry<T>>,
-    parties: HashMap<IpAddr, OfParty>,
+    parties: HashMap<IpAddr, AddressFlows>,
     /// The flows of the highest level by network, the oldest first.
     networks: HashMap<IpAddr, BTreeMap<u64, Key>>,
     /// The holders of flows of each level: addresses, and networks for the highest level.
@@ -70,11 +70,11 @@ type Holder = (usize, Reverse<u64>, IpAddr);
 
 /// The flows of one address, the oldest of each level first.
 #[derive(Debug, Default)]
-struct OfParty {
+struct AddressFlows {
     by_rank: [BTreeMap<u64, Key>; Level::COUNT],
 }
 
-impl OfParty {
+impl AddressFlows {
     fn len(&self) -> usize {
         self.by_rank.iter().map(BTreeMap::len).sum()
     }

@@ -22,15 +22,15 @@ use crate::{
 
 /// A sink that stores audit events.
 #[derive(Default)]
-struct Kept(Mutex<Vec<AuditEvent>>);
+struct RecordedEvents(Mutex<Vec<AuditEvent>>);
 
-impl AuditSink for Kept {
+impl AuditSink for RecordedEvents {
     fn record(&self, event: AuditEvent) {
         self.0.lock().unwrap().push(event);
     }
 }
 
-impl Kept {
+impl RecordedEvents {
     fn count(&self) -> usize {
         self.0.lock().unwrap().len()
     }
@@ -42,8 +42,8 @@ impl Kept {
     }
 }
 
-async fn world(all: bool) -> (World, Arc<Kept>, LiveFlows) {
-    let (kept, live) = (Arc::new(Kept::default()), LiveFlows::default());
+async fn world(all: bool) -> (World, Arc<RecordedEvents>, LiveFlows) {
+    let (kept, live) = (Arc::new(RecordedEvents::default()), LiveFlows::default());
     let (sink, flows) = (kept.clone(), live.clone());
     let change = move |config: &mut EdgeConfig| {
         config.audit = Some(EdgeAudit { sink, all });

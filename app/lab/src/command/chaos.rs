@@ -10,8 +10,8 @@ use sallyport_cli::{
     signals::Signals,
 };
 use sallyport_lab::{
-    Act, ChaosLoad, ChaosOptions, ChaosReport, FaultReport, Lab, MAX_CHAOS_TIME, MAX_CONNECTIONS, Seen, Stop, Target,
-    WrkReport,
+    Act, ChaosLoad, ChaosOptions, ChaosReport, ClientFigures, FaultReport, Lab, MAX_CHAOS_TIME, MAX_CONNECTIONS, Stop,
+    Target, WrkReport,
 };
 
 use super::{Context, Which, failure};
@@ -161,7 +161,7 @@ fn one(report: &FaultReport) -> String {
 }
 
 fn show(report: &ChaosReport) -> String {
-    let Seen { requests, failed, transfers, transfers_cut, transfer_bytes, longest_gap_ms, .. } = &report.all;
+    let ClientFigures { requests, failed, transfers, transfers_cut, transfer_bytes, longest_gap_ms, .. } = &report.all;
     let outside = report.faults.iter().filter(|fault| !fault.is_within()).count();
     let faults = if report.faults.is_empty() {
         format!("0 of {}: nothing was broken", report.planned)
@@ -194,8 +194,8 @@ mod tests {
             seed: 7,
             planned: 3,
             faults: Vec::new(),
-            between: Seen { failed: 2, ..Seen::default() },
-            all: Seen::default(),
+            between: ClientFigures { failed: 2, ..ClientFigures::default() },
+            all: ClientFigures::default(),
             is_within: true,
             broken_off: None,
         };

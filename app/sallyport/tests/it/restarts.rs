@@ -142,11 +142,11 @@ fn a_connector_that_falls_silent_is_left_out_within_its_detection_time() {
 struct Impatient {
     began: Instant,
     is_over: Arc<AtomicBool>,
-    clients: Vec<thread::JoinHandle<Vec<Asked>>>,
+    clients: Vec<thread::JoinHandle<Vec<RequestResult>>>,
 }
 
 /// The result of one request.
-struct Asked {
+struct RequestResult {
     /// When it was sent, since the beginning.
     at: Duration,
     /// The first word of the answer, if any.
@@ -167,7 +167,7 @@ impl Impatient {
                     let output = curl.output().unwrap();
                     let response = text(&output.stdout);
                     let by = response.split_whitespace().next().filter(|_| output.status.success());
-                    all.push(Asked { at, by: by.map(str::to_owned) });
+                    all.push(RequestResult { at, by: by.map(str::to_owned) });
                     thread::sleep(Duration::from_millis(50));
                 }
                 all
@@ -177,7 +177,7 @@ impl Impatient {
         Self { began, is_over, clients }
     }
 
-    fn stop(self) -> Vec<Asked> {
+    fn stop(self) -> Vec<RequestResult> {
         self.is_over.store(true, Ordering::Relaxed);
         self.clients.into_iter().flat_map(|client| client.join().unwrap()).collect()
     }

@@ -1,4 +1,6 @@
 //! Error responses: HTML for browsers, JSON for programs, a line of text for terminals, a status for gRPC.
+//!
+//! May use `forward` and `refusal`.
 
 mod html;
 mod site;

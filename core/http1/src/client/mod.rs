@@ -1,5 +1,7 @@
 //! The client's side of HTTP/1.1: encodes requests to origins, decodes their responses.
 //!
+//! May use `body`, `chunk_encode`, `chunked` and `decimal`.
+//!
 //! - [`encode_request`] writes the head of a request. [`chunk_start`](crate::chunk_start),
 //!   [`CHUNK_END`](crate::CHUNK_END) and [`write_last_chunk`](crate::write_last_chunk) frame a body of unknown length.
 //! - [`decode_response`] takes the head of a response out of a buffer, and returns the framing of the body.

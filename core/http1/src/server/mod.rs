@@ -1,5 +1,7 @@
 //! HTTP/1.1 with a client, as a server: one connection.
 //!
+//! May use `body`, `chunk_encode`, `chunked`, `decimal` and `limits`.
+//!
 //! Many HTTP servers are lenient: they take a bare line feed for a line end, and choose between contradictory lengths.
 //! A client that finds two servers with different readings smuggles requests past the first one. [`Server`] therefore
 //! follows RFC 9112 strictly, and refuses bytes that have two meanings.

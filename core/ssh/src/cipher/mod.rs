@@ -1,4 +1,6 @@
 //! Packet ciphers: sealing for output, opening for input.
+//!
+//! May use `error`.
 
 mod ctr;
 mod gcm;

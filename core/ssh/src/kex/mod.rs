@@ -1,4 +1,6 @@
 //! Key exchange (RFC 4253 sections 7 and 8): negotiation, and the resulting keys.
+//!
+//! May use `cipher`, `algorithms`, `host_key`, `message`, `wire` and `error`.
 
 mod agree;
 mod init;

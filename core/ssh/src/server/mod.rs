@@ -1,4 +1,6 @@
 //! One connection of a client.
+//!
+//! May use `cipher`, `kex` and every file of this crate.
 
 mod channels;
 mod exchange;

@@ -1,4 +1,6 @@
 //! One end of a control connection: attachments, keepalive, and multiplexed streams.
+//!
+//! May use `by_number`, `clients`, `frame`, `lifecycle`, `message` and `violation`.
 
 mod control;
 mod event;

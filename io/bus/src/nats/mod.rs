@@ -1,5 +1,7 @@
 //! The bus between machines: two key-value buckets of NATS JetStream, and requests.
 //!
+//! May use every file of this crate.
+//!
 //! Control writes [`CONFIG_BUCKET`] ([`publish_config`]), and edges follow it ([`follow_config`]). Edges write their
 //! tunnels into [`DIRECTORY_BUCKET`], and every machine follows it ([`follow_directory`]). Each of these functions runs
 //! until dropped. While the bus is unavailable they wait; changes of that time are written and read afterwards.

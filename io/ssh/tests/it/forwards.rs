@@ -70,7 +70,7 @@ async fn a_refused_forward_ends_a_strict_client_and_is_explained_to_the_others()
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_client_sends_shows_that_it_is_there_when_the_question_does_not_reach_it() {
     let mut lab = Lab::start().await;
-    let way = Way::to(lab.address).await;
+    let way = StallingProxy::to(lab.address).await;
     let alias = format!("HostKeyAlias=[127.0.0.1]:{}", lab.address.port());
     lab.address = way.address;
     let ticking = origin(|mut stream| async move {
@@ -92,13 +92,13 @@ async fn what_a_client_sends_shows_that_it_is_there_when_the_question_does_not_r
 }
 
 /// A connection to the server that can be stalled in each direction separately.
-struct Way {
+struct StallingProxy {
     address: SocketAddr,
     hold_towards_client: Arc<AtomicBool>,
     hold_towards_server: Arc<AtomicBool>,
 }
 
-impl Way {
+impl StallingProxy {
     async fn to(server: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

@@ -281,11 +281,11 @@ pub(crate) struct Query {
 }
 
 /// The effect of a statement.
-pub(crate) struct Done {
+pub(crate) struct ExecuteResult {
     rows: u64,
 }
 
-impl Done {
+impl ExecuteResult {
     /// Number of changed rows.
     pub(crate) fn rows_affected(&self) -> u64 {
         self.rows
@@ -334,8 +334,8 @@ impl Query {
     }
 
     /// Executes it for its effect.
-    pub(crate) async fn execute(self, on: impl Into<On<'_>>) -> Result<Done, sqlx::Error> {
-        self.run(on.into(), FetchMode::Count).await.map(|answer| Done { rows: answer.changed })
+    pub(crate) async fn execute(self, on: impl Into<On<'_>>) -> Result<ExecuteResult, sqlx::Error> {
+        self.run(on.into(), FetchMode::Count).await.map(|answer| ExecuteResult { rows: answer.changed })
     }
 
     /// The first row, if any.

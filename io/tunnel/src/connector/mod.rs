@@ -1,5 +1,7 @@
 //! The connector's end: keeps sessions with edges, and hands their streams to an [`OriginHandler`].
 //!
+//! May use `flows` and every file of this crate but the rooms `edge` and `carrier`.
+//!
 //! [`run_connector`] runs a `Supervisor`, one loop over attempts, events of sessions, timers and the shutdown.
 //! [`sallyport_wire::edge_selector`] decides with which edges to have sessions. Each session is a task, so that a
 //! session which is going away finishes its streams while the next one is set up.

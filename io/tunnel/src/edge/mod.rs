@@ -1,4 +1,6 @@
 //! The edge's end of all tunnels: accepts carriers from connectors, keeps sessions and legs, opens streams.
+//!
+//! May use `flows` and every file of this crate but the rooms `connector` and `carrier`.
 
 mod attach_budget;
 mod first_frame;

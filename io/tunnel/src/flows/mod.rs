@@ -1,6 +1,8 @@
 //! Flows of datagrams: the handles and sinks of their users, the same at both ends, and the datagram leg that a
 //! session's flows share.
 //!
+//! May use `driver` and `mux`.
+//!
 //! Nothing here waits. A datagram that cannot be queued is dropped, and so is one that waits too long; see
 //! [`sallyport_wire::datagram`]. The [driver] moves the bytes between the leg and its carrier.
 

@@ -28,7 +28,7 @@ use tokio::io::{AsyncReadExt, AsyncWrite};
 use crate::{
     body::upload::{BoxError, Upload},
     origins::{
-        connection_limits::{OpeningPlace, UntilTaken},
+        connection_limits::{OpeningGuard, OpeningPlace},
         http::exchange::LazyTimer,
         transport::OriginStream,
     },
@@ -81,7 +81,7 @@ pub(crate) struct H1Connection {
     stream: OriginStream,
     establishment: Establishment,
     /// The connection's place among those that are being opened, until the origin has accepted it.
-    opening: Option<Box<UntilTaken>>,
+    opening: Option<Box<OpeningGuard>>,
     /// Whether the connection has a leg of its own, and not a share of the control connection.
     on_leg: bool,
     /// Whether a share of the control connection was requested.
@@ -176,7 +176,7 @@ impl H1Connection {
 
     /// Keeps this place until the origin has accepted or refused the connection.
     pub(crate) fn set_opening_place(&mut self, place: OpeningPlace) {
-        self.opening = Some(Box::new(UntilTaken::new(place, self.establishment.clone())));
+        self.opening = Some(Box::new(OpeningGuard::new(place, self.establishment.clone())));
     }
 
     /// Releases the opening place once it is not needed. To be called after each read.

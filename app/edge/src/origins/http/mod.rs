@@ -1,6 +1,6 @@
 //! HTTP with origins: one exchange, its connection, and the body of its response.
 //!
-//! May use the transports of origins, and `body`.
+//! May use `transport`, `origin` and `connection_limits` of `origins`, and the room `body`.
 
 pub(crate) mod exchange;
 pub(crate) mod forwarding;
