@@ -3,8 +3,8 @@
 //! Plain data with validation. Nothing reads a clock, a file or a random source: randomness is an argument.
 
 mod account;
+mod addresses;
 mod edge;
-mod ends;
 mod header_rules;
 mod health_failure;
 mod identity;
@@ -24,8 +24,8 @@ pub use account::{
     Account, Email, EmailError, MAX_EMAIL_BYTES, MAX_PASSWORD_BYTES, MIN_PASSWORD_CHARS, PasswordError, Scope,
     ScopeSet, UnknownScope, check_password,
 };
+pub use addresses::{ClientAddr, Local, OriginAddr, OriginAddrError, Remote, ServerAddr};
 pub use edge::{DrainOrder, EdgeName, EdgeNameError, EdgeOrders, RegionName};
-pub use ends::{ClientAddr, Local, OriginAddr, OriginAddrError, Remote, ServerAddr};
 pub use header_rules::{
     HeaderChanges, HeaderField, HeaderRules, HeaderRulesError, HostHeader, HostHeaderError, MAX_HEADER_CHANGES,
     MAX_HEADER_NAME_BYTES, MAX_HEADER_RULES_BYTES, MAX_HEADER_VALUE_BYTES,

@@ -3,10 +3,10 @@
 //! Every call has a connection of its own, with a bound on time and size. Redirects are not followed: an address that
 //! redirects is not the API. A saved session is renewed automatically when its access token expires.
 
+mod access_control;
 mod account;
 mod address;
 mod client;
-mod comers;
 mod error;
 mod flows;
 mod organisation;

@@ -315,10 +315,10 @@ async fn client_hello(edge: &Arc<Edge>, stream: TcpStream, is_shared: bool) -> i
 /// Answers a client that does not speak TLS. Plain HTTP at the shared port gets an HTTP response; everything else gets
 /// the TLS alert.
 async fn without_tls(edge: &Arc<Edge>, mut io: ClientTcp, is_shared: bool) -> io::Result<StartHandshake<ClientTcp>> {
-    let mut is_http = if is_shared { redirect::is_request(io.recorded()) } else { Some(false) };
+    let mut is_http = if is_shared { redirect::detect_http(io.recorded()) } else { Some(false) };
     while is_http.is_none() {
         let n = tokio::io::AsyncReadExt::read(&mut io, &mut [0; 8]).await?;
-        is_http = if n == 0 { Some(false) } else { redirect::is_request(io.recorded()) };
+        is_http = if n == 0 { Some(false) } else { redirect::detect_http(io.recorded()) };
     }
     io.replay();
     if is_http == Some(true) {

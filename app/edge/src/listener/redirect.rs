@@ -43,7 +43,7 @@ pub(crate) fn take_plain(edge: &Arc<Edge>, stream: TcpStream, peer: SocketAddr) 
 }
 
 /// Whether these bytes begin an HTTP/1 request. `None` if there are too few bytes to decide.
-pub(crate) fn is_request(bytes: &[u8]) -> Option<bool> {
+pub(crate) fn detect_http(bytes: &[u8]) -> Option<bool> {
     if BEGINNINGS.iter().any(|beginning| bytes.starts_with(beginning)) {
         return Some(true);
     }

@@ -6,8 +6,8 @@ mod bus_health;
 mod bus_metrics;
 mod claim;
 mod console;
-mod duties;
 mod metrics;
+mod takeover;
 
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -19,15 +19,15 @@ use sallyport_otlp::Traces;
 use sallyport_store::DataDirLock;
 use tracing::{info, warn};
 
-use self::duties::Duties;
+use self::takeover::Duties;
 pub(crate) use self::{
     audit_stream::AuditStream,
     bus_health::bus_health,
     bus_metrics::BusMetrics,
     claim::{Claim, Ports},
     console::{Console, Ready},
-    duties::WhenReplaced,
     metrics::Metrics,
+    takeover::WhenReplaced,
 };
 use crate::{
     runtime::telemetry::Telemetry,

@@ -442,7 +442,7 @@ fn an_up_that_was_broken_off_is_taken_away() {
     up.signal("KILL");
     up.ended();
     here.refused(&["status"], 5, "was not built to its end");
-    here.refused(&["up"], 5, "and not whole");
+    here.refused(&["up"], 5, "already exists, incomplete");
     assert!(here.done(&["ls"]).contains("half built"));
     here.done(&["down"]);
     assert!(!here.done(&["ls"]).contains(&here.name));

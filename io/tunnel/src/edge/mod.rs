@@ -46,9 +46,9 @@ use crate::{
     driver::{SessionEnd, drive},
     flows::{FlowLeg, driver::drive_flows},
     leg::Leg,
+    migration::follow_requests,
     mux::Mux,
     pool::LegPool,
-    roam::roam,
     share::FairShare,
 };
 
@@ -412,7 +412,7 @@ impl EdgeTunnels {
         let mut presence = Presence { shared: &self.shared, session, end: SessionEnd::aborted("the edge stops") };
         let (shared, of) = (self.shared.clone(), session.clone());
         let on_event = move |event| shared.on_event(&of, event);
-        let driving = roam(Box::pin(drive(io, session.mux.clone(), on_event)), session.mux.clone());
+        let driving = follow_requests(Box::pin(drive(io, session.mux.clone(), on_event)), session.mux.clone());
         let tending = async {
             loop {
                 tokio::time::sleep(TEND_PERIOD).await;

@@ -1,7 +1,7 @@
 //! The transports to an origin, behind one interface: a connector's tunnel, the forward of a stock ssh client, another
 //! edge that holds one of these, or a direct connection.
 //!
-//! May use the rooms below `origins`; of `origins` itself, `tls_detection` uses `origin` and `http`.
+//! May use the rooms below `origins`.
 
 pub(crate) mod direct;
 pub(crate) mod peer;

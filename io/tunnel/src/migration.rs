@@ -23,7 +23,7 @@ enum Stay<T> {
 /// Runs the work in the caller's task, and moves it when [`Mux::has_room_for_shared`] asks for another shard. After a
 /// move the new shard polls those resources that move along, as connections do; timers stay in their old shard. `None`
 /// if the shard that the work moved to has ended. Dropping the future ends the work.
-pub(crate) async fn roam<T: Send + 'static>(work: Work<T>, mux: Arc<Mux>) -> Option<T> {
+pub(crate) async fn follow_requests<T: Send + 'static>(work: Work<T>, mux: Arc<Mux>) -> Option<T> {
     let mut tasks = JoinSet::new();
     let mut stay = stay(work, mux.clone()).await;
     loop {
@@ -80,7 +80,7 @@ mod tests {
             }
         });
         let mut tasks = JoinSet::new();
-        let roaming = roam(Box::pin(work), mux.clone());
+        let roaming = follow_requests(Box::pin(work), mux.clone());
         shards.spawn_among(&mut tasks, async move { assert!(roaming.await.is_none()) });
         let first = receiver.recv().await.unwrap();
         let (found, asked) = oneshot::channel();
