@@ -23,7 +23,7 @@ pub enum LabError {
     },
     /// There is a laboratory of this name.
     #[error("a laboratory {name} already exists{}", if *.is_whole { "" } else { ", incomplete" })]
-    Stands {
+    AlreadyExists {
         /// Its name.
         name: LabName,
         /// Whether it was built to its end.
@@ -113,7 +113,7 @@ impl LabError {
     pub fn next_step(&self) -> Option<String> {
         match self {
             Self::NotRoot => Some("run it with sudo".to_owned()),
-            Self::Stands { name, is_whole } => Some(if *is_whole {
+            Self::AlreadyExists { name, is_whole } => Some(if *is_whole {
                 format!("`sallyport lab status{0}` shows it, `sallyport lab down{0}` removes it", of(name))
             } else {
                 format!("`sallyport lab down{}` removes what is there", of(name))
@@ -142,7 +142,7 @@ mod tests {
         let step = |name: &LabName| LabError::None(name.clone()).next_step().unwrap();
         assert_eq!(step(&LabName::default()), "`sallyport lab up` builds it");
         assert_eq!(step(&other), "`sallyport lab up --lab t1` builds it");
-        let half = LabError::Stands { name: other, is_whole: false };
+        let half = LabError::AlreadyExists { name: other, is_whole: false };
         assert_eq!(half.to_string(), "a laboratory t1 already exists, incomplete");
     }
 }

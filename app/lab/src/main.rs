@@ -15,7 +15,7 @@ use sallyport_cli::{
     usage::{self, Printing, misused},
 };
 
-use crate::command::{Context, LabCommand, Which};
+use crate::command::{Context, LabCommand, LabSelector};
 
 /// For how many file descriptors the table of a load is prepared.
 const FILES: i32 = 4_096;
@@ -47,7 +47,7 @@ enum Command {
     /// A laboratory: a network of edges, controls and clients in namespaces of this machine, and faults to try on it
     Lab {
         #[command(flatten)]
-        which: Which,
+        which: LabSelector,
         #[command(subcommand)]
         command: LabCommand,
     },

@@ -49,7 +49,7 @@ pub fn up(
     let places = state::places(parent, &name);
     if places.root.exists() || !kernel::namespaces(&prefix(&name)).is_empty() {
         let is_whole = state::read(&places).ok().flatten().is_some_and(|state| state.is_whole);
-        return Err(LabError::Stands { name, is_whole });
+        return Err(LabError::AlreadyExists { name, is_whole });
     }
     let programs = programs::find(topology.database, program)?;
     let held = state::create(parent, &name)?;
@@ -63,7 +63,7 @@ pub fn up(
         Database::Postgres => "bus and database: three machines of NATS with JetStream, and PostgreSQL",
         Database::Sqlite => "bus: three machines of NATS with JetStream",
     });
-    lab.start_engines()?;
+    lab.start_bus_and_database()?;
     tell("control: accounts, sockets and edges");
     lab.start_first_control()?;
     tell("edges: each joins by a token of its own");
@@ -73,7 +73,7 @@ pub fn up(
     lab.state.is_whole = true;
     lab.write()?;
     tell("a request from each region");
-    lab.try_all()?;
+    lab.verify_regions()?;
     Ok(lab)
 }
 
@@ -159,7 +159,7 @@ impl Lab {
         self.plan.nodes.iter().try_for_each(|node| kernel::batch(&self.plan.namespace(node), &self.plan.set_up(node)))
     }
 
-    fn start_engines(&mut self) -> Result<(), LabError> {
+    fn start_bus_and_database(&mut self) -> Result<(), LabError> {
         let mut bus = Vec::new();
         for process in self.of(Role::Bus) {
             let data = self.make_data(&process)?;
@@ -266,7 +266,7 @@ impl Lab {
     }
 
     /// A request from each region, repeated until it succeeds.
-    fn try_all(&self) -> Result<(), LabError> {
+    fn verify_regions(&self) -> Result<(), LabError> {
         for region in 0..self.plan.topology.regions.len() {
             let Some(client) = self.plan.client(region) else { continue };
             let began = Instant::now();
@@ -339,8 +339,8 @@ impl Lab {
     /// The API does not answer.
     pub fn learn_names(&mut self) -> Result<Vec<String>, LabError> {
         // Tries every control, and every client's edge.
-        let ways = self.plan.nodes.iter().filter(|node| matches!(node.kind, Kind::Control | Kind::Client));
-        let mut asked = ways.map(|node| self.as_owner_at(&node.name, &["socket", "ls"]));
+        let nodes = self.plan.nodes.iter().filter(|node| matches!(node.kind, Kind::Control | Kind::Client));
+        let mut asked = nodes.map(|node| self.as_owner_at(&node.name, &["socket", "ls"]));
         let first = asked.next().unwrap_or_else(|| Err(self.no_such("control-1")));
         let sockets = first.or_else(|error| asked.find_map(Result::ok).ok_or(error))?;
         let names = sockets.as_array().into_iter().flatten();

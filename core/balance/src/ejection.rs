@@ -151,7 +151,7 @@ impl EjectionState {
 
     /// Records a failed request, and returns the ejection that follows, if any. If too many other origins are ejected,
     /// there is none, and the next failure decides again. Failures during an ejection do not count.
-    pub fn failed(
+    pub fn record_failure(
         &mut self,
         config: &EjectionConfig,
         failure: Failure,

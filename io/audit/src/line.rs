@@ -14,13 +14,13 @@ const LINE_END: &str = "\"}";
 const HASH_DIGITS: usize = 64;
 
 /// A line with its line end, and its hash.
-pub(crate) struct Sealed {
+pub(crate) struct Chained {
     pub(crate) line: String,
     pub(crate) hash: Hash,
 }
 
 /// Encodes the event as the next line.
-pub(crate) fn seal(mut event: AuditEvent, seq: u64, prev: &Hash) -> Option<Sealed> {
+pub(crate) fn chain(mut event: AuditEvent, seq: u64, prev: &Hash) -> Option<Chained> {
     event.seq = seq;
     event.prev = hex(prev);
     event.hash.clear();
@@ -32,7 +32,7 @@ pub(crate) fn seal(mut event: AuditEvent, seq: u64, prev: &Hash) -> Option<Seale
     line.push_str(&hex(&hash));
     line.push_str(LINE_END);
     line.push('\n');
-    Some(Sealed { line, hash })
+    Some(Chained { line, hash })
 }
 
 /// The position of a line in the log.

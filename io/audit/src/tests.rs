@@ -146,7 +146,7 @@ fn a_line_that_was_written_anew_with_a_hash_of_its_own_shows() {
         let mut event: AuditEvent = serde_json::from_str(&lines[at]).unwrap();
         event.admin.as_mut().unwrap().actor = "eve@example.com".to_owned();
         let (seq, prev) = (event.seq, line::unhex(&event.prev).unwrap());
-        lines[at] = line::seal(event, seq, &prev).unwrap().line.trim_end().to_owned();
+        lines[at] = line::chain(event, seq, &prev).unwrap().line.trim_end().to_owned();
     };
     assert_eq!(Lab::damaged(|lines| forge(lines, 4)), ["event 6 does not follow the one before it"]);
     assert_eq!(Lab::damaged(|lines| forge(lines, 9)), ["event 10 was replaced"]);

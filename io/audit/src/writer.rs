@@ -238,7 +238,7 @@ impl Writer {
         let mut batch = String::new();
         let mut count = 0;
         for event in events {
-            let Some(sealed) = line::seal(event.clone(), seq + 1, &hash) else { return false };
+            let Some(sealed) = line::chain(event.clone(), seq + 1, &hash) else { return false };
             if sealed.line.len() > MAX_LINE_BYTES {
                 self.shared.counters.lost.inc();
                 continue;

@@ -441,8 +441,16 @@ async fn a_login_goes_on_in_its_own_browser_from_a_page_of_ours_alone() {
         format!("/callback/{}/local?code=x&state={}", shop.api.routes.get(shop.socket.id).unwrap().account, walk.state);
     assert_page(&walk.browser.clone().get(&shop.api, &path).await, 400, unknown);
     let twice = [("login", walk.state.as_str()), ("email", EMAIL), ("email", "b@example.com"), ("password", PASSWORD)];
-    assert_page(&walk.browser.clone().send(&shop.api, form("/local", &twice)).await, 400, "The form is not one");
-    assert_page(&walk.post("/local", &[("email", EMAIL)]).await, 400, "The form is not one");
+    assert_page(
+        &walk.browser.clone().send(&shop.api, form("/local", &twice)).await,
+        400,
+        "The form does not come from a page of this server",
+    );
+    assert_page(
+        &walk.post("/local", &[("email", EMAIL)]).await,
+        400,
+        "The form does not come from a page of this server",
+    );
     assert!(shop.sessions().await.is_empty());
 
     let used = walk.browser.clone();

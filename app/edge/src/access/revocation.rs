@@ -23,7 +23,7 @@ use crate::{access::Access, origins::pool::SocketPool, util::wake_gated::WakeGat
 const PAGE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Resolves when the request is revoked.
-pub(crate) type Over = WakeGated<()>;
+pub(crate) type RevocationFuture = WakeGated<()>;
 
 /// What can revoke a request.
 #[derive(Default)]
@@ -34,7 +34,7 @@ pub(crate) enum RevocationCheck {
     /// The request came before the socket had policies. If it has to wait, it is evaluated again.
     UncheckedRequest(UncheckedRequest),
     /// This future, which resolves when the request is revoked.
-    Stands(Over),
+    Stands(RevocationFuture),
 }
 
 /// A request that was admitted without a decision, because the socket had no policies.

@@ -157,7 +157,7 @@ pub(crate) async fn serve(
                 Err(failure) => {
                     let failure = tls_detection::explain(&route, origin.origin(), &outgoing.host, failure).await;
                     if failure.is_connect_failure() {
-                        pool.failed(origin.origin(), failure.as_ejection());
+                        pool.record_failure(origin.origin(), failure.as_ejection());
                     }
                     attempts.failed(&server, &context, &outgoing, origin, failure)?;
                 }
@@ -483,7 +483,7 @@ async fn choose_origin(
             span.record("tunnel", tracing::field::display(origin.origin().handle().origin()));
             return Ok(origin);
         }
-        let is_unhealthy = pool.is_unwell(attempts.group);
+        let is_unhealthy = pool.is_unhealthy(attempts.group);
         let may_recover =
             !attempts.tried.is_exhausted() && attempts.last.as_ref().is_none_or(Failure::is_tunnel_failure);
         if is_unhealthy

@@ -159,7 +159,7 @@ pub(super) struct LocalOrigin {
 
 impl LocalOrigin {
     /// Whether health checks have found its origin unhealthy.
-    pub(super) fn is_unwell(&self) -> bool {
+    pub(super) fn is_unhealthy(&self) -> bool {
         self.origin.as_ref().is_some_and(|(_, origin)| origin.health_state().is_down())
     }
 }
@@ -253,7 +253,7 @@ fn pass_on(mesh: Arc<Mesh>, open: Open, incoming: IncomingStream) -> Pin<Box<dyn
     let metrics = mesh.metrics().clone();
     let (tunnel, protocol) = (open.tunnel, open.protocol);
     let local = held_here(&mesh, tunnel);
-    if local.as_ref().is_some_and(LocalOrigin::is_unwell) {
+    if local.as_ref().is_some_and(LocalOrigin::is_unhealthy) {
         // The report of the health check has not reached the other edge yet.
         metrics.failed("unwell");
         let failure = OpenFailure::new(FailureReason::Draining, "the origin is unhealthy");

@@ -28,7 +28,8 @@ impl FlowHandler for InboundFlows {
             return near;
         };
         let metrics = mesh.metrics().clone();
-        let tunnel = held_here(&mesh, open.tunnel).filter(|tunnel| !tunnel.is_unwell()).ok_or(OpenFlowError::NotUsable);
+        let tunnel =
+            held_here(&mesh, open.tunnel).filter(|tunnel| !tunnel.is_unhealthy()).ok_or(OpenFlowError::NotUsable);
         let opened =
             tunnel.and_then(|tunnel| Ok((tunnel.transport.open_flow_through(open, far.clone())?, tunnel.origin)));
         match opened {

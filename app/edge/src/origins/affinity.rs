@@ -18,7 +18,7 @@ use crate::{
         http::forwarding::Group,
         origin::Origin,
         rules::{Rules, Stickiness},
-        selection::OfOrigin,
+        selection::HasOrigin,
     },
 };
 
@@ -63,13 +63,13 @@ impl AffinityHint {
     }
 
     /// The position of the preferred origin, if the origin is present and fit.
-    pub(crate) fn find<T: OfOrigin>(
+    pub(crate) fn find<T: HasOrigin>(
         &self,
         origins: &[T],
         code: impl Fn(&Origin) -> AffinityCode,
         fit: impl Fn(&Arc<Origin>) -> bool,
     ) -> Option<usize> {
-        let mut all = origins.iter().map(OfOrigin::origin);
+        let mut all = origins.iter().map(HasOrigin::origin);
         match self {
             Self::Any | Self::Cookie(None, _) => None,
             Self::Cookie(Some(wished), _) => all.position(|origin| fit(origin) && code(origin).matches(wished)),

@@ -107,7 +107,7 @@ pub(crate) struct RegionMetrics {
 
 impl RegionMetrics {
     /// Counts a flow that went to this region.
-    pub(crate) fn went(&self, region: Option<&RegionName>, why: Why) {
+    pub(crate) fn record(&self, region: Option<&RegionName>, why: Why) {
         let name = region.map_or(UNKNOWN, RegionName::as_str);
         let region = {
             let mut known = self.known.lock();

@@ -176,9 +176,9 @@ impl OriginHealthState {
     }
 
     /// A connection failed. Returns the ejection if one begins.
-    pub(crate) fn failed(&self, config: &EjectionConfig, failure: Failure, pool: PoolCount) -> Option<Ejected> {
+    pub(crate) fn record_failure(&self, config: &EjectionConfig, failure: Failure, pool: PoolCount) -> Option<Ejected> {
         self.has_failed.store(true, Ordering::Relaxed);
-        self.failures().failed(config, failure, pool, Instant::now())
+        self.failures().record_failure(config, failure, pool, Instant::now())
     }
 
     /// A check passed, which ends an ejection. Returns whether there was one.

@@ -42,7 +42,7 @@ impl<'a> Opening<'a> {
 
     fn count(&self) {
         if self.began.elapsed() >= MIN_SILENCE {
-            self.pool.failed(self.origin, ejection::Failure::Connect);
+            self.pool.record_failure(self.origin, ejection::Failure::Connect);
         }
     }
 }

@@ -360,13 +360,13 @@ impl SocketPool {
 
     /// The origin did not accept a connection. After several failures in a row, or one timeout, the origin is ejected
     /// for a while, unless it is the last.
-    pub(crate) fn failed(&self, origin: &Arc<Origin>, failure: ejection::Failure) {
+    pub(crate) fn record_failure(&self, origin: &Arc<Origin>, failure: ejection::Failure) {
         let origins = self.origins();
         let group = origin.health_state().group();
         let usable = || origins.iter().filter(|origin| origin.health_state().group() == group && origin.is_usable());
         let ejected = usable().filter(|origin| origin.health_state().is_ejected()).count();
         let count = PoolCount { origins: usable().count(), ejected };
-        if let Some(ejected) = origin.health_state().failed(&self.shared.ejection, failure, count) {
+        if let Some(ejected) = origin.health_state().record_failure(&self.shared.ejection, failure, count) {
             let seconds = ejected.until.saturating_duration_since(Instant::now()).as_secs();
             tracing::info!(
                 socket = %self.socket,
@@ -393,13 +393,13 @@ impl SocketPool {
     pub(crate) fn not_reached(&self, origin: &Arc<Origin>, reason: FailureReason) {
         match reason {
             FailureReason::Draining => {}
-            FailureReason::TimedOut => self.failed(origin, ejection::Failure::Silent),
-            _ => self.failed(origin, ejection::Failure::Connect),
+            FailureReason::TimedOut => self.record_failure(origin, ejection::Failure::Silent),
+            _ => self.record_failure(origin, ejection::Failure::Connect),
         }
     }
 
     /// Whether the group has tunnels, but no origin that takes flows: all are down, ejected or without weight.
-    pub(crate) fn is_unwell(&self, group: Group) -> bool {
+    pub(crate) fn is_unhealthy(&self, group: Group) -> bool {
         let origins = self.origins.read();
         let of_group = || origins.iter().filter(|origin| origin.health_state().group() == group);
         of_group().any(|origin| origin.is_up()) && !of_group().any(|origin| origin.is_usable())
@@ -494,7 +494,7 @@ impl SocketPool {
             }
         }
         drop(origins);
-        self.went(&gone);
+        self.notify_gone(&gone);
         self.arrival.notify_waiters();
     }
 
@@ -505,11 +505,11 @@ impl SocketPool {
         let mut origins = self.origins.write();
         let gone = origins.take(is_direct, self.shared.region.as_ref());
         drop(origins);
-        self.went(&gone);
+        self.notify_gone(&gone);
     }
 
     /// These direct origins were removed from the socket.
-    fn went(&self, gone: &[Arc<Origin>]) {
+    fn notify_gone(&self, gone: &[Arc<Origin>]) {
         for origin in gone {
             origin.leave();
             self.shared.directory.checked(origin.handle().origin(), None);
@@ -592,7 +592,7 @@ impl SocketPool {
             .or_else(|| choice.make(rotation, usable))?;
         tried.record(origin.number());
         if let Some(why) = why {
-            self.shared.regions.went(origin.place().region.as_ref().or(own), why);
+            self.shared.regions.record(origin.place().region.as_ref().or(own), why);
         }
         Some(InFlight::enter(origin))
     }

@@ -127,7 +127,7 @@ impl<C: Fn(&Origin) -> AffinityCode> Choice<'_, C> {
     }
 
     /// The one with the least load for its weight, in rotation if several are equal.
-    fn take_turn<T: OfOrigin>(
+    fn take_turn<T: HasOrigin>(
         &self,
         rotation: &mut Rotation<u64>,
         candidates: &[T],
@@ -159,17 +159,17 @@ impl Candidate<'_> {
 }
 
 /// Something that stands for an origin.
-pub(crate) trait OfOrigin {
+pub(crate) trait HasOrigin {
     fn origin(&self) -> &Arc<Origin>;
 }
 
-impl OfOrigin for Arc<Origin> {
+impl HasOrigin for Arc<Origin> {
     fn origin(&self) -> &Arc<Origin> {
         self
     }
 }
 
-impl OfOrigin for Candidate<'_> {
+impl HasOrigin for Candidate<'_> {
     fn origin(&self) -> &Arc<Origin> {
         self.origin
     }

@@ -164,12 +164,13 @@ async fn reach_origin<S: ClientIo>(
     tokio::task::yield_now().await;
     loop {
         let Some(origin) = pool.choose(Group::ROOT, &mut tried, hint) else {
-            let is_unwell = pool.is_unwell(Group::ROOT);
-            let is_hopeful = !is_unwell && !tried.is_exhausted() && last.is_none_or(|last| last == Verdict::NoTunnel);
+            let is_unhealthy = pool.is_unhealthy(Group::ROOT);
+            let is_hopeful =
+                !is_unhealthy && !tried.is_exhausted() && last.is_none_or(|last| last == Verdict::NoTunnel);
             if is_hopeful && access.state.sockets.hold(pool, Group::ROOT, &tried, context.began()).await {
                 continue;
             }
-            return Err(last.unwrap_or(if is_unwell { Verdict::NoHealthyOrigin } else { Verdict::NoTunnel }));
+            return Err(last.unwrap_or(if is_unhealthy { Verdict::NoHealthyOrigin } else { Verdict::NoTunnel }));
         };
         context.set_transport(origin.origin().handle().clone());
         let place = Box::pin(origin.origin().opening_place(wanted.ends.client.ip()));
@@ -209,7 +210,7 @@ async fn reach_origin<S: ClientIo>(
             ConnectFailure::TimedOut(_) => (Verdict::OriginTimedOut, Some(ejection::Failure::Silent)),
         };
         if let Some(failure) = failure {
-            pool.failed(origin.origin(), failure);
+            pool.record_failure(origin.origin(), failure);
         }
         if next == Next::Nothing {
             return Err(verdict);

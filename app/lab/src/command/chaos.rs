@@ -14,7 +14,7 @@ use sallyport_lab::{
     Target, WrkReport,
 };
 
-use super::{Context, Which, failure};
+use super::{Context, LabSelector, failure};
 
 /// Options of `lab chaos`.
 #[derive(Debug, Args)]
@@ -61,7 +61,7 @@ fn some_time(text: &str) -> Result<Duration, String> {
 }
 
 /// Runs the command.
-pub(super) async fn run(context: &Context, which: &Which, args: ChaosArgs) -> anyhow::Result<()> {
+pub(super) async fn run(context: &Context, which: &LabSelector, args: ChaosArgs) -> anyhow::Result<()> {
     let mut random = [0_u8; 4];
     getrandom::fill(&mut random).map_err(|error| anyhow::anyhow!("there is no randomness: {error}"))?;
     let options = ChaosOptions {

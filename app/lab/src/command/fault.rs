@@ -7,7 +7,7 @@ use sallyport_cli::duration;
 use sallyport_lab::{Lab, Link, rate_bits};
 use serde_json::json;
 
-use super::{Context, Which, failure};
+use super::{Context, LabSelector, failure};
 
 /// What can be done to a laboratory.
 #[derive(Debug, Subcommand)]
@@ -99,7 +99,7 @@ enum Undo {
 }
 
 /// Runs the command.
-pub(super) async fn run(context: &Context, which: &Which, command: FaultCommand) -> anyhow::Result<()> {
+pub(super) async fn run(context: &Context, which: &LabSelector, command: FaultCommand) -> anyhow::Result<()> {
     let report = |what: &str, names: &[String]| -> anyhow::Result<()> {
         let data = json!({ "done": what, "names": names });
         context.output.data(&data, |_| format!("{what}: {}", names.join(", ")))
@@ -148,7 +148,7 @@ pub(super) async fn run(context: &Context, which: &Which, command: FaultCommand)
     }
 }
 
-fn resume(which: &Which, names: &[String]) -> anyhow::Result<Vec<String>> {
+fn resume(which: &LabSelector, names: &[String]) -> anyhow::Result<Vec<String>> {
     tokio::task::block_in_place(|| {
         let mut lab = Lab::open(&which.dir, &which.name).map_err(failure)?;
         let mut resumed = Vec::new();

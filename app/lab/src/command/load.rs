@@ -11,7 +11,7 @@ use sallyport_cli::{
 };
 use sallyport_lab::{Lab, LoadOptions, LoadReport, MAX_CONNECTIONS, Tick};
 
-use super::{Context, Which, failure};
+use super::{Context, LabSelector, failure};
 
 /// Options of `lab load`.
 #[derive(Debug, Args)]
@@ -52,7 +52,7 @@ pub(crate) struct LoadArgs {
 }
 
 /// Runs the command.
-pub(super) async fn run(context: &Context, which: &Which, args: LoadArgs) -> anyhow::Result<()> {
+pub(super) async fn run(context: &Context, which: &LabSelector, args: LoadArgs) -> anyhow::Result<()> {
     if !args.here {
         return elsewhere(context, which, &args);
     }
@@ -79,7 +79,7 @@ pub(super) async fn run(context: &Context, which: &Which, args: LoadArgs) -> any
 }
 
 /// Runs this command on the node in place of this process.
-fn elsewhere(context: &Context, which: &Which, args: &LoadArgs) -> anyhow::Result<()> {
+fn elsewhere(context: &Context, which: &LabSelector, args: &LoadArgs) -> anyhow::Result<()> {
     let lab = Lab::look(&which.dir, &which.name).map_err(failure)?;
     let first = lab.plan.client(0).map(|node| node.name.clone()).unwrap_or_default();
     let from = args.from.as_deref().unwrap_or(&first);

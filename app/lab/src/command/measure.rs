@@ -6,7 +6,7 @@ use clap::Subcommand;
 use sallyport_cli::output;
 use sallyport_lab::{ByProcess, DirectoryFigures, Lab, LoadFigures, MAX_CONNECTIONS, MAX_TUNNELS, TunnelFigures};
 
-use super::{Context, Which, failure};
+use super::{Context, LabSelector, failure};
 
 /// What can be measured.
 #[derive(Debug, Subcommand)]
@@ -53,7 +53,7 @@ pub(crate) enum MeasureCommand {
 }
 
 /// Runs the command.
-pub(super) fn run(context: &Context, which: &Which, command: &MeasureCommand) -> anyhow::Result<()> {
+pub(super) fn run(context: &Context, which: &LabSelector, command: &MeasureCommand) -> anyhow::Result<()> {
     let mut lab = Lab::open(&which.dir, &which.name).map_err(failure)?;
     let mut tell = |what: &str| context.output.hint(what);
     match command {

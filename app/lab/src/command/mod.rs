@@ -35,7 +35,7 @@ pub(crate) struct Context {
 
 /// A laboratory on the command line.
 #[derive(Debug, Args)]
-pub(crate) struct Which {
+pub(crate) struct LabSelector {
     /// The name of the laboratory, where there are several: 1 to 8 lower-case letters and digits
     #[arg(
         id = "lab_name",
@@ -138,8 +138,8 @@ pub(crate) struct ServiceArgs {
 }
 
 /// Runs the command.
-pub(crate) async fn run(context: &Context, which: Which, command: LabCommand) -> anyhow::Result<()> {
-    let Which { name, dir } = &which;
+pub(crate) async fn run(context: &Context, which: LabSelector, command: LabCommand) -> anyhow::Result<()> {
+    let LabSelector { name, dir } = &which;
     match command {
         LabCommand::Service(args) => {
             return Ok(sallyport_lab::run_service(&args.called, args.listen).await.map_err(failure)?);
@@ -194,7 +194,7 @@ pub(crate) async fn run(context: &Context, which: Which, command: LabCommand) ->
     })
 }
 
-fn up(context: &Context, which: &Which, args: &UpArgs) -> anyhow::Result<()> {
+fn up(context: &Context, which: &LabSelector, args: &UpArgs) -> anyhow::Result<()> {
     let database = if args.no_postgres { Database::Sqlite } else { Database::Postgres };
     let options = TopologyOptions {
         name: which.name.clone(),
@@ -214,7 +214,7 @@ fn up(context: &Context, which: &Which, args: &UpArgs) -> anyhow::Result<()> {
     context.output.data(&lab.status(), |_| show::what_to_try(&lab, seconds))
 }
 
-fn exec(which: &Which, args: &ExecArgs) -> anyhow::Result<()> {
+fn exec(which: &LabSelector, args: &ExecArgs) -> anyhow::Result<()> {
     let lab = Lab::look(&which.dir, &which.name).map_err(failure)?;
     let (program, rest) = args.program.split_first().ok_or_else(|| Failure::usage("which program?"))?;
     let mut command = lab.command_on(&args.node, program).map_err(failure)?;
@@ -228,7 +228,7 @@ pub(super) fn failure(error: LabError) -> Failure {
     let kind = match &error {
         LabError::Topology(_) => Kind::Usage,
         LabError::None(_) | LabError::NoSuch { .. } => Kind::NotFound,
-        LabError::Stands { .. } | LabError::Half(_) | LabError::Busy(_) | LabError::Unfit(_) => Kind::Refused,
+        LabError::AlreadyExists { .. } | LabError::Half(_) | LabError::Busy(_) | LabError::Unfit(_) => Kind::Refused,
         LabError::Wires(_) => Kind::Unreachable,
         _ => Kind::Failed,
     };

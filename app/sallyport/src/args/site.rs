@@ -36,9 +36,9 @@ impl SiteArgs {
     ///
     /// # Errors
     /// The icon cannot be read.
-    pub(crate) fn write_into(&self, world: &mut EdgeBootstrap) -> anyhow::Result<()> {
-        world.site_name.clone_from(&self.site_name);
-        world.site_icon = self.icon()?.map(|picture| URL_SAFE_NO_PAD.encode(picture));
+    pub(crate) fn write_into(&self, bootstrap: &mut EdgeBootstrap) -> anyhow::Result<()> {
+        bootstrap.site_name.clone_from(&self.site_name);
+        bootstrap.site_icon = self.icon()?.map(|picture| URL_SAFE_NO_PAD.encode(picture));
         Ok(())
     }
 
@@ -54,10 +54,10 @@ impl SiteArgs {
 }
 
 /// The name and icon from an edge's configuration; invalid parts are left out.
-pub(crate) fn site_of(world: &EdgeBootstrap) -> Site {
-    let icon = world.site_icon.as_ref().and_then(|text| URL_SAFE_NO_PAD.decode(text).ok());
-    let plain = Site::of_domain(&world.domain);
-    with(plain.clone(), world.site_name.as_deref(), icon.as_deref()).unwrap_or(plain)
+pub(crate) fn site_of(bootstrap: &EdgeBootstrap) -> Site {
+    let icon = bootstrap.site_icon.as_ref().and_then(|text| URL_SAFE_NO_PAD.decode(text).ok());
+    let plain = Site::of_domain(&bootstrap.domain);
+    with(plain.clone(), bootstrap.site_name.as_deref(), icon.as_deref()).unwrap_or(plain)
 }
 
 fn with(site: Site, name: Option<&str>, icon: Option<&[u8]>) -> Result<Site, sallyport_http::page::SiteError> {
@@ -85,14 +85,14 @@ mod tests {
         let icon = dir.path().join("mark.svg");
         std::fs::write(&icon, "<svg xmlns=\"http://www.w3.org/2000/svg\"/>").unwrap();
         let given = args(Some("Smith & Sons"), Some(icon.clone()));
-        let world = r#"{"domain":"example.com","ca":"","node_ca":"","controls":[],"bus":[],"seal_key":"","assertion_key":"","affinity_key":""}"#;
-        let mut world: EdgeBootstrap = serde_json::from_str(world).unwrap();
-        assert_eq!(site_of(&world), Site::of_domain("example.com"), "from a control without a site name");
-        given.write_into(&mut world).unwrap();
-        assert_eq!(site_of(&world), given.open("example.com").unwrap());
-        assert_eq!(site_of(&world).name(), "Smith & Sons");
-        world.site_name = Some(String::new());
-        assert_eq!(site_of(&world), Site::of_domain("example.com"), "what cannot be used is left out");
+        let bootstrap = r#"{"domain":"example.com","ca":"","node_ca":"","controls":[],"bus":[],"seal_key":"","assertion_key":"","affinity_key":""}"#;
+        let mut bootstrap: EdgeBootstrap = serde_json::from_str(bootstrap).unwrap();
+        assert_eq!(site_of(&bootstrap), Site::of_domain("example.com"), "from a control without a site name");
+        given.write_into(&mut bootstrap).unwrap();
+        assert_eq!(site_of(&bootstrap), given.open("example.com").unwrap());
+        assert_eq!(site_of(&bootstrap).name(), "Smith & Sons");
+        bootstrap.site_name = Some(String::new());
+        assert_eq!(site_of(&bootstrap), Site::of_domain("example.com"), "what cannot be used is left out");
 
         std::fs::write(&icon, vec![b' '; MAX_SITE_ICON_BYTES + 1]).unwrap();
         for (wrong, says) in [

@@ -8,6 +8,8 @@
 //! A new origin is usable, and its first check decides alone, either way (HAProxy: `init-state up`). So a newly
 //! attached tunnel serves its first request without waiting for a check, and an origin that does not answer is down
 //! after one check, not after three. Later changes take as many consecutive checks as the thresholds say.
+//!
+//! May use: nothing else of this crate.
 
 mod config;
 

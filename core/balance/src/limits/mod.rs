@@ -2,6 +2,8 @@
 //!
 //! Excess requests are either refused at once with a time to retry after (429 in HTTP), or wait a little. The number of
 //! waiting requests and their time are bounded.
+//!
+//! May use: nothing else of this crate.
 
 mod queue;
 mod rate;

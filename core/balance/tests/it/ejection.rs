@@ -14,9 +14,9 @@ fn config() -> EjectionConfig {
 /// Fails until the origin is ejected; returns the time.
 fn eject(state: &mut EjectionState, config: &EjectionConfig, clock: &Clock) -> std::time::Duration {
     for _ in 1..config.consecutive_failures {
-        assert_eq!(state.failed(config, Failure::Connect, FOUR, clock.0), None);
+        assert_eq!(state.record_failure(config, Failure::Connect, FOUR, clock.0), None);
     }
-    let ejected = state.failed(config, Failure::Connect, FOUR, clock.0).unwrap();
+    let ejected = state.record_failure(config, Failure::Connect, FOUR, clock.0).unwrap();
     assert_eq!(ejected.failures, config.consecutive_failures);
     assert!(state.is_ejected(clock.0) && state.returns_at() == Some(ejected.until));
     ejected.until - clock.0
@@ -26,11 +26,11 @@ fn eject(state: &mut EjectionState, config: &EjectionConfig, clock: &Clock) -> s
 fn five_in_a_row_eject_and_a_success_starts_over() {
     let (mut state, config, mut clock) = (EjectionState::new(), config(), Clock::new());
     for _ in 0..4 {
-        assert_eq!(state.failed(&config, Failure::Gateway, FOUR, clock.0), None);
+        assert_eq!(state.record_failure(&config, Failure::Gateway, FOUR, clock.0), None);
     }
     state.succeeded();
     assert_eq!(eject(&mut state, &config, &clock), secs(30));
-    assert_eq!(state.failed(&config, Failure::Connect, FOUR, clock.0), None, "it began before");
+    assert_eq!(state.record_failure(&config, Failure::Connect, FOUR, clock.0), None, "it began before");
     clock.advance(secs(30));
     assert!(!state.is_ejected(clock.0), "it is back by itself");
 }
@@ -55,12 +55,12 @@ fn answers_count_only_when_asked_for() {
     let config = EjectionConfig { consecutive_failures: 2, ..EjectionConfig::default() };
     let (mut state, clock) = (EjectionState::new(), Clock::new());
     for _ in 0..10 {
-        assert_eq!(state.failed(&config, Failure::Gateway, FOUR, clock.0), None);
+        assert_eq!(state.record_failure(&config, Failure::Gateway, FOUR, clock.0), None);
     }
-    assert_eq!(state.failed(&config, Failure::Connect, FOUR, clock.0), None);
-    assert_eq!(state.failed(&config, Failure::Gateway, FOUR, clock.0), None, "an answer: the origin is there");
-    assert_eq!(state.failed(&config, Failure::Connect, FOUR, clock.0), None);
-    assert!(state.failed(&config, Failure::Connect, FOUR, clock.0).is_some());
+    assert_eq!(state.record_failure(&config, Failure::Connect, FOUR, clock.0), None);
+    assert_eq!(state.record_failure(&config, Failure::Gateway, FOUR, clock.0), None, "an answer: the origin is there");
+    assert_eq!(state.record_failure(&config, Failure::Connect, FOUR, clock.0), None);
+    assert!(state.record_failure(&config, Failure::Connect, FOUR, clock.0).is_some());
 }
 
 #[test]
@@ -68,7 +68,9 @@ fn half_of_the_origins_stay_and_the_last_one_does() {
     let clock = Clock::new();
     let ejects = |percent: u8, origins: usize, ejected: usize| {
         let config = EjectionConfig { consecutive_failures: 1, max_ejected_percent: percent, ..config() };
-        EjectionState::new().failed(&config, Failure::Connect, PoolCount { origins, ejected }, clock.0).is_some()
+        EjectionState::new()
+            .record_failure(&config, Failure::Connect, PoolCount { origins, ejected }, clock.0)
+            .is_some()
     };
     assert!(!ejects(50, 1, 0), "the only one");
     assert!(ejects(50, 2, 0) && !ejects(50, 2, 1));
@@ -83,9 +85,9 @@ fn a_failing_origin_beyond_the_bound_is_ejected_once_the_bound_allows_it() {
     let (mut state, config, clock) = (EjectionState::new(), config(), Clock::new());
     let full = PoolCount { origins: 4, ejected: 2 };
     for _ in 0..9 {
-        assert_eq!(state.failed(&config, Failure::Connect, full, clock.0), None);
+        assert_eq!(state.record_failure(&config, Failure::Connect, full, clock.0), None);
     }
-    let ejected = state.failed(&config, Failure::Connect, FOUR, clock.0).unwrap();
+    let ejected = state.record_failure(&config, Failure::Connect, FOUR, clock.0).unwrap();
     assert_eq!(ejected.failures, 10);
 }
 
@@ -126,7 +128,7 @@ proptest! {
             let ejected = pool.iter().filter(|origin| origin.is_ejected(now)).count();
             let origin = &mut pool[index.index(origins)];
             if fails {
-                if let Some(ejected) = origin.failed(&config, Failure::Connect, PoolCount { origins, ejected }, now) {
+                if let Some(ejected) = origin.record_failure(&config, Failure::Connect, PoolCount { origins, ejected }, now) {
                     prop_assert!(ejected.until - now <= config.max_ejection);
                     prop_assert!(ejected.until - now >= config.base_ejection);
                 }
@@ -143,7 +145,8 @@ proptest! {
 fn one_that_is_silent_is_ejected_at_once_and_never_when_it_is_the_last() {
     let (mut state, config, clock) = (EjectionState::new(), config(), Clock::new());
     let alone = PoolCount { origins: 1, ejected: 0 };
-    assert_eq!(state.failed(&config, Failure::Silent, alone, clock.0), None);
-    let ejected = state.failed(&config, Failure::Silent, PoolCount { origins: 2, ejected: 0 }, clock.0).unwrap();
+    assert_eq!(state.record_failure(&config, Failure::Silent, alone, clock.0), None);
+    let ejected =
+        state.record_failure(&config, Failure::Silent, PoolCount { origins: 2, ejected: 0 }, clock.0).unwrap();
     assert_eq!(ejected.until - clock.0, config.base_ejection);
 }

@@ -3,6 +3,8 @@
 //! Input comes from unauthenticated clients. So memory is bounded by the announced table size, whatever a block
 //! contains. An error in the compression ends the connection ([`DecodeError`]); an invalid field ([`Field::Malformed`])
 //! leaves both tables in step.
+//!
+//! May use: nothing else of this crate.
 
 mod decoder;
 mod encoder;

@@ -3,6 +3,8 @@
 //! A login goes from step to step ([`Step`]), each sealed in a cookie of its browser. At the end it is like every other
 //! login: a [`sallyport_model::Person`], a session, a grant. All errors about an address or a password have the same
 //! text and status, after the same work, so that they reveal nothing.
+//!
+//! May use: the forms and pages of `login`, and what `login` may use.
 
 mod codes;
 mod forgot;

@@ -1,5 +1,7 @@
 //! HTTP/1 with clients, by [`sallyport_http1::server::Server`]. All requests of a connection run in its task, one after
 //! the other.
+//!
+//! May use what `http` may use, and the connection state of `http`.
 
 mod connection;
 pub(crate) mod io;

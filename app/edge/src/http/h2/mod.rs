@@ -1,4 +1,6 @@
 //! HTTP/2 with clients, by [`sallyport_http2::Server`]. Each request has a task of its own.
+//!
+//! May use what `http` may use, and the connection state of `http`.
 
 mod connection;
 mod stream;

@@ -1,4 +1,6 @@
 //! `sallyport account`.
+//!
+//! May use what `command` may use.
 
 pub(crate) mod access;
 

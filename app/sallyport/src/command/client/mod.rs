@@ -1,4 +1,6 @@
 //! `sallyport client`: access to sockets with an identity setting, for programs that cannot log in themselves.
+//!
+//! May use what `command` may use.
 
 mod callback;
 mod cert;

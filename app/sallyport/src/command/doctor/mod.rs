@@ -1,4 +1,6 @@
 //! `sallyport doctor`: finds faults, in the order in which to repair them.
+//!
+//! May use what `command` may use.
 
 mod machine;
 

@@ -1,4 +1,6 @@
 //! Options that several commands share.
+//!
+//! May use what `command` may use.
 
 pub(crate) mod confirm;
 pub(crate) mod pick;

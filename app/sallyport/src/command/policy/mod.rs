@@ -1,4 +1,6 @@
 //! `sallyport policy`: named access rules.
+//!
+//! May use what `command` may use.
 
 pub(crate) mod rule;
 

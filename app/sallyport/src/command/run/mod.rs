@@ -1,4 +1,6 @@
 //! `sallyport run`: the services of a file, in one process and over one connection to the edge.
+//!
+//! May use what `command` may use.
 
 mod file;
 mod reload;

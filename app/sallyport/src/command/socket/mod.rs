@@ -1,4 +1,6 @@
 //! `sallyport socket`.
+//!
+//! May use what `command` may use.
 
 pub(crate) mod headers;
 pub(crate) mod identity;

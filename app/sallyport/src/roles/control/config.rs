@@ -67,7 +67,7 @@ pub(super) fn setup_token_file(args: &ControlArgs, listens_on: &[SocketAddr], da
 }
 
 /// The configuration for edges.
-pub(super) fn world(
+pub(super) fn bootstrap(
     args: &ControlArgs,
     secrets: &Secrets,
     edges: SocketAddr,
@@ -93,7 +93,7 @@ pub(super) fn world(
         BusCredentials::Password { user, password } => (Some(user), Some(Secret::from(password)), None),
         BusCredentials::Token(token) => (None, None, Some(Secret::from(token))),
     };
-    let mut world = EdgeBootstrap {
+    let mut bootstrap = EdgeBootstrap {
         domain: args.domain.clone(),
         site_name: None,
         site_icon: None,
@@ -110,6 +110,6 @@ pub(super) fn world(
         assertion_key: key("assertions"),
         affinity_key: key("affinity"),
     };
-    args.site.write_into(&mut world)?;
-    Ok(world)
+    args.site.write_into(&mut bootstrap)?;
+    Ok(bootstrap)
 }

@@ -1,4 +1,6 @@
 //! `sallyport control`: accounts, sockets, policies and the edges of an installation, without clients of its own.
+//!
+//! May use what `roles` may use.
 
 pub(crate) mod args;
 mod config;
@@ -135,8 +137,8 @@ async fn serve(
     let nats = Nats::connect(&args.bus.config("sallyport control")?).await?;
     args.bus.check_edges().await?;
     let (address, edges_address) = claim.addresses()?;
-    let mut world = config::world(args, &secrets, edges_address, prepared.root.clone(), prepared.node_root)?;
-    world.ssh = ssh.as_ref().map(SshKeys::for_edges).transpose()?;
+    let mut bootstrap = config::bootstrap(args, &secrets, edges_address, prepared.root.clone(), prepared.node_root)?;
+    bootstrap.ssh = ssh.as_ref().map(SshKeys::for_edges).transpose()?;
     // All checks are done: from here on a replaced process has stopped.
     let is_takeover = claim.is_takeover();
     let (lock, ports) = claim.take(data)?;
@@ -158,11 +160,7 @@ async fn serve(
     }
     let control = Control::start(config, store, bus.clone(), secrets).await?;
     let fingerprint_of_nodes = prepared.node_fingerprint;
-    control.take_edges(EdgesConfig {
-        issuer: Arc::new(prepared.issuer),
-        bootstrap: world,
-        fingerprint: fingerprint_of_nodes,
-    });
+    control.take_edges(EdgesConfig { issuer: Arc::new(prepared.issuer), bootstrap, fingerprint: fingerprint_of_nodes });
     sallyport_bus::prepare(&nats, usize::from(args.bus_replicas)).await;
     if is_takeover {
         tokio::spawn(api::reload_after_takeover(control.clone()));

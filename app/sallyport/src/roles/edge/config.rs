@@ -21,18 +21,18 @@ pub(super) fn of_edge(
     bus: &Bus,
 ) -> anyhow::Result<EdgeConfig> {
     let public_port = args.advertise.first().map_or(address.port(), SocketAddr::port);
-    let mut config = EdgeConfig::new(&state.world.domain, public_port);
+    let mut config = EdgeConfig::new(&state.bootstrap.domain, public_port);
     config.region = Some(state.region.clone());
     config.shutdown_grace = args.drain;
     config.trusted_proxies.clone_from(&args.trust_proxy);
     config.access_log = !args.no_access_log;
     config.direct_origins = DialedNetworks::new(args.direct_origins.clone());
-    config.affinity_key = state::key(&state.world.affinity_key)?.into();
+    config.affinity_key = state::key(&state.bootstrap.affinity_key)?.into();
     config.identity = Some(EdgeIdentity {
-        sealer: Arc::new(Sealer::new(state::key(&state.world.seal_key)?)),
+        sealer: Arc::new(Sealer::new(state::key(&state.bootstrap.seal_key)?)),
         identities: bus.identities.clone(),
         assertions: Arc::new(
-            AssertionKey::new(state::key(&state.world.assertion_key)?)
+            AssertionKey::new(state::key(&state.bootstrap.assertion_key)?)
                 .context("a key of the installation is damaged")?,
         ),
     });

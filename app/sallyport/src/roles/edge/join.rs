@@ -96,9 +96,9 @@ fn warn_of_skew(theirs: i64) {
 /// # Errors
 /// The certificates cannot be used.
 pub(super) fn link(state: &EdgeState) -> anyhow::Result<ControlLink> {
-    let tls = client_config_of_node(&state.world.node_ca, &state.certificates.node, state.key.expose())?;
+    let tls = client_config_of_node(&state.bootstrap.node_ca, &state.certificates.node, state.key.expose())?;
     // Shuffled, so that edges spread over the controls.
-    let mut controls = state.world.controls.clone();
+    let mut controls = state.bootstrap.controls.clone();
     if !controls.is_empty() {
         let first = usize::from(state.id.as_bytes()[15]) % controls.len();
         controls.rotate_left(first);
@@ -187,17 +187,17 @@ impl Renewal {
     /// Reads the controls and the rest of the configuration.
     async fn look(&mut self) -> anyhow::Result<()> {
         let response = self.link.ask("/node/v1/world", &BootstrapRequest::default()).await;
-        let BootstrapResponse { bootstrap: world, now } = self.noting_removal(response)?;
+        let BootstrapResponse { bootstrap, now } = self.noting_removal(response)?;
         self.warn_of_skew(now);
-        if world.ca != self.state.world.ca {
+        if bootstrap.ca != self.state.bootstrap.ca {
             // The certificate for clients is of the former root.
             info!("the installation has another root: certificates are requested");
             return self.renew().await;
         }
-        if world != self.state.world {
-            self.apply(&world);
+        if bootstrap != self.state.bootstrap {
+            self.apply(&bootstrap);
             let mut state = self.state.clone();
-            state.world = world;
+            state.bootstrap = bootstrap;
             save(&state, &self.dir).await?;
             self.state = state;
         }
@@ -225,15 +225,15 @@ impl Renewal {
     }
 
     /// Applies control's configuration.
-    fn apply(&self, world: &EdgeBootstrap) {
-        self.link.know(&world.controls);
-        self.site.send_replace(Arc::new(site_of(world)));
-        let of_bus = |world: &EdgeBootstrap| {
-            let EdgeBootstrap { bus, bus_user, bus_password, bus_token, bus_ca, .. } = world.clone();
+    fn apply(&self, bootstrap: &EdgeBootstrap) {
+        self.link.know(&bootstrap.controls);
+        self.site.send_replace(Arc::new(site_of(bootstrap)));
+        let of_bus = |bootstrap: &EdgeBootstrap| {
+            let EdgeBootstrap { bus, bus_user, bus_password, bus_token, bus_ca, .. } = bootstrap.clone();
             (bus, bus_user, bus_password, bus_token, bus_ca)
         };
-        if of_bus(world) != of_bus(&self.state.world) {
-            self.nats.use_credentials(state::bus_credentials(world));
+        if of_bus(bootstrap) != of_bus(&self.state.bootstrap) {
+            self.nats.use_credentials(state::bus_credentials(bootstrap));
             info!(
                 "control names the bus otherwise: other credentials hold from the next connection on, another place \
                  from the next start"
@@ -259,8 +259,8 @@ impl Renewal {
         self.warn_of_skew(joined.now);
         self.apply(&joined.bootstrap);
         let mut state = self.state.clone();
-        (state.certificates, state.world, state.certified_at) = (joined.certificates, joined.bootstrap, now());
-        let tls = client_config_of_node(&state.world.node_ca, &state.certificates.node, state.key.expose())?;
+        (state.certificates, state.bootstrap, state.certified_at) = (joined.certificates, joined.bootstrap, now());
+        let tls = client_config_of_node(&state.bootstrap.node_ca, &state.certificates.node, state.key.expose())?;
         let pair = mesh::tls(&state)?;
         self.served.give(&state.certificates.server, state.key.expose())?;
         save(&state, &self.dir).await?;

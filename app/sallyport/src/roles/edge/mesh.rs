@@ -16,7 +16,7 @@ const FAR_AWAY: [&str; 2] = ["192.0.2.1:9", "[2001:db8::1]:9"];
 
 /// TLS between edges, with the certificates from control.
 pub(super) fn tls(state: &EdgeState) -> anyhow::Result<MeshTlsPair> {
-    let (root, chain, key) = (&state.world.node_ca, &state.certificates.node, state.key.expose());
+    let (root, chain, key) = (&state.bootstrap.node_ca, &state.certificates.node, state.key.expose());
     Ok(MeshTlsPair {
         server: server_config_of_node(root, chain, key, &[MESH_ALPN])?,
         client: client_config_of_node_for(root, chain, key, &[MESH_ALPN])?,
@@ -25,7 +25,7 @@ pub(super) fn tls(state: &EdgeState) -> anyhow::Result<MeshTlsPair> {
 
 /// The mesh settings.
 pub(super) fn settings(state: &EdgeState, bus: &Bus) -> anyhow::Result<MeshSettings> {
-    let legs = client_config_of_pem(state.world.ca.as_bytes(), &[ALPN]);
+    let legs = client_config_of_pem(state.bootstrap.ca.as_bytes(), &[ALPN]);
     Ok(MeshSettings {
         own: state.id,
         agent: format!("sallyport-edge {}/{}", state.name, env!("CARGO_PKG_VERSION")),

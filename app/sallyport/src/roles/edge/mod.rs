@@ -1,4 +1,6 @@
 //! `sallyport edge`: serves clients and tunnels of an installation whose control runs elsewhere.
+//!
+//! May use what `roles` may use.
 
 pub(crate) mod args;
 mod config;
@@ -113,18 +115,18 @@ async fn serve(
     let (address, is_takeover) = (claim.addresses()?, claim.is_takeover());
     let nats = Nats::connect_patiently(&state.bus(data)).await?;
     let (shards, geo) = (threads::shards()?, args.geo.open()?);
-    Certificates::given(&state.certificates.server, state.key.expose(), &state.world.domain)?;
+    Certificates::given(&state.certificates.server, state.key.expose(), &state.bootstrap.domain)?;
     // All checks are done: from here on a replaced process has stopped.
     let (lock, listening) = claim.take(data)?;
     let state = begin_epoch(data, state)?;
-    let certificates = Certificates::given(&state.certificates.server, state.key.expose(), &state.world.domain)?;
+    let certificates = Certificates::given(&state.certificates.server, state.key.expose(), &state.bootstrap.domain)?;
     let (bus, followed) = (Bus::default(), ConfigProgress::default());
     let snapshot = restored(data, &bus);
     let link = join::link(&state)?;
 
     let own_card = watch::Sender::new(config::card(args, &state, address));
     let (removed, clock) = (watch::Sender::new(false), watch::Sender::new(None));
-    let site = watch::Sender::new(Arc::new(site_of(&state.world)));
+    let site = watch::Sender::new(Arc::new(site_of(&state.bootstrap)));
     let drain_until = orders::follow(state.id, &bus, own_card.clone(), (removed.subscribe(), clock.subscribe()));
     let neighbours = neighbours::follow(own_card.subscribe(), &bus);
     let own_secrets = Secrets::open_or_create(data)?;

@@ -28,15 +28,15 @@ pub(super) async fn settings(
     logins: SshLogins,
     link: ControlLink,
 ) -> anyhow::Result<Option<SshSettings>> {
-    let Some(world) = state.world.ssh.as_ref().filter(|_| !args.no_ssh) else {
+    let Some(ssh) = state.bootstrap.ssh.as_ref().filter(|_| !args.no_ssh) else {
         if args.listen_ssh.is_some() {
             warn!("ssh clients are not served: control has sent no ssh settings");
         }
         return Ok(None);
     };
     let damaged = "the ssh settings from control are damaged: join again";
-    let keys = HostKeys::from_openssh(world.host_keys.iter().map(|key| key.expose())).context(damaged)?;
-    let authority = TrustedAuthority::from_public_key(&world.authority).context(damaged)?;
+    let keys = HostKeys::from_openssh(ssh.host_keys.iter().map(|key| key.expose())).context(damaged)?;
+    let authority = TrustedAuthority::from_public_key(&ssh.authority).context(damaged)?;
     let listener = match args.listen_ssh {
         Some(address) if takes_over => ssh::wait_to_listen(address.with_default(ip)).await,
         Some(address) => Some(sallyport_net::listen(address.with_default(ip), ssh::OPTION)?),

@@ -33,7 +33,8 @@ pub(super) struct EdgeState {
     pub(super) certificates: EdgeCertificates,
     /// When the certificates were issued, in seconds since 1970.
     pub(super) certified_at: i64,
-    pub(super) world: EdgeBootstrap,
+    #[serde(rename = "world")]
+    pub(super) bootstrap: EdgeBootstrap,
     /// Grows with every start of the edge.
     pub(super) epoch: u64,
 }
@@ -45,9 +46,9 @@ struct Head {
 
 impl EdgeState {
     pub(super) fn new(joined: JoinedEdge, key: String, now: i64) -> Self {
-        let JoinedEdge { id, name, region, certificates, bootstrap: world, .. } = joined;
+        let JoinedEdge { id, name, region, certificates, bootstrap, .. } = joined;
         let key = Secret::from(key);
-        Self { schema: SCHEMA, id, name, region, key, certificates, certified_at: now, world, epoch: 0 }
+        Self { schema: SCHEMA, id, name, region, key, certificates, certified_at: now, bootstrap, epoch: 0 }
     }
 
     /// The state in this directory; `None` if there is none.
@@ -76,7 +77,7 @@ impl EdgeState {
             file.write_all(&serde_json::to_vec_pretty(self)?)?;
             file.sync_all()?;
             fs::rename(&draft, &path)?;
-            if let Some(ca) = &self.world.bus_ca {
+            if let Some(ca) = &self.bootstrap.bus_ca {
                 fs::write(dir.join(BUS_CA_FILE), ca)?;
             }
             File::open(dir)?.sync_all()
@@ -86,12 +87,12 @@ impl EdgeState {
 
     /// The address of the bus.
     pub(super) fn bus(&self, dir: &Path) -> BusConfig {
-        let world = &self.world;
-        let credentials = bus_credentials(world);
+        let bootstrap = &self.bootstrap;
+        let credentials = bus_credentials(bootstrap);
         BusConfig {
-            servers: world.bus.clone(),
+            servers: bootstrap.bus.clone(),
             credentials,
-            ca: world.bus_ca.as_ref().map(|_| dir.join(BUS_CA_FILE)),
+            ca: bootstrap.bus_ca.as_ref().map(|_| dir.join(BUS_CA_FILE)),
             name: format!("sallyport edge {}", self.name),
             is_edge: true,
         }
@@ -105,8 +106,8 @@ pub(super) fn key(secret: &Secret) -> anyhow::Result<[u8; 32]> {
 }
 
 /// The edge's credentials for the bus.
-pub(super) fn bus_credentials(world: &EdgeBootstrap) -> BusCredentials {
-    match (&world.bus_user, &world.bus_password, &world.bus_token) {
+pub(super) fn bus_credentials(bootstrap: &EdgeBootstrap) -> BusCredentials {
+    match (&bootstrap.bus_user, &bootstrap.bus_password, &bootstrap.bus_token) {
         (Some(user), Some(password), _) => {
             BusCredentials::Password { user: user.clone(), password: password.expose().to_owned() }
         }

@@ -1,4 +1,6 @@
 //! `sallyport up`: control and edge in one process, over one data directory.
+//!
+//! May use what `roles` may use.
 
 pub(crate) mod args;
 mod config;

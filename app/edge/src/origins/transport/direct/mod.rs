@@ -2,6 +2,8 @@
 //!
 //! The owner of a socket chooses the address, and this machine dials it. So every dial checks the resolved address, and
 //! only the operator's networks are allowed. A name that resolves elsewhere later is refused then.
+//!
+//! May use what `transport` may use.
 
 mod flow;
 mod stream;
