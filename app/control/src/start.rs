@@ -150,7 +150,7 @@ impl Control {
         self.app.metrics.register(registry);
     }
 
-    /// Ends the waits of requests that follow the audit log. Called when the shutdown begins, which would wait for them.
+    /// Ends the waits of requests that follow the audit log. Called when the shutdown begins: it would wait for them.
     pub fn stop_waiting(&self) {
         self.app.audit_readers.stop_waiting();
     }

@@ -70,9 +70,10 @@ pub(crate) fn of_client(error: &ClientError) -> Failure {
         ClientError::Unreachable { advice: Some(advice), .. } => failure(Kind::Unreachable).next(advice),
         ClientError::Unreachable { api, .. } if api.is_local() => failure(Kind::Unreachable)
             .next("is `sallyport up` running? Start it, or give another address with --api URL"),
-        ClientError::Unreachable { .. } => {
-            failure(Kind::Unreachable).next("check the network, or give another address with --api URL; `sallyport status` lists the servers of this machine")
-        }
+        ClientError::Unreachable { .. } => failure(Kind::Unreachable).next(
+            "check the network, or give another address with --api URL; `sallyport status` lists the servers of \
+             this machine",
+        ),
         ClientError::Untrusted { api, .. } => failure(Kind::Unreachable).next(format!(
             "name its root certificate with --ca FILE, or pin it with `sallyport login --api {api} --ca-fingerprint \
              sha256:...`"

@@ -344,6 +344,8 @@ where
 }
 
 /// Random bytes for the cookies of key exchanges; AWS-LC draws the keys' randomness itself.
+///
+/// Panics without randomness, which ends this connection alone: a known cookie would weaken the key exchange.
 fn cookie(bytes: &mut [u8]) {
     getrandom::fill(bytes).expect("the kernel has random numbers");
 }

@@ -51,7 +51,7 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller, uri: Uri) -> Re
             filter.after = Some(page.position);
             let is_new = page.has_more
                 || tokio::select! {
-                    changed = tokio::time::timeout_at(until, last.changed()) => changed.is_ok_and(|it| it.is_ok()),
+                    changed = tokio::time::timeout_at(until, last.changed()) => matches!(changed, Ok(Ok(()))),
                     _ = stopping.wait_for(|stops| *stops) => false,
                 };
             if is_new && tokio::time::Instant::now() < until {

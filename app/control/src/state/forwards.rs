@@ -22,8 +22,8 @@ use crate::{
 /// How many sockets the clients of one address without an account have at a time (in IPv6: of one network of 64 bits).
 pub const MAX_GUEST_SOCKETS_PER_ADDRESS: usize = 5;
 
-/// How many sockets the clients of one address without an account make in a row, and later. A client that ends and makes
-/// forwards in a loop would fill the audit log.
+/// The rate at which clients of one address without an account make sockets. A client that ends and makes forwards in a
+/// loop would fill the audit log.
 const GUEST_SOCKETS: Rate = Rate { burst: 60, every: Duration::from_secs(5) };
 
 /// The time for which a tunnel of an ssh client may be missing at its edge before control removes it.

@@ -56,7 +56,7 @@ pub(crate) struct RequestContext {
     first_byte: Option<Duration>,
     /// Why the edge responded with an error.
     refused: Option<&'static str>,
-    /// Whether the request line could not be read.
+    /// Whether the head of the request could not be read.
     is_unreadable: bool,
     /// A transport to the socket's owner for the live log, if the request was refused before an origin was chosen.
     log_transport: Option<OriginTransport>,
@@ -127,17 +127,17 @@ impl RequestContext {
         self.id
     }
 
-    /// Records that the request line could not be read: the request has no known method and target.
+    /// Records that the head could not be read: the request has no known method and target.
     pub(crate) fn mark_unreadable(&mut self) {
         self.is_unreadable = true;
     }
 
-    /// The method for logs; empty if the request line could not be read.
+    /// The method for logs; empty if the head could not be read.
     pub(crate) fn method(&self) -> &str {
         if self.is_unreadable { "" } else { self.method.as_str() }
     }
 
-    /// The requested path without the query, which may hold secrets; empty if the request line could not be read.
+    /// The requested path without the query, which may hold secrets; empty if the head could not be read.
     pub(crate) fn path(&self) -> &str {
         if self.is_unreadable { "" } else { self.uri.path() }
     }

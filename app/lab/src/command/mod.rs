@@ -1,4 +1,6 @@
 //! `sallyport lab`: a network of edges on this machine, and faults to try on it.
+//!
+//! Uses the library of this crate, and `sallyport_cli`.
 
 mod chaos;
 mod fault;
