@@ -45,10 +45,14 @@ pub enum Purpose {
     ProviderTokens,
     /// The return from a logout at a provider.
     LoggedOut,
+    /// The private key of a served certificate, in the store and on the way to edges.
+    CertificateKey,
+    /// The key of an account at an ACME server, in the store.
+    AcmeAccount,
 }
 
 impl Purpose {
-    const ALL: [Self; 14] = [
+    const ALL: [Self; 16] = [
         Self::LoginRequest,
         Self::Grant,
         Self::Binding,
@@ -63,6 +67,8 @@ impl Purpose {
         Self::Logout,
         Self::ProviderTokens,
         Self::LoggedOut,
+        Self::CertificateKey,
+        Self::AcmeAccount,
     ];
 
     fn label(self) -> &'static str {
@@ -81,11 +87,16 @@ impl Purpose {
             Self::Logout => "logout",
             Self::ProviderTokens => "provider-tokens",
             Self::LoggedOut => "logged-out",
+            Self::CertificateKey => "certificate-key",
+            Self::AcmeAccount => "acme-account",
         }
     }
 
     fn max_bytes(self) -> usize {
-        if self == Self::ProviderTokens { MAX_STORED_BYTES } else { MAX_SEALED_BYTES }
+        match self {
+            Self::ProviderTokens | Self::CertificateKey | Self::AcmeAccount => MAX_STORED_BYTES,
+            _ => MAX_SEALED_BYTES,
+        }
     }
 }
 

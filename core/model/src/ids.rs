@@ -116,6 +116,18 @@ id!(
     /// An invitation into an organisation.
     InvitationId
 );
+id!(
+    /// A domain of an organisation.
+    DomainId
+);
+id!(
+    /// A certificate that edges serve.
+    CertificateId
+);
+id!(
+    /// A challenge of an ACME server.
+    ChallengeId
+);
 
 /// The fewest digits of an abbreviated id.
 const MIN_SHORT_DIGITS: usize = 6;

@@ -4,6 +4,7 @@
 
 mod account;
 mod addresses;
+mod domain;
 mod edge;
 mod header_rules;
 mod health_failure;
@@ -25,6 +26,10 @@ pub use account::{
     ScopeSet, UnknownScope, check_password,
 };
 pub use addresses::{ClientAddr, Local, OriginAddr, OriginAddrError, Remote, ServerAddr};
+pub use domain::{
+    AcmeChallenge, ChallengeKind, DomainName, DomainNameError, MAX_DOMAIN_BYTES, MAX_DOMAINS_PER_SOCKET,
+    ServedCertificate, UnknownChallengeKind, wildcard_over,
+};
 pub use edge::{DrainOrder, EdgeName, EdgeNameError, EdgeOrders, RegionName};
 pub use header_rules::{
     HeaderChanges, HeaderField, HeaderRules, HeaderRulesError, HostHeader, HostHeaderError, MAX_HEADER_CHANGES,
@@ -38,8 +43,8 @@ pub use identity::{
     ServiceTokenScope,
 };
 pub use ids::{
-    AccountId, DirectOriginId, EdgeId, IdError, InvitationId, LoginSessionId, PersonId, PolicyId, ProviderId,
-    ServiceTokenId, ShortId, ShortIdError, SocketId, TokenId, TunnelId,
+    AccountId, CertificateId, ChallengeId, DirectOriginId, DomainId, EdgeId, IdError, InvitationId, LoginSessionId,
+    PersonId, PolicyId, ProviderId, ServiceTokenId, ShortId, ShortIdError, SocketId, TokenId, TunnelId,
 };
 pub use name::{MAX_LABEL_BYTES, NameError, SocketName, name_combinations};
 pub use organisation::{Role, UnknownRole};

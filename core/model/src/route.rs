@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    AccountId, AttachedPolicy, DirectOriginId, DirectOriginRoute, HealthFailure, OriginAddr, OriginProtocol, OriginRef,
-    PathRoute, RegionName, SocketId, SocketName, SocketSettings, SocketType, TunnelId,
+    AccountId, AttachedPolicy, DirectOriginId, DirectOriginRoute, DomainName, HealthFailure, OriginAddr,
+    OriginProtocol, OriginRef, PathRoute, RegionName, SocketId, SocketName, SocketSettings, SocketType, TunnelId,
 };
 
 /// SHA-256 of a tunnel's credential. Credentials are 256 random bits, so a plain hash is enough.
@@ -41,6 +41,9 @@ pub struct SocketRoute {
     pub account: AccountId,
     /// Its DNS label under the domain.
     pub name: SocketName,
+    /// The verified domains of its organisation that lead to it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub domains: Vec<DomainName>,
     /// Its type.
     pub socket_type: SocketType,
     /// The HTTP version between edge and origin.

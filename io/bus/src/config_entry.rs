@@ -3,8 +3,8 @@
 use std::{fmt, str::FromStr};
 
 use sallyport_model::{
-    AccountId, EdgeId, EdgeOrders, LoginSession, LoginSessionId, ServiceTokenId, ServiceTokenRoute, SocketId,
-    SocketRoute, SshLogin,
+    AccountId, AcmeChallenge, CertificateId, ChallengeId, EdgeId, EdgeOrders, LoginSession, LoginSessionId,
+    ServedCertificate, ServiceTokenId, ServiceTokenRoute, SocketId, SocketRoute, SshLogin,
 };
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +24,10 @@ pub enum ConfigKey {
     Token(ServiceTokenId),
     /// Orders for an edge.
     Edge(EdgeId),
+    /// A certificate of a public authority.
+    Certificate(CertificateId),
+    /// A challenge of an ACME server.
+    Challenge(ChallengeId),
 }
 
 /// The content of an entry.
@@ -40,6 +44,10 @@ pub enum ConfigValue {
     Token(ServiceTokenRoute),
     /// Orders for an edge.
     Edge(EdgeOrders),
+    /// A certificate of a public authority.
+    Certificate(Box<ServedCertificate>),
+    /// A challenge of an ACME server.
+    Challenge(AcmeChallenge),
 }
 
 /// Reason why an entry is not accepted.
@@ -83,6 +91,8 @@ impl ConfigValue {
             Self::Session(session) => ConfigKey::Session(session.id),
             Self::Token(token) => ConfigKey::Token(token.id),
             Self::Edge(orders) => ConfigKey::Edge(orders.edge),
+            Self::Certificate(certificate) => ConfigKey::Certificate(certificate.id),
+            Self::Challenge(challenge) => ConfigKey::Challenge(challenge.id),
         }
     }
 
@@ -116,6 +126,8 @@ impl fmt::Display for ConfigKey {
             Self::Session(id) => write!(f, "session.{id}"),
             Self::Token(id) => write!(f, "token.{id}"),
             Self::Edge(id) => write!(f, "edge.{id}"),
+            Self::Certificate(id) => write!(f, "certificate.{id}"),
+            Self::Challenge(id) => write!(f, "challenge.{id}"),
         }
     }
 }
@@ -136,6 +148,8 @@ impl FromStr for ConfigKey {
             "session" => Self::Session(id.parse().map_err(unknown)?),
             "token" => Self::Token(id.parse().map_err(unknown)?),
             "edge" => Self::Edge(id.parse().map_err(unknown)?),
+            "certificate" => Self::Certificate(id.parse().map_err(unknown)?),
+            "challenge" => Self::Challenge(id.parse().map_err(unknown)?),
             _ => return Err(UnknownKey),
         })
     }

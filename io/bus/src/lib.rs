@@ -12,6 +12,7 @@ mod answers;
 mod asker;
 mod asks;
 mod audit_stream;
+mod certificates;
 mod config_entry;
 mod fleet;
 mod flows;
@@ -30,7 +31,7 @@ use std::{
 use parking_lot::RwLock;
 use sallyport_model::{
     AccountId, HealthFailure, LoginSession, LoginSessionId, OriginHealth, OriginRef, ServiceTokenId, ServiceTokenRoute,
-    SocketId, SocketName, SocketRoute, SshLogin, TunnelId, TunnelPresence,
+    SocketId, SocketName, SocketRoute, SshLogin, TunnelId, TunnelPresence, wildcard_over,
 };
 use tokio::sync::{broadcast, watch};
 
@@ -43,6 +44,7 @@ pub use asks::{
     NoAnswerReason, Responder, UnansweredEdge,
 };
 pub use audit_stream::{AuditSource, AuditStreamStats, AuditTaker};
+pub use certificates::{AcmeChallenges, ServedCertificates};
 pub use config_entry::{CONFIG_SCHEMA, ConfigEntryError, ConfigKey, ConfigValue, UnknownKey};
 pub use fleet::{Fleet, FleetEdge, FleetNews, TunnelOnEdge};
 pub use flows::{FlowGuard, FlowRoute, LiveFlow, LiveFlows};
@@ -88,6 +90,28 @@ struct RoutesState {
 struct RouteMaps {
     by_id: HashMap<SocketId, Arc<SocketRoute>>,
     by_name: HashMap<SocketName, SocketId>,
+    /// By domain of an organisation; wildcards with their asterisk.
+    by_domain: HashMap<String, SocketId>,
+}
+
+impl RouteMaps {
+    fn insert(&mut self, route: Arc<SocketRoute>) {
+        self.remove(route.id);
+        self.by_name.insert(route.name.clone(), route.id);
+        self.by_domain.extend(route.domains.iter().map(|domain| (domain.as_str().to_owned(), route.id)));
+        self.by_id.insert(route.id, route);
+    }
+
+    fn remove(&mut self, id: SocketId) {
+        let Some(former) = self.by_id.remove(&id) else { return };
+        self.by_name.remove(&former.name);
+        for domain in &former.domains {
+            // Another socket may have the domain by now: changes of two sockets come in any order.
+            if self.by_domain.get(domain.as_str()) == Some(&id) {
+                self.by_domain.remove(domain.as_str());
+            }
+        }
+    }
 }
 
 impl Default for Routes {
@@ -108,10 +132,7 @@ impl Routes {
         {
             let mut maps = self.shared.maps.write();
             self.shared.version.fetch_add(1, Ordering::Release);
-            if let Some(former) = maps.by_id.insert(route.id, route.clone()) {
-                maps.by_name.remove(&former.name);
-            }
-            maps.by_name.insert(route.name.clone(), route.id);
+            maps.insert(route.clone());
         }
         self.shared.hints.notify(ConfigKey::Route(route.id));
         let _ = self.shared.changes.send(RouteChange::Changed(route));
@@ -122,9 +143,7 @@ impl Routes {
         {
             let mut maps = self.shared.maps.write();
             self.shared.version.fetch_add(1, Ordering::Release);
-            if let Some(former) = maps.by_id.remove(&id) {
-                maps.by_name.remove(&former.name);
-            }
+            maps.remove(id);
         }
         self.shared.hints.notify(ConfigKey::Route(id));
         let _ = self.shared.changes.send(RouteChange::Removed(id));
@@ -147,6 +166,18 @@ impl Routes {
         let name: SocketName = label.parse().ok()?;
         let maps = self.shared.maps.read();
         maps.by_id.get(maps.by_name.get(&name)?).cloned()
+    }
+
+    /// The route of the socket with this domain: the domain itself, or else a wildcard that covers it. `host` is in
+    /// lower case without a final dot.
+    #[must_use]
+    pub fn by_domain(&self, host: &str) -> Option<Arc<SocketRoute>> {
+        let maps = self.shared.maps.read();
+        if maps.by_domain.is_empty() {
+            return None;
+        }
+        let find = |name: &str| maps.by_domain.get(name);
+        maps.by_id.get(find(host).or_else(|| find(&wildcard_over(host)?))?).cloned()
     }
 
     /// The route of this socket.
@@ -500,6 +531,10 @@ pub struct Bus {
     pub identities: Identities,
     /// Orders for edges.
     pub orders: Orders,
+    /// The certificates of public authorities.
+    pub certificates: ServedCertificates,
+    /// The challenges of ACME servers.
+    pub challenges: AcmeChallenges,
     /// The attached tunnels: all at a control, its own at an edge.
     pub directory: Directory,
     /// The edges of the installation, if there are several.
@@ -515,6 +550,8 @@ impl Default for Bus {
             routes: Routes::hinting(hints.clone()),
             ssh_logins: SshLogins { hints: hints.clone(), ..SshLogins::default() },
             identities: Identities { hints: hints.clone(), ..Identities::default() },
+            certificates: ServedCertificates::hinting(hints.clone()),
+            challenges: AcmeChallenges::hinting(hints.clone()),
             fleet: Fleet::among(orders.clone()),
             orders,
             directory: Directory::default(),
@@ -551,7 +588,29 @@ mod tests {
             client_authority: None,
             tunnels: Vec::new(),
             origins: Vec::new(),
+            domains: Vec::new(),
         }
+    }
+
+    #[test]
+    fn a_domain_leads_to_its_socket_and_a_wildcard_to_what_no_other_has() {
+        let routes = Routes::default();
+        let with = |id, name, domains: &[&str]| SocketRoute {
+            domains: domains.iter().map(|domain| domain.parse().expect("a valid domain")).collect(),
+            ..route(id, name)
+        };
+        let (one, two) = (with(1, "calm-bay-1000", &["app.example.com"]), with(2, "calm-bay-1001", &["*.example.com"]));
+        routes.put(one.clone());
+        routes.put(two.clone());
+        let found = |host: &str| routes.by_domain(host).map(|route| route.id);
+        assert_eq!((found("app.example.com"), found("b.example.com")), (Some(one.id), Some(two.id)));
+        assert_eq!((found("example.com"), found("a.b.example.com")), (None, None));
+        // The domain moves to the other socket, and the news of the former one comes last.
+        routes.put(with(2, "calm-bay-1001", &["app.example.com"]));
+        routes.put(with(1, "calm-bay-1000", &[]));
+        assert_eq!((found("app.example.com"), found("b.example.com")), (Some(two.id), None));
+        routes.remove(two.id);
+        assert_eq!(found("app.example.com"), None);
     }
 
     #[tokio::test]

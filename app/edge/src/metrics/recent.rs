@@ -246,6 +246,7 @@ mod tests {
             client_authority: None,
             tunnels: Vec::new(),
             origins: Vec::new(),
+            domains: Vec::new(),
         }
     }
 

@@ -167,6 +167,7 @@ impl World {
             client_authority: None,
             tunnels: Vec::new(),
             origins: Vec::new(),
+            domains: Vec::new(),
         };
         self.routes.put(route.clone());
         TestSocket { route }

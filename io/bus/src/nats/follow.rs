@@ -95,6 +95,8 @@ impl Bus {
                 }
             }
             ConfigValue::Edge(orders) => self.orders.put(orders),
+            ConfigValue::Certificate(certificate) => self.certificates.put(*certificate),
+            ConfigValue::Challenge(challenge) => self.challenges.put(challenge),
         }
     }
 
@@ -108,6 +110,8 @@ impl Bus {
             }
             ConfigKey::Token(id) => self.identities.remove_token(id),
             ConfigKey::Edge(id) => self.orders.remove(id),
+            ConfigKey::Certificate(id) => self.certificates.remove(id),
+            ConfigKey::Challenge(id) => self.challenges.remove(id),
         }
     }
 }

@@ -613,6 +613,7 @@ pub(crate) fn route(socket: Socket) -> SocketRoute {
         client_authority: None,
         tunnels: Vec::new(),
         origins: Vec::new(),
+        domains: Vec::new(),
     }
 }
 
