@@ -10,12 +10,13 @@
 //! arguments.
 //!
 //! The rooms from bottom to top, each of which uses only earlier ones: `db`, `accounts`, `identity`, `cluster`,
-//! `sockets`, `tidy`.
+//! `names`, `sockets`, `tidy`.
 
 mod accounts;
 mod cluster;
 mod db;
 mod identity;
+mod names;
 mod sockets;
 mod tidy;
 
@@ -59,6 +60,14 @@ pub use identity::{
     providers::{MAX_PROVIDERS_PER_ORGANISATION, StoredProvider},
     service_tokens::{MAX_SERVICE_TOKENS, NewServiceToken, StoredServiceToken},
     used_once::MAX_USED_ONCE_PER_ORGANISATION,
+};
+pub use names::{
+    acme::MAX_CHALLENGES,
+    certificates::{
+        CertificateLease, CertificateSource, IssuedChain, MAX_CERTIFICATES, PendingOrder, StoredCertificate,
+        WantedCertificate,
+    },
+    domains::{DomainCheck, MAX_DOMAINS_PER_ORGANISATION, StoredDomain},
 };
 pub use sockets::{
     origins::DirectOriginChange,

@@ -149,6 +149,26 @@ pub enum StoreError {
         /// The name of the key.
         name: String,
     },
+    /// The domain is added already.
+    #[error("{name} is a domain of {by} already")]
+    DomainTaken {
+        /// The name.
+        name: String,
+        /// The holder of the name.
+        by: &'static str,
+    },
+    /// The domain is not verified for the organisation.
+    #[error("{name} is not a verified domain of this organisation")]
+    DomainUnverified {
+        /// The name.
+        name: String,
+    },
+    /// The label was given to a socket of another organisation.
+    #[error("the label {label:?} is or was the name of another socket: choose another one")]
+    LabelTaken {
+        /// The label.
+        label: String,
+    },
     /// The organisation has a policy with this name.
     #[error("there is already a policy named {name:?}")]
     PolicyNameTaken {

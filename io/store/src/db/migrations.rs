@@ -470,6 +470,72 @@ const MIGRATIONS: &[&str] = &[
     ALTER TABLE tunnels ADD COLUMN name_key TEXT;
     CREATE INDEX tunnels_by_name_key ON tunnels (name_key);
     ",
+    "
+    -- Domains of organisations. Several may add a name; one at most has it verified.
+    CREATE TABLE domains (
+        id            BLOB PRIMARY KEY CHECK (length(id) = 16),
+        organisation  BLOB NOT NULL REFERENCES accounts (id) ON DELETE CASCADE,
+        position      INTEGER NOT NULL,
+        name          TEXT NOT NULL,
+        socket        BLOB REFERENCES sockets (id) ON DELETE SET NULL,
+        verified_at   INTEGER,
+        missing_since INTEGER,
+        checked_at    INTEGER,
+        problem       TEXT,
+        check_at      INTEGER NOT NULL,
+        created_at    INTEGER NOT NULL
+    ) STRICT;
+    CREATE UNIQUE INDEX domains_of_organisation ON domains (organisation, name);
+    CREATE UNIQUE INDEX domains_verified ON domains (name) WHERE verified_at IS NOT NULL;
+    CREATE INDEX domains_by_check ON domains (check_at);
+    CREATE INDEX domains_of_socket ON domains (socket);
+    -- Which organisation had a name verified last.
+    CREATE TABLE former_domains (
+        name         TEXT PRIMARY KEY,
+        organisation BLOB NOT NULL
+    ) STRICT;
+    CREATE TRIGGER domains_deleted AFTER DELETE ON domains WHEN OLD.verified_at IS NOT NULL BEGIN
+        DELETE FROM former_domains WHERE name = OLD.name;
+        INSERT INTO former_domains (name, organisation) VALUES (OLD.name, OLD.organisation);
+    END;
+    -- Certificates for names, one for each first name, with the lease of the process that works at its order.
+    CREATE TABLE certificates (
+        id           BLOB PRIMARY KEY CHECK (length(id) = 16),
+        organisation BLOB REFERENCES accounts (id) ON DELETE CASCADE,
+        name         TEXT NOT NULL,
+        names        TEXT NOT NULL,
+        source       TEXT NOT NULL CHECK (source IN ('acme', 'imported')),
+        chain        TEXT,
+        sealed_key   TEXT,
+        not_before   INTEGER,
+        not_after    INTEGER,
+        order_key    TEXT,
+        order_url    TEXT,
+        schedule     TEXT NOT NULL DEFAULT '',
+        due_at       INTEGER NOT NULL,
+        problem      TEXT,
+        holder       BLOB,
+        held_until   INTEGER,
+        fence        INTEGER NOT NULL DEFAULT 0,
+        created_at   INTEGER NOT NULL
+    ) STRICT;
+    CREATE UNIQUE INDEX certificates_by_name ON certificates (name);
+    CREATE INDEX certificates_by_due ON certificates (due_at);
+    -- The accounts at ACME servers; their keys are encrypted with a key that is not in the database.
+    CREATE TABLE acme_accounts (
+        directory  TEXT PRIMARY KEY,
+        sealed     TEXT NOT NULL,
+        created_at INTEGER NOT NULL
+    ) STRICT;
+    CREATE TABLE acme_challenges (
+        id                BLOB PRIMARY KEY CHECK (length(id) = 16),
+        name              TEXT NOT NULL,
+        kind              TEXT NOT NULL,
+        token             TEXT NOT NULL,
+        key_authorization TEXT NOT NULL,
+        expires_at        INTEGER NOT NULL
+    ) STRICT;
+    ",
 ];
 
 /// Number of steps after which the write-ahead log is merged into the database.

@@ -25,6 +25,7 @@ use crate::{
         write::Write,
     },
     identity::authorities::AuthorityKind,
+    names::domains,
 };
 
 /// Bound on the sockets of an account.
@@ -44,6 +45,8 @@ pub struct NewSocket {
     pub display_name: DisplayName,
     /// What to do if another socket of the account has the name.
     pub name_conflict: NameConflict,
+    /// The DNS label that the owner has chosen; `None`: a generated one.
+    pub label: Option<SocketName>,
     /// The type of the socket.
     pub socket_type: SocketType,
     /// The HTTP version between edge and origin.
@@ -134,9 +137,10 @@ impl Store {
         }
         let display_name =
             socket_names::take(&mut write, new.account, new.id, new.display_name, new.name_conflict).await?;
-        let (name, former_port) = match former_name(&mut write, new.maker).await? {
-            Some((name, port)) => (name, port),
-            None => (take_name(&mut write, randoms, new.maker, new.created_at).await?, None),
+        let (name, former_port) = match (&new.label, former_name(&mut write, new.maker).await?) {
+            (Some(label), _) => (take_label(&mut write, label, new.account, new.created_at).await?, None),
+            (None, Some((name, port))) => (name, port),
+            (None, None) => (take_name(&mut write, randoms, new.maker, new.created_at).await?, None),
         };
         let port = take_port(&mut write, &new.port, former_port).await?;
         remember_port(&mut write, &name, port, new.maker).await?;
@@ -376,6 +380,7 @@ impl Store {
         for found in &rows {
             route.origins.push(origins::origin(found)?.into());
         }
+        route.domains = domains::attached(&mut read, Some(id)).await?.into_iter().map(|(_, name)| name).collect();
         let attached = policies::attached(&mut read, policies::PolicyScope::Socket(id)).await?;
         route.policies = attached.into_iter().map(|(_, policy)| policy).collect();
         Ok(Some(route))
@@ -438,6 +443,11 @@ impl Store {
             let origin = origins::origin(found)?;
             if let Some(route) = routes.get_mut(&origin.socket) {
                 route.origins.push(origin.into());
+            }
+        }
+        for (socket, name) in domains::attached(&mut read, None).await? {
+            if let Some(route) = routes.get_mut(&socket) {
+                route.domains.push(name);
             }
         }
         for (socket, policy) in policies::attached(
@@ -542,6 +552,31 @@ async fn take_name(
         }
     }
     Err(StoreError::NoFreeName)
+}
+
+/// Reserves a chosen label. An organisation may take the label of its own deleted socket again.
+async fn take_label(
+    write: &mut Write,
+    label: &SocketName,
+    account: AccountId,
+    now: i64,
+) -> Result<SocketName, StoreError> {
+    let mut owner = [0; 32];
+    owner[..16].copy_from_slice(account.as_bytes());
+    sql::query("INSERT INTO names (name, taken_at, maker) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING")
+        .bind(label.as_str())
+        .bind(now)
+        .bind(owner.as_slice())
+        .execute(write.sql())
+        .await?;
+    let free = sql::query_scalar::<i64>(
+        "SELECT count(*) FROM names WHERE name = $1 AND maker = $2 AND name NOT IN (SELECT name FROM sockets)",
+    )
+    .bind(label.as_str())
+    .bind(owner.as_slice())
+    .fetch_one(write.sql())
+    .await?;
+    if free == 1 { Ok(label.clone()) } else { Err(StoreError::LabelTaken { label: label.to_string() }) }
 }
 
 async fn insert(write: &mut Write, socket: &Socket, temporary: Option<HolderId>) -> Result<(), StoreError> {

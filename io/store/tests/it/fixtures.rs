@@ -45,6 +45,7 @@ pub(crate) fn new_socket(owner: u8, n: u32) -> NewSocket {
         account: account(owner).account.id,
         display_name: format!("socket {n}").parse().unwrap(),
         name_conflict: NameConflict::Refuse,
+        label: None,
         socket_type: SocketType::Http,
         origin_protocol: sallyport_model::OriginProtocol::Auto,
         basic_auth: None,

@@ -7,9 +7,11 @@
 
 mod account_access;
 mod authorities;
+mod certificates;
 mod controls;
 mod device_logins;
 mod disk;
+mod domains;
 mod edges;
 mod fixtures;
 mod identity;

@@ -1,0 +1,442 @@
+//! Certificates for names: ordered at an ACME server, or imported. One row for each first name.
+//!
+//! A process that works at an order holds a lease on its row. The lease has a number that grows with every holder
+//! (fencing): a former holder that comes back late changes nothing.
+
+use sallyport_model::{AccountId, CertificateId, DomainName};
+
+use crate::{
+    cluster::controls::HolderId,
+    db::{
+        Store,
+        error::StoreError,
+        row::{self, DbRow},
+        sql,
+    },
+};
+
+/// Bound on the certificates of an installation.
+pub const MAX_CERTIFICATES: usize = 100_000;
+
+/// The origin of a certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CertificateSource {
+    /// Ordered at an ACME server.
+    Acme,
+    /// Imported by a person.
+    Imported,
+}
+
+impl CertificateSource {
+    /// The source as text.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Acme => "acme",
+            Self::Imported => "imported",
+        }
+    }
+}
+
+impl std::str::FromStr for CertificateSource {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "acme" => Ok(Self::Acme),
+            "imported" => Ok(Self::Imported),
+            other => Err(format!("{other:?} is not a source of certificates")),
+        }
+    }
+}
+
+/// A certificate, issued or still to be ordered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredCertificate {
+    /// Its id.
+    pub id: CertificateId,
+    /// Its organisation; `None` for names of the installation.
+    pub organisation: Option<AccountId>,
+    /// Its names.
+    pub names: Vec<DomainName>,
+    /// Where it comes from.
+    pub source: CertificateSource,
+    /// The chain and the sealed key, once issued.
+    pub issued: Option<IssuedChain>,
+    /// The order in progress: the sealed key of its request, and its address at the ACME server, once known.
+    pub order: Option<PendingOrder>,
+    /// The state of the schedule, as its owner writes it; empty for a new row.
+    pub schedule: String,
+    /// When the next step is due, in seconds since 1970.
+    pub due_at: i64,
+    /// The reason why the last step failed, a sentence.
+    pub problem: Option<String>,
+    /// When the row was made.
+    pub created_at: i64,
+}
+
+/// An issued certificate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IssuedChain {
+    /// The chain in PEM.
+    pub chain: String,
+    /// The private key in PEM, sealed.
+    pub sealed_key: String,
+    /// When its validity begins, in seconds since 1970.
+    pub not_before: i64,
+    /// When its validity ends.
+    pub not_after: i64,
+}
+
+/// An order in progress.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PendingOrder {
+    /// The private key of the request in PEM, sealed.
+    pub sealed_key: String,
+    /// The address of the order, once the ACME server has made it.
+    pub url: Option<String>,
+}
+
+/// A lease on a row: the number of its holder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CertificateLease {
+    /// The row.
+    pub id: CertificateId,
+    /// The number; it grows with every holder.
+    pub fence: i64,
+}
+
+/// A wanted certificate, for [`Store::want_certificates`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WantedCertificate {
+    /// The id of a new row.
+    pub id: CertificateId,
+    /// Its organisation; `None` for names of the installation.
+    pub organisation: Option<AccountId>,
+    /// Its names; the first identifies the row.
+    pub names: Vec<DomainName>,
+}
+
+impl Store {
+    /// Makes rows for the wanted names that have none, due at once, and removes ordered rows that are no longer wanted.
+    /// Imported certificates stay. Returns the ids of the removed rows.
+    ///
+    /// # Errors
+    /// [`StoreError::Limit`], or a failure of the database.
+    pub async fn want_certificates(
+        &self,
+        wanted: &[WantedCertificate],
+        now: i64,
+    ) -> Result<Vec<CertificateId>, StoreError> {
+        let all = self.certificates().await?;
+        let is_same = |row: &StoredCertificate, one: &WantedCertificate| {
+            row.names == one.names && row.organisation == one.organisation
+        };
+        let kept: std::collections::HashMap<_, _> = all.iter().map(|row| (row.names.first(), row)).collect();
+        let by_name: std::collections::HashMap<_, _> = wanted.iter().map(|one| (one.names.first(), one)).collect();
+        let is_wanted = |row: &StoredCertificate| by_name.get(&row.names.first()).is_some_and(|one| is_same(row, one));
+        let gone: Vec<_> = all.iter().filter(|row| row.source == CertificateSource::Acme && !is_wanted(row)).collect();
+        let is_there = |one: &&WantedCertificate| {
+            kept.get(&one.names.first())
+                .is_some_and(|row| row.source == CertificateSource::Imported || is_same(row, one))
+        };
+        let new: Vec<_> = wanted.iter().filter(|one| !is_there(one)).collect();
+        if gone.is_empty() && new.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut write = self.write().await?;
+        for row in &gone {
+            sql::query("DELETE FROM certificates WHERE id = $1 AND source = 'acme'")
+                .bind(row.id.as_bytes().as_slice())
+                .execute(write.sql())
+                .await?;
+        }
+        for one in new {
+            let count = sql::query_scalar::<i64>("SELECT count(*) FROM certificates").fetch_one(write.sql()).await?;
+            if usize::try_from(count).is_ok_and(|count| count >= MAX_CERTIFICATES) {
+                return Err(StoreError::Limit { what: "certificates in one installation", max: MAX_CERTIFICATES });
+            }
+            let Some(first) = one.names.first() else { continue };
+            sql::query(
+                "INSERT INTO certificates (id, organisation, name, names, source, due_at, created_at)
+                 VALUES ($1, $2, $3, $4, 'acme', $5, $5) ON CONFLICT DO NOTHING",
+            )
+            .bind(one.id.as_bytes().as_slice())
+            .bind(one.organisation.as_ref().map(|organisation| organisation.as_bytes().as_slice()))
+            .bind(first.as_str())
+            .bind(row::json(&one.names)?)
+            .bind(now)
+            .execute(write.sql())
+            .await?;
+        }
+        write.commit().await?;
+        Ok(gone.iter().map(|row| row.id).collect())
+    }
+
+    /// All certificates.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn certificates(&self) -> Result<Vec<StoredCertificate>, StoreError> {
+        let rows = sql::query("SELECT * FROM certificates ORDER BY name").fetch_all(&self.reader).await?;
+        rows.iter().map(certificate).collect()
+    }
+
+    /// The certificates of an organisation; `None` for those of the installation.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn certificates_of(&self, organisation: Option<AccountId>) -> Result<Vec<StoredCertificate>, StoreError> {
+        let mut all = self.certificates().await?;
+        all.retain(|row| row.organisation == organisation);
+        Ok(all)
+    }
+
+    /// The certificate with this id.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn certificate(&self, id: CertificateId) -> Result<Option<StoredCertificate>, StoreError> {
+        let found = sql::query("SELECT * FROM certificates WHERE id = $1")
+            .bind(id.as_bytes().as_slice())
+            .fetch_optional(&self.reader)
+            .await?;
+        found.as_ref().map(certificate).transpose()
+    }
+
+    /// The ordered certificates whose next step is due and that nobody else works at, the longest due first.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn due_certificates(
+        &self,
+        holder: HolderId,
+        now: i64,
+        limit: u32,
+    ) -> Result<Vec<StoredCertificate>, StoreError> {
+        let rows = sql::query(
+            "SELECT * FROM certificates
+             WHERE source = 'acme' AND due_at <= $1 AND (holder IS NULL OR holder = $2 OR held_until <= $1)
+             ORDER BY due_at, name LIMIT $3",
+        )
+        .bind(now)
+        .bind(Vec::from(holder))
+        .bind(limit)
+        .fetch_all(&self.reader)
+        .await?;
+        rows.iter().map(certificate).collect()
+    }
+
+    /// Takes the lease on a row until a time. `None` if another holder has it, or the row is gone.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn lease_certificate(
+        &self,
+        id: CertificateId,
+        holder: HolderId,
+        now: i64,
+        until: i64,
+    ) -> Result<Option<CertificateLease>, StoreError> {
+        let mut write = self.write().await?;
+        let taken = sql::query(
+            "UPDATE certificates SET holder = $2, held_until = $4, fence = fence + 1
+             WHERE id = $1 AND (holder IS NULL OR holder = $2 OR held_until <= $3)",
+        )
+        .bind(id.as_bytes().as_slice())
+        .bind(Vec::from(holder))
+        .bind(now)
+        .bind(until)
+        .execute(write.sql())
+        .await?;
+        if taken.rows_affected() == 0 {
+            return Ok(None);
+        }
+        let fence: i64 = sql::query_scalar("SELECT fence FROM certificates WHERE id = $1")
+            .bind(id.as_bytes().as_slice())
+            .fetch_one(write.sql())
+            .await?;
+        write.commit().await?;
+        Ok(Some(CertificateLease { id, fence }))
+    }
+
+    /// Prolongs a lease. Returns whether this holder still has it.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn prolong_certificate_lease(&self, lease: CertificateLease, until: i64) -> Result<bool, StoreError> {
+        let mut write = self.write().await?;
+        let done = sql::query("UPDATE certificates SET held_until = $3 WHERE id = $1 AND fence = $2")
+            .bind(lease.id.as_bytes().as_slice())
+            .bind(lease.fence)
+            .bind(until)
+            .execute(write.sql())
+            .await?;
+        write.commit().await?;
+        Ok(done.rows_affected() > 0)
+    }
+
+    /// Notes the order in progress, or that there is none. Returns whether this holder still has the lease.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn set_certificate_order(
+        &self,
+        lease: CertificateLease,
+        order: Option<&PendingOrder>,
+    ) -> Result<bool, StoreError> {
+        let mut write = self.write().await?;
+        let done = sql::query("UPDATE certificates SET order_key = $3, order_url = $4 WHERE id = $1 AND fence = $2")
+            .bind(lease.id.as_bytes().as_slice())
+            .bind(lease.fence)
+            .bind(order.map(|order| order.sealed_key.as_str()))
+            .bind(order.and_then(|order| order.url.as_deref()))
+            .execute(write.sql())
+            .await?;
+        write.commit().await?;
+        Ok(done.rows_affected() > 0)
+    }
+
+    /// Ends the work at a row: stores the issued certificate, if there is one, and the state of the schedule; gives the
+    /// lease back. Returns whether this holder still had the lease; if not, nothing is changed.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn end_certificate_step(
+        &self,
+        lease: CertificateLease,
+        issued: Option<&IssuedChain>,
+        (schedule, due_at, problem): (&str, i64, Option<&str>),
+    ) -> Result<bool, StoreError> {
+        let mut write = self.write().await?;
+        if let Some(issued) = issued {
+            sql::query(
+                "UPDATE certificates SET chain = $3, sealed_key = $4, not_before = $5, not_after = $6,
+                                         order_key = NULL, order_url = NULL
+                 WHERE id = $1 AND fence = $2",
+            )
+            .bind(lease.id.as_bytes().as_slice())
+            .bind(lease.fence)
+            .bind(&issued.chain)
+            .bind(&issued.sealed_key)
+            .bind(issued.not_before)
+            .bind(issued.not_after)
+            .execute(write.sql())
+            .await?;
+        }
+        let done = sql::query(
+            "UPDATE certificates SET schedule = $3, due_at = $4, problem = $5, holder = NULL, held_until = NULL
+             WHERE id = $1 AND fence = $2",
+        )
+        .bind(lease.id.as_bytes().as_slice())
+        .bind(lease.fence)
+        .bind(schedule)
+        .bind(due_at)
+        .bind(problem)
+        .execute(write.sql())
+        .await?;
+        write.commit().await?;
+        Ok(done.rows_affected() > 0)
+    }
+
+    /// Makes the next step of a row due now, with this state of the schedule. Returns whether the row exists.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn hasten_certificate(&self, id: CertificateId, schedule: &str, now: i64) -> Result<bool, StoreError> {
+        let mut write = self.write().await?;
+        let done = sql::query("UPDATE certificates SET schedule = $2, due_at = $3 WHERE id = $1 AND source = 'acme'")
+            .bind(id.as_bytes().as_slice())
+            .bind(schedule)
+            .bind(now)
+            .execute(write.sql())
+            .await?;
+        write.commit().await?;
+        Ok(done.rows_affected() > 0)
+    }
+
+    /// Stores an imported certificate in the place of the row with its first name.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn import_certificate(
+        &self,
+        new: &WantedCertificate,
+        issued: &IssuedChain,
+        now: i64,
+    ) -> Result<CertificateId, StoreError> {
+        let Some(first) = new.names.first() else { return Err(StoreError::Gone) };
+        let mut write = self.write().await?;
+        sql::query(
+            "INSERT INTO certificates (id, organisation, name, names, source, due_at, created_at)
+             VALUES ($1, $2, $3, $4, 'imported', $5, $5)
+             ON CONFLICT (name) DO UPDATE SET source = 'imported', names = excluded.names,
+                 organisation = excluded.organisation, fence = certificates.fence + 1, holder = NULL,
+                 held_until = NULL, order_key = NULL, order_url = NULL, problem = NULL",
+        )
+        .bind(new.id.as_bytes().as_slice())
+        .bind(new.organisation.as_ref().map(|organisation| organisation.as_bytes().as_slice()))
+        .bind(first.as_str())
+        .bind(row::json(&new.names)?)
+        .bind(now)
+        .execute(write.sql())
+        .await?;
+        sql::query(
+            "UPDATE certificates SET chain = $2, sealed_key = $3, not_before = $4, not_after = $5 WHERE name = $1",
+        )
+        .bind(first.as_str())
+        .bind(&issued.chain)
+        .bind(&issued.sealed_key)
+        .bind(issued.not_before)
+        .bind(issued.not_after)
+        .execute(write.sql())
+        .await?;
+        let found = sql::query("SELECT id FROM certificates WHERE name = $1").bind(first.as_str());
+        let id = CertificateId::from_bytes(row::bytes(&found.fetch_one(write.sql()).await?, "id")?);
+        write.commit().await?;
+        Ok(id)
+    }
+
+    /// Removes a certificate. Returns whether it existed.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn delete_certificate(&self, id: CertificateId) -> Result<bool, StoreError> {
+        let mut write = self.write().await?;
+        let done = sql::query("DELETE FROM certificates WHERE id = $1")
+            .bind(id.as_bytes().as_slice())
+            .execute(write.sql())
+            .await?;
+        write.commit().await?;
+        Ok(done.rows_affected() > 0)
+    }
+}
+
+fn certificate(found: &DbRow) -> Result<StoredCertificate, StoreError> {
+    let chain: Option<String> = found.try_get("chain")?;
+    let issued = match chain {
+        Some(chain) => Some(IssuedChain {
+            chain,
+            sealed_key: found.try_get("sealed_key")?,
+            not_before: found.try_get("not_before")?,
+            not_after: found.try_get("not_after")?,
+        }),
+        None => None,
+    };
+    let order_key: Option<String> = found.try_get("order_key")?;
+    let order = match order_key {
+        Some(sealed_key) => Some(PendingOrder { sealed_key, url: found.try_get("order_url")? }),
+        None => None,
+    };
+    Ok(StoredCertificate {
+        id: CertificateId::from_bytes(row::bytes(found, "id")?),
+        organisation: row::optional_bytes(found, "organisation")?.map(AccountId::from_bytes),
+        names: row::from_json(found, "names")?,
+        source: row::parsed(found, "source")?,
+        issued,
+        order,
+        schedule: found.try_get("schedule")?,
+        due_at: found.try_get("due_at")?,
+        problem: found.try_get("problem")?,
+        created_at: found.try_get("created_at")?,
+    })
+}
