@@ -10,7 +10,9 @@
 
 mod account;
 mod audit;
+mod certificate;
 mod client;
+mod domain;
 mod edge;
 mod flow;
 mod health;
@@ -41,11 +43,13 @@ pub use audit::{
     AuditAdmin, AuditCertificate, AuditEvent, AuditFlow, AuditGap, AuditKind, AuditLogin, AuditNode, AuditOrder,
     AuditProblem, AuditQuery, AuditVerification, MAX_AUDIT_WAIT_SECONDS, to_millisecond,
 };
+pub use certificate::{Certificate, CertificateState, ImportCertificate};
 pub use client::{
     BeginDeviceLogin, ClientCertificate, ClientLogin, ClientSshCertificate, ClientToken, CreateClientCertificate,
     CreateClientSshCertificate, CreateSshHostCertificate, DeviceLogin, ExchangeClientCode, ExchangeDeviceCode,
     SshAuthority, SshHostCertificate, UpdateSshAuthority,
 };
+pub use domain::{CreateDomain, Domain, DomainRecord, DomainState};
 pub use edge::{
     Acknowledgement, BootstrapRequest, BootstrapResponse, CreateEdgeToken, CreatedEdgeToken, DrainEdge, Edge,
     EdgeBootstrap, EdgeCertificates, EdgeSsh, EdgeState, EdgeToken, EdgeTokenState, ForwardRequest, ForwardTarget,

@@ -83,6 +83,14 @@ pub struct CreateSocket {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(schema_with = schema::named_or_null::header_rules, required = false)]
     pub headers: Option<HeaderRules>,
+    /// The first label of the DNS name, where the server lets owners choose it; a generated one when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, max_length = 63, example = "shop")]
+    pub label: Option<SocketName>,
+    /// Verified domains of the organisation that lead to the socket (`http`, `https` and `tls` sockets); at most 32.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_items = 32, example = json!(["app.example.com"]))]
+    pub domains: Option<Vec<String>>,
     /// Policies of the organisation for access from the beginning, by name or id; at most 20.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_items = 20, example = json!(["staff"]))]
@@ -111,6 +119,8 @@ impl CreateSocket {
             regions: None,
             host_header: None,
             headers: None,
+            label: None,
+            domains: None,
             policies: None,
         }
     }
@@ -186,6 +196,11 @@ pub struct UpdateSocket {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[schema(schema_with = schema::named_or_null::header_rules, required = false)]
     pub headers: Option<Option<HeaderRules>>,
+    /// Verified domains of the organisation that lead to the socket (`http`, `https` and `tls` sockets); all of them at
+    /// once, at most 32. A domain of another socket leads here from now on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_items = 32, example = json!(["app.example.com"]))]
+    pub domains: Option<Vec<String>>,
     /// Whether to open the socket to every client, where `identity` becomes `null` and nothing else limits access.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub force: bool,
@@ -211,6 +226,7 @@ impl UpdateSocket {
             && self.regions.is_none()
             && self.host_header.is_none()
             && self.headers.is_none()
+            && self.domains.is_none()
     }
 }
 
@@ -306,6 +322,9 @@ pub struct Socket {
     #[serde(default)]
     #[schema(schema_with = schema::named::header_rules)]
     pub headers: HeaderRules,
+    /// The verified domains of the organisation that lead to the socket.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub domains: Vec<String>,
     /// Notes about settings that have no effect at present, in sentences.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,

@@ -14,6 +14,7 @@ use sallyport_http::page::Site;
 use sallyport_model::{EdgeId, EdgeName, SocketRoute};
 use sallyport_oidc::Reach;
 use sallyport_policy::DialedNetworks;
+use sallyport_resolver::Resolver;
 use sallyport_ssh::UserAuthority;
 use sallyport_store::HolderId;
 
@@ -95,8 +96,21 @@ pub struct ControlConfig {
     pub asker: Asker,
     /// The hook that sends messages to owners of accounts; `None` without one.
     pub mail_hook: Option<MailHook>,
+    /// Makes lookups for domains; `None`: domains cannot be verified.
+    pub resolver: Option<Resolver>,
+    /// The labels that owners may choose for their sockets.
+    pub labels: ChosenLabels,
     /// The file for the setup token, which the first account takes; `None` where the first account takes no token.
     pub setup_token_file: Option<PathBuf>,
+}
+
+/// The labels that owners may choose for their sockets, below the domain of the installation.
+#[derive(Debug, Clone, Default)]
+pub struct ChosenLabels {
+    /// Whether owners may choose any.
+    pub are_allowed: bool,
+    /// Labels that nobody gets.
+    pub reserved: Vec<String>,
 }
 
 impl ControlConfig {

@@ -8,10 +8,10 @@ use sallyport_bus::Bus;
 use sallyport_identity::Sealer;
 use sallyport_oidc::Providers;
 use sallyport_store::Store;
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::{Mutex, Notify, Semaphore};
 
 use crate::{
-    background::{cluster, tidy},
+    background::{cluster, names, tidy},
     clock::Clock,
     cluster::{attempt_gossip::AttemptGossip, peers::PeerWatch},
     config::{ControlConfig, Edges},
@@ -52,7 +52,7 @@ impl Control {
         secrets: Secrets,
         clock: Clock,
     ) -> anyhow::Result<Self> {
-        let Bus { routes, ssh_logins, identities, directory, fleet, orders, .. } = bus;
+        let Bus { routes, ssh_logins, identities, directory, fleet, orders, certificates, challenges, .. } = bus;
         let metrics = Metrics::default();
         let passwords = Passwords::start()
             .map_err(|e| anyhow::anyhow!("cannot hash passwords: {}", e.inner().unwrap_or("busy")))?;
@@ -92,7 +92,6 @@ impl Control {
         let providers = Providers::new(config.provider_reach, concat!("sallyport/", env!("CARGO_PKG_VERSION")));
         let mail = config.mail_hook.clone().map(Mail::new);
         let app = App(Arc::new(AppParts {
-            config,
             store,
             routes,
             ssh_logins,
@@ -100,6 +99,12 @@ impl Control {
             directory,
             fleet,
             orders,
+            certificates,
+            challenges,
+            resolver: config.resolver.clone(),
+            domain_secret: secrets.derived("domains"),
+            names_changed: Notify::new(),
+            config,
             edges: Edges::new(),
             sealer,
             providers,
@@ -130,6 +135,11 @@ impl Control {
             .await
             .map_err(|error| anyhow::anyhow!("{}", error.inner().unwrap_or(error.sentence())))
             .context("cannot prepare the first account")?;
+        app.reload_certificates()
+            .await
+            .map_err(|error| anyhow::anyhow!("{}", error.inner().unwrap_or(error.sentence())))
+            .context("cannot read the certificates")?;
+        tokio::spawn(names::check_domains(Arc::downgrade(&app.0)));
         tokio::spawn(tidy::tidy(Arc::downgrade(&app.0)));
         tokio::spawn(tidy::sweep(Arc::downgrade(&app.0)));
         tokio::spawn(provider_checks::follow(Arc::downgrade(&app.0)));

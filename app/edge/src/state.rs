@@ -6,7 +6,8 @@ use std::sync::{
 };
 
 use sallyport_bus::{Directory, Routes};
-use sallyport_http::page::Site;
+use sallyport_http::{host::label_under, page::Site};
+use sallyport_model::SocketRoute;
 
 use crate::{
     config::EdgeConfig,
@@ -56,6 +57,18 @@ impl EdgeState {
             drain_ordered: Arc::default(),
             config,
         })
+    }
+
+    /// The route to a host: to a socket's name under the domain, or to a domain of an organisation. `host` has no final
+    /// dot.
+    pub(crate) fn route_of_host(&self, host: &str) -> Option<Arc<SocketRoute>> {
+        if let Some(label) = label_under(host, &self.config.domain) {
+            return self.routes.by_name(&label);
+        }
+        if host.bytes().any(|byte| byte.is_ascii_uppercase()) {
+            return self.routes.by_domain(&host.to_ascii_lowercase());
+        }
+        self.routes.by_domain(host)
     }
 
     /// Name and look of the pages for visitors.

@@ -21,6 +21,9 @@ pub struct LoginRequest {
     pub binding: [u8; 32],
     /// The requested path and query.
     pub return_to: String,
+    /// The host that the browser has asked for, if it is a domain of the socket's organisation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
     /// Whether the person wants to log in as another identity.
     pub switch: bool,
     /// Whether `return_to` is a path of the login host, which started the login itself.

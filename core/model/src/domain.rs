@@ -145,17 +145,21 @@ pub struct ServedCertificate {
     pub chain: String,
     /// Its private key in PEM, sealed with the key that edges share.
     pub sealed_key: String,
+    /// The end of its validity, in seconds since 1970.
+    pub not_after: i64,
 }
 
 /// How an ACME server verifies that a name leads to this installation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
 pub enum ChallengeKind {
     /// A file at port 80 (RFC 8555 section 8.3).
+    #[serde(rename = "http-01")]
     Http01,
     /// A certificate at port 443 (RFC 8737).
+    #[serde(rename = "tls-alpn-01")]
     TlsAlpn01,
     /// A TXT record (RFC 8555 section 8.4).
+    #[serde(rename = "dns-01")]
     Dns01,
 }
 

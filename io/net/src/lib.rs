@@ -37,12 +37,13 @@ pub use tcp::{
     connect_tcp_to, keep_for_end, listen, listen_by, relay, resolve, set_notsent_lowat, set_user_timeout,
 };
 pub use tls::{
-    CA_CERTIFICATE_FILE, CA_KEY_FILE, CaError, CertificateAdmission, CertificateEnds, CertificateStats, Certificates,
-    GivenCertificateError, LocalCa, MAX_CACHED_CERTIFICATES, MAX_NEW_NAMES_PER_SECOND, NODE_CLIENTS_ALPN, Negotiated,
-    NodeTlsError, PinMismatch, PresentedChain, TlsFailure, Trust, TrustError, UnbufferedTlsStream, client_config,
-    client_config_by, client_config_of_node, client_config_of_node_for, client_config_of_pem, custom_server_verifier,
-    negotiated, offers_session, offers_tls13, roots, server_config, server_config_for, server_config_for_holders,
-    server_config_for_nodes, server_config_for_returning, server_config_for_some_holders, server_config_for_tunnels,
-    server_config_of_node, unbuffered_server_config,
+    ACME_TLS_ALPN, CA_CERTIFICATE_FILE, CA_KEY_FILE, CaError, CertificateAdmission, CertificateEnds, CertificateStats,
+    Certificates, GivenCertificateError, LocalCa, MAX_CACHED_CERTIFICATES, MAX_NEW_NAMES_PER_SECOND, NODE_CLIENTS_ALPN,
+    Negotiated, NodeTlsError, PinMismatch, PresentedChain, PublicCertificate, TlsFailure, Trust, TrustError,
+    UnbufferedTlsStream, client_config, client_config_by, client_config_of_node, client_config_of_node_for,
+    client_config_of_pem, custom_server_verifier, negotiated, offers_session, offers_tls13, roots, server_config,
+    server_config_for, server_config_for_challenge, server_config_for_holders, server_config_for_nodes,
+    server_config_for_returning, server_config_for_some_holders, server_config_for_tunnels, server_config_of_node,
+    unbuffered_server_config,
 };
 pub use udp::{Received, UdpPort, listen_udp};

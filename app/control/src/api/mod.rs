@@ -6,6 +6,8 @@
 mod account_access;
 mod accounts;
 mod audit;
+mod certificates;
+mod domains;
 mod edges;
 mod flow_log;
 mod flows;
@@ -82,6 +84,12 @@ pub(crate) fn routes() -> Router<App> {
         .route("/v1/sockets/{id}/tunnels/{tunnel_id}/ssh-certificate", post(tunnels::sign_key))
         .route("/v1/ssh-keys", get(ssh_keys::list).post(ssh_keys::create))
         .route("/v1/ssh-keys/{id}", delete(ssh_keys::delete))
+        .route("/v1/domains", get(domains::list).post(domains::create))
+        .route("/v1/domains/{name}", get(domains::get).delete(domains::delete))
+        .route("/v1/domains/{name}/check", post(domains::check))
+        .route("/v1/certificates", get(certificates::list).post(certificates::import))
+        .route("/v1/certificates/{id}", get(certificates::get).delete(certificates::delete))
+        .route("/v1/certificates/{id}/renew", post(certificates::renew))
         .route("/v1/policies", get(policies::list).post(policies::create))
         .route("/v1/policies/{id}", get(policies::get).patch(policies::update).delete(policies::delete))
         .route("/v1/policies/{id}/attach", post(policies::attach))

@@ -13,7 +13,7 @@ use utoipa::{
 };
 
 use super::{
-    account_access, accounts, audit, edges, flow_log, flows, info, invitations, login_sessions, logins, members,
+    account_access, accounts, audit, certificates, domains, edges, flow_log, flows, info, invitations, login_sessions, logins, members,
     organisations, origins, persons, policies, providers, service_tokens, sockets, ssh_authorities, ssh_keys, stats,
     tokens, tunnels,
 };
@@ -43,6 +43,8 @@ use crate::device;
         tunnels::rotate, tunnels::sign_key,
         origins::list, origins::create, origins::get, origins::update, origins::delete, ssh_keys::list,
         ssh_keys::create, ssh_keys::delete,
+        domains::list, domains::create, domains::get, domains::check, domains::delete,
+        certificates::list, certificates::import, certificates::get, certificates::renew, certificates::delete,
         policies::list, policies::create, policies::get, policies::update, policies::delete, policies::attach,
         policies::detach, policies::test,
         providers::list, providers::create, providers::get, providers::update, providers::delete, providers::test,
@@ -69,6 +71,8 @@ use crate::device;
         (name = "sockets", description = "Public endpoints."),
         (name = "tunnels", description = "Tunnels from sockets to origins."),
         (name = "origins", description = "Addresses that edges dial themselves, beside the tunnels of a socket."),
+        (name = "domains", description = "Domains of organisations, which lead to their sockets."),
+        (name = "certificates", description = "Certificates for names."),
         (name = "policies", description = "Named rules for access."),
         (name = "programs", description = "Logins of programs for persons, and their certificates."),
         (name = "identity", description = "Identities of machines, for sockets that require one."),

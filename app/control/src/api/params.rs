@@ -5,6 +5,22 @@
 use utoipa::IntoParams;
 use uuid::Uuid;
 
+/// A certificate.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
+pub(super) struct CertificatePath {
+    /// The certificate's id, or one of its names.
+    id: String,
+}
+
+/// A domain.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
+pub(super) struct DomainPath {
+    /// The domain's name.
+    name: String,
+}
+
 /// An edge.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Path)]

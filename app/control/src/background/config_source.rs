@@ -10,7 +10,10 @@ use sallyport_model::{DrainOrder, EdgeOrders};
 use sallyport_store::{StoreError, StoredEdge};
 use tokio::sync::Notify;
 
-use crate::state::{App, Control};
+use crate::{
+    service::served,
+    state::{App, Control},
+};
 
 /// How long changes by other controls are gathered before the store is read again.
 const GATHER: std::time::Duration = std::time::Duration::from_millis(100);
@@ -58,6 +61,13 @@ impl ConfigSource for Source {
                 ConfigKey::Token(id) => {
                     app.store.service_token_route(id, now).await.map_err(read_error)?.map(ConfigValue::Token)
                 }
+                ConfigKey::Certificate(id) => {
+                    let stored = app.store.certificate(id).await.map_err(read_error)?;
+                    stored.and_then(served).map(|served| ConfigValue::Certificate(Box::new(served)))
+                }
+                ConfigKey::Challenge(id) => {
+                    app.store.challenge(id, now).await.map_err(read_error)?.map(ConfigValue::Challenge)
+                }
                 ConfigKey::Edge(id) => {
                     app.store.edge(id).await.map_err(read_error)?.map(|edge| ConfigValue::Edge(orders(&edge)))
                 }
@@ -79,6 +89,10 @@ impl ConfigSource for Source {
             all.extend(
                 app.store.service_token_routes(now).await.map_err(read_error)?.into_iter().map(ConfigValue::Token),
             );
+            let certificates = app.store.certificates().await.map_err(read_error)?;
+            let certificates = certificates.into_iter().filter_map(served);
+            all.extend(certificates.map(|served| ConfigValue::Certificate(Box::new(served))));
+            all.extend(app.store.challenges(now).await.map_err(read_error)?.into_iter().map(ConfigValue::Challenge));
             let edges = app.store.edges().await.map_err(read_error)?;
             all.extend(edges.iter().map(orders).map(ConfigValue::Edge));
             Ok(all)

@@ -38,6 +38,10 @@ impl Control {
         }
         without_keys.into_iter().for_each(|account| app.ssh_logins.remove(account));
         app.reload_identities(NewLogins::Publish).await?;
+        app.reload_certificates()
+            .await
+            .map_err(|error| anyhow::anyhow!("{}", error.inner().unwrap_or(error.sentence())))
+            .context("cannot read the certificates again")?;
         app.metrics.accounts.set(i64::try_from(accounts).unwrap_or(i64::MAX));
         Ok(differed)
     }

@@ -101,7 +101,7 @@ async fn come_back(
     let state = parameters.get("state").ok_or_else(not_ours)?;
     let login = begun(app, place.as_ref(), state, headers).await?;
     let route = app.socket_of(&login.request).await?;
-    let (service, asks) = (app.service_url(&route), App::asks(&route));
+    let (service, asks) = (app.requested_url(&route, &login.request), App::asks(&route));
     let organisation = login.organisation;
     let (_, name) = place.ok_or_else(not_ours)?;
     let provider = app

@@ -111,12 +111,28 @@ impl App {
             at: self.clock.now().unix_seconds,
         };
         let sealed = self.seal(Purpose::Grant, &grant)?;
-        see_other(&with_query(&format!("{}/.sallyport/callback", self.service_url(route)), &[("grant", &sealed)]))
+        see_other(&with_query(
+            &format!("{}/.sallyport/callback", self.requested_url(route, request)),
+            &[("grant", &sealed)],
+        ))
+    }
+
+    /// The URL of the socket's pages at the host that the browser has asked for: a domain of the organisation, or the
+    /// socket's own name.
+    pub(super) fn requested_url(&self, route: &SocketRoute, request: &LoginRequest) -> String {
+        let is_led_there = |host: &&String| route.domains.iter().any(|domain| domain.covers(host));
+        match request.host.as_ref().filter(is_led_there) {
+            Some(host) => self.url_of_host(host),
+            None => self.service_url(route),
+        }
     }
 
     /// The URL of the socket's own pages, at the shared port.
     pub(super) fn service_url(&self, route: &SocketRoute) -> String {
-        let host = self.dns_name(&route.name);
+        self.url_of_host(&self.dns_name(&route.name))
+    }
+
+    fn url_of_host(&self, host: &str) -> String {
         match self.config.public_port {
             443 => format!("https://{host}"),
             port => format!("https://{host}:{port}"),

@@ -126,7 +126,7 @@ pub(super) async fn start(
     let sealed = parameters.get("request").ok_or_else(not_ours)?;
     let request: LoginRequest = app.sealer.open(Purpose::LoginRequest, sealed).ok_or_else(not_ours)?;
     let route = app.socket_of(&request).await?;
-    let service = app.service_url(&route);
+    let service = app.requested_url(&route, &request);
     if !request.is_fresh(now.unix_seconds) {
         return Err(too_old(&service));
     }
@@ -196,6 +196,7 @@ pub(super) async fn sign_on(
         socket: route.id,
         binding: [0; 32],
         return_to: to.clone(),
+        host: None,
         switch: parameters.contains_key("switch"),
         is_of_login_host: true,
         at: now.unix_seconds,

@@ -5,6 +5,8 @@
 mod account_access;
 mod accounts;
 mod authorities;
+mod certificates;
+mod domains;
 mod edges;
 mod mail;
 mod operator;
@@ -29,6 +31,7 @@ pub use setup::SETUP_TOKEN_FILE;
 pub(crate) use account_access::{CreatedReset, RESET_PREFIX, RESET_SECONDS};
 pub(crate) use accounts::{REFRESH_SECONDS, REFRESH_TOKEN_PREFIX};
 pub(crate) use authorities::SshOptions;
+pub(crate) use certificates::served;
 pub(crate) use persons::{CreatedLink, LINK_PREFIX, LinkPurpose};
 pub(crate) use policies::AttachmentChange;
 pub(crate) use sockets::Lifetime;

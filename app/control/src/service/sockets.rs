@@ -93,6 +93,10 @@ impl App {
             regions: settings.regions,
             host_header: settings.host_header,
             headers: settings.headers,
+            domains: route
+                .as_ref()
+                .map(|route| route.domains.iter().map(ToString::to_string).collect())
+                .unwrap_or_default(),
             notes,
             policies: policies.iter().map(|policy| policy.name.clone()).collect(),
             ssh,
@@ -184,6 +188,9 @@ impl App {
         check_name(&create.name)?;
         self.limits.create(account, self.clock.now().monotonic)?;
         let socket_type = create.socket_type;
+        let domains = self.socket_domains(socket_type, create.domains.as_deref())?.unwrap_or_default();
+        self.check_label(create.label.as_ref())?;
+        self.check_socket_domains(account, &domains).await?;
         only_http(socket_type, create.protected.is_some(), create.origin_protocol)?;
         let port = self.port_request(socket_type, create.port)?;
         let (change, none) = (SettingsChange::of_new(&create), SocketSettings::default());
@@ -206,6 +213,7 @@ impl App {
             account,
             display_name: create.name,
             name_conflict,
+            label: create.label,
             socket_type,
             origin_protocol: create.origin_protocol,
             basic_auth,
@@ -225,17 +233,33 @@ impl App {
         // The new socket has no route yet, which would have its policies.
         let answer = |socket: &sallyport_model::Socket| {
             let policies = concerning.iter().map(|policy| policy.name.clone()).collect();
-            let mut shown = Socket { policies, ..self.socket_to_api(socket.clone(), by_own, false) };
+            let domains = domains.iter().map(ToString::to_string).collect();
+            let mut shown = Socket { policies, domains, ..self.socket_to_api(socket.clone(), by_own, false) };
             shown.notes.extend(note_on_logins(&concerning, socket.settings.identity.as_ref(), lacks_provider));
             serde_json::to_string(&shown).unwrap_or_default()
         };
         let creation = self.store.create_socket(new, &randoms, keyed, answer).await?;
         if let Creation::Made((socket, _)) = &creation {
+            self.lead_domains(account, socket.id, &domains).await?;
             self.publish(socket.id).await?;
             audit::set_target(&socket.name);
             tracing::info!(socket = %socket.id, name = %socket.name, r#type = %socket_type, "socket created");
         }
         Ok(creation)
+    }
+
+    /// Refuses a label that owners may not choose.
+    fn check_label(&self, label: Option<&SocketName>) -> Result<(), ApiError> {
+        let Some(label) = label else { return Ok(()) };
+        if !self.config.labels.are_allowed {
+            let detail = "this server generates the names of sockets: leave the label out, or ask the operator for \
+                          --choose-labels";
+            return Err(ApiError::new(StatusCode::FORBIDDEN, "labels-not-allowed", detail));
+        }
+        if self.config.labels.reserved.iter().any(|reserved| reserved == label.as_str()) {
+            return Err(ApiError::field("label", format!("the label {label} is reserved by the operator")));
+        }
+        Ok(())
     }
 
     /// Refuses to open a socket to everyone by removing its last gate.
@@ -311,13 +335,17 @@ impl App {
             let known = found.settings.identity.as_ref().map_or(&[][..], |identity| &identity.providers);
             self.need_providers(account, &identity.providers, known).await?;
         }
-        let UpdateSocket { name, socket_type, origin_protocol, protected, .. } = update;
+        let UpdateSocket { name, socket_type, origin_protocol, protected, domains: update_domains, .. } = update;
         let protects = matches!(protected, Some(Some(_)));
         let basic_auth = match protected {
             Some(Some(protect)) => Some(Some(self.protect(protect).await?)),
             Some(None) => Some(None),
             None => None,
         };
+        let domains = self.socket_domains(socket_type.unwrap_or(found.socket_type), update_domains.as_deref())?;
+        if let Some(domains) = &domains {
+            self.check_socket_domains(account, domains).await?;
+        }
         let databases = self.config.databases;
         let change = |now: &sallyport_model::Socket, policies: Vec<AttachedPolicy>| {
             let new_type = socket_type.unwrap_or(now.socket_type);
@@ -352,7 +380,11 @@ impl App {
         let changed = self.store.change_socket_with_policies(account, found.id, change).await?;
         let socket = changed.ok_or_else(|| ApiError::not_found("socket"))?;
         self.need_authorities(account, socket.socket_type, &socket.settings).await?;
+        if let Some(domains) = &domains {
+            self.lead_domains(account, socket.id, domains).await?;
+        }
         self.publish(socket.id).await?;
+        self.names_changed.notify_one();
         audit::set_target(&socket.name);
         if !changes_identity && found.settings.identity != socket.settings.identity {
             given.push(if socket.settings.identity.is_some() { "identity" } else { "identity=null" }.to_owned());
@@ -369,6 +401,7 @@ impl App {
             return Err(ApiError::not_found("socket"));
         }
         self.unpublish(&[socket.id]).await;
+        self.names_changed.notify_one();
         audit::set_target(&socket.name);
         tracing::info!(socket = %socket.id, name = %socket.name, "socket deleted");
         Ok(())

@@ -10,11 +10,12 @@ mod routes;
 
 use std::{ops::Deref, sync::Arc};
 
-use sallyport_bus::{Directory, Fleet, Identities, Orders, Routes, SshLogins};
+use sallyport_bus::{AcmeChallenges, Directory, Fleet, Identities, Orders, Routes, ServedCertificates, SshLogins};
 use sallyport_identity::Sealer;
 use sallyport_oidc::Providers;
+use sallyport_resolver::Resolver;
 use sallyport_store::Store;
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::{Mutex, Notify, Semaphore};
 
 use self::{
     audit_readers::AuditReaders, authorities::AuthorityCache, failing_providers::FailingProviders,
@@ -51,6 +52,14 @@ pub(crate) struct AppParts {
     pub(crate) directory: Directory,
     pub(crate) fleet: Fleet,
     pub(crate) orders: Orders,
+    pub(crate) certificates: ServedCertificates,
+    pub(crate) challenges: AcmeChallenges,
+    /// Makes lookups for domains; `None`: domains cannot be verified.
+    pub(crate) resolver: Option<Resolver>,
+    /// Makes the records that prove domains.
+    pub(crate) domain_secret: [u8; 32],
+    /// Notified when other names may need certificates.
+    pub(crate) names_changed: Notify,
     /// How edges join; empty on one machine.
     pub(crate) edges: Edges,
     /// Seals cookies and other texts of browsers, and secrets in the store.

@@ -124,6 +124,7 @@ impl Shop {
             socket: self.socket.id,
             binding: self.binding.hash(),
             return_to: "/basket?item=7".to_owned(),
+            host: None,
             switch: false,
             is_of_login_host: false,
             at: self.at,

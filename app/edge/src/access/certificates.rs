@@ -61,8 +61,7 @@ pub(crate) fn http_server_config(
     certificates: &Arc<Certificates>,
     server_name: &str,
 ) -> Option<(Arc<ServerConfig>, Arc<SocketRoute>)> {
-    let label = server_name.strip_suffix(&access.state.config.domain)?.strip_suffix('.')?;
-    let route = access.state.routes.by_name(label).filter(|route| route.socket_type.is_http())?;
+    let route = access.state.route_of_host(server_name).filter(|route| route.socket_type.is_http())?;
     let authority = route.client_authority.clone().filter(|_| route.settings.identity.is_some())?;
     if !access.identity.parts()?.identities.has_certificates(route.account, now()) {
         return None;

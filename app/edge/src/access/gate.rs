@@ -302,7 +302,18 @@ impl Visit<'_> {
 
     /// `https://` and the host as the client names it.
     pub(super) fn own_url(&self) -> String {
-        self.route.url(&self.access.state.config.domain, self.access.state.config.public_port)
+        let config = &self.access.state.config;
+        match self.own_domain() {
+            Some(host) if config.public_port == 443 => format!("https://{host}"),
+            Some(host) => format!("https://{host}:{}", config.public_port),
+            None => self.route.url(&config.domain, config.public_port),
+        }
+    }
+
+    /// The requested host in lower case, if it is a domain of the socket's organisation.
+    pub(super) fn own_domain(&self) -> Option<String> {
+        let host = self.host.name().to_ascii_lowercase();
+        self.route.domains.iter().any(|domain| domain.covers(&host)).then_some(host)
     }
 
     /// Whether a browser will show the response to a person.
@@ -367,6 +378,7 @@ impl Visit<'_> {
             socket: self.route.id,
             binding: binding.hash(),
             return_to: safe_return_to(return_to).to_owned(),
+            host: self.own_domain(),
             switch,
             is_of_login_host: false,
             at: self.now,

@@ -8,7 +8,7 @@ mod identity;
 
 use std::{sync::Arc, time::Duration};
 
-use sallyport_bus::LiveFlows;
+use sallyport_bus::{AcmeChallenges, LiveFlows};
 use sallyport_geo::Geo;
 use sallyport_http::page::Site;
 use sallyport_model::RegionName;
@@ -90,6 +90,8 @@ pub struct EdgeConfig {
     pub audit: Option<EdgeAudit>,
     /// The running flows.
     pub flows: LiveFlows,
+    /// The challenges of ACME servers that the edge answers.
+    pub challenges: AcmeChallenges,
     /// The threads that serve connections. Everything else runs on the caller's runtime.
     pub shards: Shards,
 }
@@ -130,6 +132,7 @@ impl EdgeConfig {
             access_log: true,
             audit: None,
             flows: LiveFlows::default(),
+            challenges: AcmeChallenges::default(),
             shards: Shards::default(),
         }
     }

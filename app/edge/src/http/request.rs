@@ -279,7 +279,7 @@ fn find_socket(
     host: &RequestHost,
     span: &Span,
 ) -> Result<(Arc<SocketRoute>, Arc<SocketPool>), RequestError> {
-    let find = || server.state.routes.by_name(&host.label_under(&server.state.config.domain)?);
+    let find = || server.state.route_of_host(host.name());
     let route = client
         .route_of(&server.state.routes, host, find)
         .filter(|route| route.socket_type.is_http())

@@ -12,12 +12,13 @@ use std::{
 use rustls::{ProtocolVersion, ServerConfig, server::Acceptor};
 use sallyport_model::{EdgeId, Identity, SocketRoute, SocketType, TlsMode};
 use sallyport_net::{
-    Certificates, ProxiedAddresses, ReadAhead, ReplayStream, ShardTcpStream, UnbufferedTlsStream, negotiated,
-    offers_session, offers_tls13, read_header, server_config, server_config_for, server_config_for_returning,
-    server_config_for_tunnels, unbuffered_server_config,
+    ACME_TLS_ALPN, Certificates, ProxiedAddresses, ReadAhead, ReplayStream, ShardTcpStream, UnbufferedTlsStream,
+    negotiated, offers_session, offers_tls13, read_header, server_config, server_config_for,
+    server_config_for_challenge, server_config_for_returning, server_config_for_tunnels, unbuffered_server_config,
 };
 use sallyport_policy::Network;
 use sallyport_wire::MESH_ALPN;
+use sha2::{Digest as _, Sha256};
 use tokio::net::TcpStream;
 use tokio_rustls::{LazyConfigAcceptor, StartHandshake, server::TlsStream};
 
@@ -177,7 +178,14 @@ impl ConnectionRouter {
             return Box::pin(mesh_link(mesh, start, ends.client)).await;
         }
         let server_name = start.client_hello().server_name().unwrap_or_default().to_ascii_lowercase();
-        if socket.is_none() {
+        if socket.is_none() && is_challenge(&start) {
+            start.io.stop();
+            return Box::pin(answer_challenge(edge, start, &server_name)).await;
+        }
+        let is_shared = socket.is_none();
+        let tls_socket = socket.or_else(|| tls_socket(edge, &server_name));
+        let is_passed = tls_socket.as_ref().is_some_and(|route| route.settings.tls_mode == TlsMode::Passthrough);
+        if is_shared && !is_passed {
             //= RFC 8446 section 9.2
             //# Servers requiring this extension SHOULD respond to a ClientHello lacking a "server_name" extension by
             //# terminating the connection with a "missing_extension" alert.
@@ -196,7 +204,7 @@ impl ConnectionRouter {
             }
         }
         let base = if offers_session(start.io.recorded()) { &self.returning } else { &self.base };
-        let Some(route) = socket.or_else(|| tls_socket(edge, &server_name)) else {
+        let Some(route) = tls_socket else {
             if is_tunnel(&start) {
                 start.io.replay();
                 let (stream, _) = Box::pin(UnbufferedTlsStream::accept(start.io, self.tunnels.clone())).await?;
@@ -214,7 +222,7 @@ impl ConnectionRouter {
             };
             return Ok(Accepted::Http(buffered(opened.map_err(refused)?), ends.client));
         };
-        if route.settings.tls_mode == TlsMode::Passthrough {
+        if is_passed {
             start.io.replay();
             return Ok(Accepted::TlsPassthrough(Box::new(AcceptedFlow {
                 io: start.io,
@@ -228,8 +236,8 @@ impl ConnectionRouter {
         if route.settings.identity.is_some() {
             return Box::pin(self.ask_certificate(edge, start, route, ends, server_name)).await;
         }
-        let own_name = format!("{}.{}", route.name, edge.state.config.domain);
-        let config = server_config_for(base, self.certificates.clone(), own_name, &route.settings.alpn);
+        let name = served_name(edge, &route, &server_name);
+        let config = server_config_for(base, self.certificates.clone(), name, &route.settings.alpn);
         let io = Box::pin(start.into_stream(config)).await?;
         Ok(Accepted::TlsTerminated(Box::new(AcceptedFlow { io, route, ends, server_name, identity: None })))
     }
@@ -408,11 +416,43 @@ fn is_tunnel(start: &StartHandshake<ClientTcp>) -> bool {
     start.client_hello().alpn().is_some_and(|mut offered| offered.any(|protocol| protocol == sallyport_wire::ALPN))
 }
 
+/// Whether the client is an ACME server that verifies a name (RFC 8737).
+fn is_challenge(start: &StartHandshake<ClientTcp>) -> bool {
+    start.client_hello().alpn().is_some_and(|mut offered| offered.any(|protocol| protocol == ACME_TLS_ALPN))
+}
+
+/// Presents the certificate of a challenge, and closes the connection.
+async fn answer_challenge(
+    edge: &Edge,
+    mut start: StartHandshake<ClientTcp>,
+    server_name: &str,
+) -> io::Result<Accepted> {
+    let wrong = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
+    let Some(challenge) = edge.state.config.challenges.tls_challenge(server_name) else {
+        tokio::io::AsyncWriteExt::write_all(&mut start.io, &UNRECOGNIZED_NAME).await?;
+        tokio::io::AsyncWriteExt::shutdown(&mut start.io).await?;
+        return Err(wrong("no order verifies this name now".to_owned()));
+    };
+    let digest: [u8; 32] = Sha256::digest(challenge.key_authorization.as_bytes()).into();
+    let config = server_config_for_challenge(server_name, &digest).map_err(|error| wrong(error.to_string()))?;
+    let mut stream = start.into_stream(config).await?;
+    tracing::debug!(name = server_name, "a challenge was answered");
+    tokio::io::AsyncWriteExt::shutdown(&mut stream).await?;
+    Err(io::Error::other("an ACME server has verified a name"))
+}
+
 /// The `tls` socket of this name. Of an encrypted ClientHello only the outer name counts (RFC 9849), so a client cannot
 /// reach the certificate or origin of another name.
 fn tls_socket(edge: &Edge, server_name: &str) -> Option<Arc<SocketRoute>> {
-    let label = server_name.strip_suffix(&edge.state.config.domain)?.strip_suffix('.')?;
-    edge.state.routes.by_name(label).filter(|route| route.socket_type == SocketType::Tls)
+    edge.state.route_of_host(server_name).filter(|route| route.socket_type == SocketType::Tls)
+}
+
+/// The name whose certificate a `tls` socket presents: the requested one if it leads to the socket, else its own.
+fn served_name(edge: &Edge, route: &SocketRoute, server_name: &str) -> String {
+    if route.domains.iter().any(|domain| domain.covers(server_name)) {
+        return server_name.to_owned();
+    }
+    format!("{}.{}", route.name, edge.state.config.domain)
 }
 
 /// Serves a connection to the own port of a `tls` socket, which clients reach without a server name too.

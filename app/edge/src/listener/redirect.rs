@@ -75,11 +75,14 @@ async fn serve(edge: Arc<Edge>, stream: Box<dyn PlainIo>, respond: Respond) -> b
     }
 }
 
-/// Redirects names under the domain with 308, which keeps method and body (RFC 9110 section 15.4.9). Other names get
+/// Answers ACME servers. Redirects names that this edge serves with 308, which keeps method and body (RFC 9110 section 15.4.9). Other names get
 /// 404, because an open redirect would send browsers to a host of the attacker's choice.
 fn redirect(edge: &Edge, wire: &WireState, request: &Request<ClientBody>) -> Response<ResponseBody> {
     if let Some(refusal) = wire.refused() {
         return text_response(refusal.status(), format!("{refusal}\n"));
+    }
+    if let Some(answer) = challenge_answer(edge, request) {
+        return text_response(StatusCode::OK, answer);
     }
     let host = match host_of(request) {
         Ok(host) => host,
@@ -98,6 +101,12 @@ fn redirect(edge: &Edge, wire: &WireState, request: &Request<ClientBody>) -> Res
     response
 }
 
+/// The answer to an ACME server that verifies a name, if an order waits for it (RFC 8555 section 8.3).
+fn challenge_answer(edge: &Edge, request: &Request<ClientBody>) -> Option<String> {
+    let token = request.uri().path().strip_prefix("/.well-known/acme-challenge/")?;
+    edge.state.config.challenges.http_answer(token)
+}
+
 /// Responds with 400. The body repeats the requested host only if the host is under the domain.
 fn wrong_scheme(edge: &Edge, wire: &WireState, request: &Request<ClientBody>) -> Response<ResponseBody> {
     let host = if wire.refused().is_some() { None } else { host_of(request).ok() };
@@ -113,9 +122,10 @@ fn host_of(request: &Request<ClientBody>) -> Result<RequestHost, RequestRefusal>
     refuse::check_request(request.method(), request.uri(), request.version(), request.headers(), None)
 }
 
-/// The `https` URL of this host without a path; `None` if the host is not under the domain.
+/// The `https` URL of this host without a path; `None` if this edge does not serve the host.
 fn place_of(edge: &Edge, host: &RequestHost) -> Option<String> {
-    if !host.is(&edge.state.config.domain) && host.label_under(&edge.state.config.domain).is_none() {
+    let domain = &edge.state.config.domain;
+    if !host.is(domain) && host.label_under(domain).is_none() && edge.state.route_of_host(host.name()).is_none() {
         return None;
     }
     let port = if edge.state.config.public_port == 443 {

@@ -6,6 +6,7 @@
 //! certificate is signed for each handshake, and not kept.
 
 use std::{
+    borrow::Cow,
     collections::HashMap,
     fmt,
     sync::{
@@ -18,7 +19,7 @@ use std::{
 use parking_lot::{Mutex, RwLock};
 use rustls::{
     crypto::aws_lc_rs::sign::any_ecdsa_type,
-    pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, pem::PemObject as _},
+    pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer},
     server::{ClientHello, ResolvesServerCert},
     sign::{CertifiedKey, SigningKey},
 };
@@ -28,6 +29,7 @@ use time::OffsetDateTime;
 use super::{
     budget::Budget,
     ca::{self, CaError, LocalCa},
+    public::{PublicCertificate, PublicNames, certified},
 };
 
 /// The most certificates in the cache.
@@ -76,6 +78,10 @@ pub struct Certificates {
     /// Whether the last signature failed, so that the log reports the failure once.
     is_failing: AtomicBool,
     new_names: Mutex<Budget>,
+    /// Certificates of public authorities, which come first.
+    public: PublicNames,
+    /// Whether sockets have certificates of public authorities only.
+    is_public: AtomicBool,
     /// By label below the domain; the empty label is the domain itself.
     cache: RwLock<HashMap<String, Arc<Entry>>>,
 }
@@ -90,8 +96,17 @@ enum Source {
 
 /// Reason why a given certificate is not used.
 #[derive(Debug, thiserror::Error)]
-#[error("the server certificate cannot be used: {0}")]
+#[error("the certificate cannot be used: {0}")]
 pub struct GivenCertificateError(String);
+
+impl GivenCertificateError {
+    pub(super) fn new(reason: String) -> Self {
+        Self(reason)
+    }
+}
+
+/// The labels below the domain that the server itself uses, and the domain.
+const OWN_LABELS: [&str; 4] = ["", "api", "login", "tunnel"];
 
 struct Entry {
     certificate: Arc<CertifiedKey>,
@@ -177,14 +192,37 @@ impl Certificates {
             counts: Counts::default(),
             is_failing: AtomicBool::new(false),
             new_names: Mutex::new(Budget::new(MAX_NEW_NAMES_PER_SECOND, burst, started)),
+            public: PublicNames::default(),
+            is_public: AtomicBool::new(false),
             cache: RwLock::new(HashMap::new()),
         }
     }
 
-    /// The certificate for a name: the domain itself, or one valid label below it; none for any other name.
+    /// From now on, names of sockets have certificates of public authorities only. The domain itself and the names that
+    /// the server uses keep the built-in one until they have another.
+    pub fn require_public(&self) {
+        self.is_public.store(true, Relaxed);
+    }
+
+    /// Replaces the certificates of public authorities. They come before the built-in ones.
+    pub fn set_public(&self, all: &[PublicCertificate]) {
+        self.public.set(all);
+    }
+
+    /// The number of names with a certificate of a public authority.
+    #[must_use]
+    pub fn public_names(&self) -> usize {
+        self.public.len()
+    }
+
+    /// The certificate for a name: that of a public authority, or else the built-in one for the domain itself or one
+    /// valid label below it; none for any other name.
     #[must_use]
     pub fn certificate(&self, name: &str) -> Option<Arc<CertifiedKey>> {
-        let Some(label) = self.label(name) else {
+        if let Some(public) = self.public.get(&lower(name)) {
+            return Some(public);
+        }
+        let Some(label) = self.built_in_label(name) else {
             self.counts.refused_name.fetch_add(1, Relaxed);
             return None;
         };
@@ -205,11 +243,10 @@ impl Certificates {
         self.make(&label).map(|entry| entry.certificate)
     }
 
-    /// Whether a name can have a certificate: the domain itself, or one valid label below it. Any other name counts as
-    /// refused.
+    /// Whether a name can have a certificate. Any other name counts as refused.
     #[must_use]
     pub fn covers(&self, name: &str) -> bool {
-        let covers = self.label(name).is_some();
+        let covers = self.public.get(&lower(name)).is_some() || self.built_in_label(name).is_some();
         self.counts.refused_name.fetch_add(u64::from(!covers), Relaxed);
         covers
     }
@@ -228,7 +265,11 @@ impl Certificates {
     pub fn ends(&self) -> CertificateEnds {
         let cache = self.cache.read();
         CertificateEnds {
-            server: cache.values().map(|entry| entry.not_after.unix_timestamp()).min(),
+            server: cache
+                .values()
+                .map(|entry| entry.not_after.unix_timestamp())
+                .chain(self.public.earliest_end())
+                .min(),
             authority: self.ca().map(|ca| ca.root().not_after.unix_timestamp()),
         }
     }
@@ -245,6 +286,12 @@ impl Certificates {
             failed: self.counts.failed.load(Relaxed),
             cached: self.cache.read().len(),
         }
+    }
+
+    /// The label of a name that has a built-in certificate.
+    fn built_in_label(&self, name: &str) -> Option<String> {
+        let label = self.label(name)?;
+        (!self.is_public.load(Relaxed) || OWN_LABELS.contains(&label.as_str())).then_some(label)
     }
 
     /// The label of a name directly below the domain, in lower case; empty for the domain itself.
@@ -338,14 +385,14 @@ impl Certificates {
     }
 }
 
-fn certified(chain_pem: &str, key_pem: &str) -> Result<Arc<CertifiedKey>, GivenCertificateError> {
-    let wrong = |error: &dyn fmt::Display| GivenCertificateError(error.to_string());
-    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(chain_pem.as_bytes()).collect();
-    let chain = chain.map_err(|error| wrong(&error))?;
-    let key = PrivateKeyDer::from_pem_slice(key_pem.as_bytes()).map_err(|error| wrong(&error))?;
-    let certified = CertifiedKey::new(chain, any_ecdsa_type(&key).map_err(|error| wrong(&error))?);
-    certified.keys_match().map_err(|error| wrong(&error))?;
-    Ok(Arc::new(certified))
+/// The name in lower case without a final dot.
+fn lower(name: &str) -> Cow<'_, str> {
+    let name = name.strip_suffix('.').unwrap_or(name);
+    if name.bytes().any(|byte| byte.is_ascii_uppercase()) {
+        Cow::Owned(name.to_ascii_lowercase())
+    } else {
+        Cow::Borrowed(name)
+    }
 }
 
 impl ResolvesServerCert for Certificates {

@@ -18,6 +18,8 @@ pub enum Trust {
     System,
     /// Only the authorities in a PEM file.
     Ca(PathBuf),
+    /// The authorities in a PEM file, and the machine's.
+    CaAndSystem(PathBuf),
     /// The one root with this fingerprint (`sha256:` and 64 hex digits), which the server must present.
     Pinned(String),
 }
@@ -58,7 +60,7 @@ pub enum TrustError {
 pub fn client_config(trust: &Trust, alpn: &[&[u8]]) -> Result<Arc<ClientConfig>, TrustError> {
     let mut config = match trust {
         Trust::System => builder().with_root_certificates(system_roots()?).with_no_client_auth(),
-        Trust::Ca(path) => builder().with_root_certificates(roots_in(path.clone())?).with_no_client_auth(),
+        Trust::Ca(_) | Trust::CaAndSystem(_) => builder().with_root_certificates(roots(trust)?).with_no_client_auth(),
         Trust::Pinned(pin) => return Ok(Arc::new(client_config_by(pin::pinned(pin.parse::<Fingerprint>()?), alpn))),
     };
     config.alpn_protocols = protocols(alpn);
@@ -106,6 +108,14 @@ pub fn roots(trust: &Trust) -> Result<RootCertStore, TrustError> {
     match trust {
         Trust::System => system_roots(),
         Trust::Ca(path) => roots_in(path.clone()),
+        Trust::CaAndSystem(path) => {
+            let mut roots = roots_in(path.clone())?;
+            // The file is enough on a machine without authorities of its own.
+            if let Ok(system) = system_roots() {
+                roots.roots.extend(system.roots);
+            }
+            Ok(roots)
+        }
         Trust::Pinned(_) => Err(TrustError::NoRoots),
     }
 }

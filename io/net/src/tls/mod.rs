@@ -11,6 +11,7 @@ mod failure;
 mod nodes;
 pub(crate) mod pin;
 mod provider;
+mod public;
 mod server;
 mod server_verifier;
 mod unbuffered;
@@ -29,6 +30,7 @@ pub use nodes::{
     server_config_of_node,
 };
 pub use pin::PinMismatch;
+pub use public::{ACME_TLS_ALPN, PublicCertificate, server_config_for_challenge};
 pub use server::{
     CertificateAdmission, Negotiated, negotiated, server_config, server_config_for, server_config_for_holders,
     server_config_for_returning, server_config_for_some_holders, server_config_for_tunnels, unbuffered_server_config,

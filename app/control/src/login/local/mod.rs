@@ -209,7 +209,7 @@ impl App {
         title: &str,
         text: String,
     ) -> Result<Response, LoginError> {
-        let service = self.service_url(&pending.route);
+        let service = self.requested_url(&pending.route, &pending.login.request);
         let text = format!("<p>For the service <code>{}</code></p>\n{text}", Escaped(host_of(&service)));
         Ok(written(status, title, text).forms_lead(Some(&service)).into_response())
     }

@@ -1,0 +1,120 @@
+//! `/v1/certificates`.
+
+use axum::{
+    extract::{Path, State},
+    response::{IntoResponse, Response},
+};
+use http::StatusCode;
+use sallyport_api::{Certificate, ImportCertificate, Page};
+use sallyport_model::Scope;
+
+use super::params::CertificatePath;
+use crate::{
+    problem::ApiError,
+    request::{
+        caller::Caller,
+        creation::located,
+        extract::{Input, json},
+    },
+    state::App,
+};
+
+/// Whether the caller may see and change the certificates of the installation.
+async fn is_owner(app: &App, caller: &Caller) -> bool {
+    caller.require_installation_owner(app).await.is_ok()
+}
+
+/// The certificates of the organisation, and for the owner of the installation those of the installation, by name
+#[utoipa::path(
+    get, path = "/v1/certificates", tag = "certificates", operation_id = "list_certificates",
+    responses(
+        (status = 200, description = "All of them.", body = Page<Certificate>),
+    )
+)]
+pub(crate) async fn list(State(app): State<App>, caller: Caller) -> Result<Response, ApiError> {
+    caller.require(Scope::SocketsRead)?;
+    let rows = app.visible_certificates(caller.organisation, is_owner(&app, &caller).await).await?;
+    let items = rows.iter().map(|row| app.certificate_to_api(row)).collect();
+    Ok(json(StatusCode::OK, &Page { items, next: None }))
+}
+
+/// Import a certificate
+///
+/// Its names are verified domains of the organisation, or names of the installation. It takes the place of the one that
+/// the server has ordered for its first name, and the server renews neither.
+#[utoipa::path(
+    post, path = "/v1/certificates", tag = "certificates", operation_id = "import_certificate",
+    request_body = ImportCertificate,
+    responses(
+        (status = 201, description = "The certificate.", body = Certificate),
+        (status = 409, description = "`domain-not-verified`"),
+    )
+)]
+pub(crate) async fn import(
+    State(app): State<App>,
+    caller: Caller,
+    input: Input<ImportCertificate>,
+) -> Result<Response, ApiError> {
+    caller.require(Scope::SocketsWrite)?;
+    let owner = is_owner(&app, &caller).await;
+    let stored = app.import_certificate(caller.organisation, owner, input.value).await?;
+    let location = format!("/v1/certificates/{}", stored.id);
+    Ok(located(json(StatusCode::CREATED, &app.certificate_to_api(&stored)), &location))
+}
+
+/// One certificate
+#[utoipa::path(
+    get, path = "/v1/certificates/{id}", tag = "certificates", operation_id = "get_certificate",
+    params(CertificatePath),
+    responses(
+        (status = 200, description = "The certificate.", body = Certificate),
+    )
+)]
+pub(crate) async fn get(State(app): State<App>, caller: Caller, Path(id): Path<String>) -> Result<Response, ApiError> {
+    caller.require(Scope::SocketsRead)?;
+    let stored = app.find_certificate(caller.organisation, is_owner(&app, &caller).await, &id).await?;
+    Ok(json(StatusCode::OK, &app.certificate_to_api(&stored)))
+}
+
+/// Order a certificate again now
+#[utoipa::path(
+    post, path = "/v1/certificates/{id}/renew", tag = "certificates", operation_id = "renew_certificate",
+    params(CertificatePath),
+    responses(
+        (status = 202, description = "The order is due. The certificate is served when it is issued.",
+         body = Certificate),
+        (status = 409, description = "`certificate-imported`, or `no-acme`"),
+    )
+)]
+pub(crate) async fn renew(
+    State(app): State<App>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Response, ApiError> {
+    caller.require(Scope::SocketsWrite)?;
+    let stored = app.find_certificate(caller.organisation, is_owner(&app, &caller).await, &id).await?;
+    let stored = app.renew_certificate(&stored).await?;
+    Ok(json(StatusCode::ACCEPTED, &app.certificate_to_api(&stored)))
+}
+
+/// Remove an imported certificate
+///
+/// The server orders one in its place, if it orders certificates and the name leads to a socket.
+#[utoipa::path(
+    delete, path = "/v1/certificates/{id}", tag = "certificates", operation_id = "delete_certificate",
+    params(CertificatePath),
+    responses(
+        (status = 204, description = "The certificate is removed."),
+        (status = 409, description = "`certificate-ordered`"),
+    )
+)]
+pub(crate) async fn delete(
+    State(app): State<App>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Response, ApiError> {
+    caller.require(Scope::SocketsWrite)?;
+    let stored = app.find_certificate(caller.organisation, is_owner(&app, &caller).await, &id).await?;
+    app.delete_certificate(&stored).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}

@@ -1,0 +1,380 @@
+//! Domains of organisations: adding them, looking their records up, and which socket they lead to.
+
+use std::net::IpAddr;
+
+use http::StatusCode;
+use sallyport_api::{Domain, DomainRecord, DomainState};
+use sallyport_domains::{Finding, Ownership, parse_domain, proof, proof_names, registrable};
+use sallyport_model::{AccountId, DomainId, DomainName, MAX_DOMAINS_PER_SOCKET, SocketId, SocketType};
+use sallyport_resolver::{LookupError, Resolver};
+use sallyport_store::{DomainCheck, StoreError, StoredDomain};
+
+use crate::{audit, clock::date, problem::ApiError, security::random, state::App};
+
+/// What the lookups of a domain's records found.
+#[derive(Debug, Clone)]
+pub(crate) struct DomainLookup {
+    finding: Finding,
+    /// What the ownership record lacks, a sentence.
+    problem: Option<String>,
+    /// Whether the name leads here; `None` if that was not found out.
+    leads_here: Option<bool>,
+    /// What is wrong with the address, a sentence.
+    address_problem: Option<String>,
+}
+
+impl App {
+    /// The name of a domain as a person writes it.
+    pub(crate) fn domain_name(&self, field: &str, text: &str) -> Result<DomainName, ApiError> {
+        parse_domain(text, &self.config.domain).map_err(|error| ApiError::field(field, error))
+    }
+
+    /// A domain of the organisation.
+    pub(crate) async fn find_domain(&self, organisation: AccountId, text: &str) -> Result<StoredDomain, ApiError> {
+        let Ok(name) = parse_domain(text, &self.config.domain) else { return Err(ApiError::not_found("domain")) };
+        self.store.domain(organisation, &name).await?.ok_or_else(|| ApiError::not_found("domain"))
+    }
+
+    /// The domain in the form of the API, with the result of lookups, if some were made.
+    pub(crate) async fn domain_to_api(
+        &self,
+        domain: &StoredDomain,
+        lookup: Option<&DomainLookup>,
+    ) -> Result<Domain, ApiError> {
+        let state = match (domain.verified_at, domain.missing_since) {
+            (None, _) => DomainState::Pending,
+            (Some(_), None) => DomainState::Verified,
+            (Some(_), Some(_)) => DomainState::Missing,
+        };
+        let found = lookup.map(|lookup| lookup.finding == Finding::Present);
+        let ownership = DomainRecord {
+            name: proof_names(&domain.name).swap_remove(0),
+            record_type: "TXT".to_owned(),
+            value: self.domain_proof(domain.organisation),
+            purpose: "ownership".to_owned(),
+            found: found.or_else(|| domain.checked_at.map(|_| state == DomainState::Verified)),
+            problem: lookup.and_then(|lookup| lookup.problem.clone()),
+        };
+        let mut records = vec![ownership];
+        records.extend(self.address_records(&domain.name, lookup).await);
+        let socket = match domain.socket {
+            Some(id) => self.store.socket(domain.organisation, id).await?.map(|socket| self.dns_name(&socket.name)),
+            None => None,
+        };
+        let certificate = self.certificate_for(&domain.name).await?;
+        Ok(Domain {
+            id: domain.id.uuid(),
+            name: domain.name.to_string(),
+            state,
+            records,
+            socket,
+            problem: domain.problem.clone(),
+            asked: self.resolver.as_ref().map_or_else(|| "no name service".to_owned(), Resolver::shown),
+            certificate,
+            checked_at: domain.checked_at.map(date),
+            verified_at: domain.verified_at.map(date),
+            created_at: date(domain.created_at),
+        })
+    }
+
+    /// The text that proves a domain of this organisation.
+    fn domain_proof(&self, organisation: AccountId) -> String {
+        proof(&self.domain_secret, organisation)
+    }
+
+    /// The records that lead a domain here: an alias, or addresses for a name that cannot be an alias.
+    ///
+    //= RFC 1034 section 3.6.2
+    //# If a CNAME RR is present at a node, no other data should be present
+    async fn address_records(&self, name: &DomainName, lookup: Option<&DomainLookup>) -> Vec<DomainRecord> {
+        let record = |record_type: &str, value: String| DomainRecord {
+            name: name.to_string(),
+            record_type: record_type.to_owned(),
+            value,
+            purpose: "address".to_owned(),
+            found: lookup.and_then(|lookup| lookup.leads_here),
+            problem: lookup.and_then(|lookup| lookup.address_problem.clone()),
+        };
+        let is_apex = registrable(name.base()) == Some(name.as_str());
+        if is_apex && let Some(resolver) = &self.resolver {
+            let addresses = resolver.addresses(&self.config.tunnel_host).await.unwrap_or_default();
+            let typed = |address: IpAddr| record(if address.is_ipv4() { "A" } else { "AAAA" }, address.to_string());
+            if !addresses.is_empty() {
+                return addresses.into_iter().map(typed).collect();
+            }
+        }
+        vec![record("CNAME", self.config.tunnel_host.clone())]
+    }
+
+    /// Looks the records of a domain up.
+    pub(crate) async fn look_domain_up(&self, organisation: AccountId, name: &DomainName) -> DomainLookup {
+        let Some(resolver) = &self.resolver else {
+            let problem = Some("this server has no name service to ask: see --resolver".to_owned());
+            return DomainLookup { finding: Finding::Unknown, problem, leads_here: None, address_problem: None };
+        };
+        let (finding, problem) = self.look_proof_up(resolver, organisation, name).await;
+        let (leads_here, address_problem) = self.look_address_up(resolver, name).await;
+        DomainLookup { finding, problem, leads_here, address_problem }
+    }
+
+    async fn look_proof_up(
+        &self,
+        resolver: &Resolver,
+        organisation: AccountId,
+        name: &DomainName,
+    ) -> (Finding, Option<String>) {
+        let (value, places) = (self.domain_proof(organisation), proof_names(name));
+        let mut failure: Option<LookupError> = None;
+        let mut other = None;
+        for place in &places {
+            match resolver.txt(place).await {
+                Ok(texts) if texts.iter().any(|text| text.trim() == value) => return (Finding::Present, None),
+                Ok(texts) => other = other.or_else(|| texts.into_iter().next()),
+                Err(error) => failure = failure.or(Some(error)),
+            }
+        }
+        if let Some(failure) = failure {
+            return (Finding::Unknown, Some(failure.to_string()));
+        }
+        let place = &places[0];
+        let problem = match other {
+            Some(other) => {
+                let other: String = other.chars().filter(|c| !c.is_control()).take(80).collect();
+                format!("the TXT record of {place} is \"{other}\", and should be \"{value}\"")
+            }
+            None => format!("{place} has no TXT record"),
+        };
+        (Finding::Missing, Some(problem))
+    }
+
+    async fn look_address_up(&self, resolver: &Resolver, name: &DomainName) -> (Option<bool>, Option<String>) {
+        // Any name below stands for a wildcard.
+        let asked = if name.is_wildcard() { format!("sallyport-check.{}", name.base()) } else { name.to_string() };
+        let own = match resolver.addresses(&self.config.tunnel_host).await {
+            Ok(own) => own,
+            Err(error) => return (None, Some(error.to_string())),
+        };
+        let theirs = match resolver.addresses(&asked).await {
+            Ok(theirs) => theirs,
+            Err(error) => return (None, Some(error.to_string())),
+        };
+        let listed = |addresses: &[IpAddr]| addresses.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(", ");
+        if theirs.is_empty() {
+            return (Some(false), Some(format!("{asked} has no address")));
+        }
+        if own.is_empty() {
+            return (None, Some(format!("{} has no address, so nothing can lead there", self.config.tunnel_host)));
+        }
+        if theirs.iter().all(|address| own.contains(address)) {
+            return (Some(true), None);
+        }
+        let problem = format!("{asked} leads to {}, and this installation is at {}", listed(&theirs), listed(&own));
+        (Some(false), Some(problem))
+    }
+
+    /// Adds a domain to the organisation. The domain is verified at once if its record is there.
+    pub(crate) async fn add_domain(
+        &self,
+        organisation: AccountId,
+        text: &str,
+    ) -> Result<(StoredDomain, DomainLookup), ApiError> {
+        let name = self.domain_name("name", text)?;
+        self.limits.create(organisation, self.clock.now().monotonic)?;
+        audit::set_target(&name);
+        let lookup = self.look_domain_up(organisation, &name).await;
+        let owner = self.store.domain_owner(&name).await?;
+        if owner.is_some_and(|owner| owner != organisation) {
+            self.take_domain_over(organisation, &name, lookup.finding).await?;
+        }
+        let now = self.clock.now().unix_seconds;
+        let ownership = Ownership::default().after(lookup.finding, now);
+        let domain = StoredDomain {
+            id: DomainId::from_random(random::bytes()?),
+            organisation,
+            name,
+            socket: None,
+            verified_at: ownership.verified_at,
+            missing_since: None,
+            checked_at: Some(now),
+            problem: lookup.problem.clone(),
+            check_at: ownership.check_at(now),
+            created_at: now,
+        };
+        self.store.create_domain(&domain).await?;
+        tracing::info!(name = %domain.name, verified = domain.verified_at.is_some(), "domain added");
+        Ok((domain, lookup))
+    }
+
+    /// Admits a name that another organisation has or had. Only the record of this organisation admits it, so that
+    /// nobody takes a forgotten alias over. A present owner keeps the name while its own record is there.
+    async fn take_domain_over(
+        &self,
+        organisation: AccountId,
+        name: &DomainName,
+        finding: Finding,
+    ) -> Result<(), ApiError> {
+        let refused = |detail: String| Err(ApiError::new(StatusCode::CONFLICT, "domain-taken", detail));
+        let place = proof_names(name).swap_remove(0);
+        if finding != Finding::Present {
+            let value = self.domain_proof(organisation);
+            return refused(format!(
+                "{name} is or was a domain of another organisation: to show that it is yours now, set the TXT record \
+                 {place} to \"{value}\" and try again"
+            ));
+        }
+        let Some(held) = self.store.verified_domain(name).await? else { return Ok(()) };
+        if held.organisation == organisation {
+            return Ok(());
+        }
+        let theirs = self.look_domain_up(held.organisation, name).await;
+        if theirs.finding != Finding::Missing {
+            return refused(format!(
+                "{name} is a domain of another organisation, whose TXT record is still there: remove it from {place} \
+                 and try again"
+            ));
+        }
+        let now = self.clock.now().unix_seconds;
+        let lapsed = DomainCheck {
+            verified_at: None,
+            missing_since: None,
+            checked_at: now,
+            problem: Some("another organisation has proved the name".to_owned()),
+            check_at: Ownership::default().check_at(now),
+        };
+        self.store.check_domain(held.id, &lapsed).await?;
+        if let Some(socket) = held.socket {
+            self.publish(socket).await?;
+        }
+        tracing::info!(%name, "a domain has another organisation now");
+        Ok(())
+    }
+
+    /// Looks the record of a domain up, and stores the result. Edges have the change when this returns.
+    pub(crate) async fn check_domain(&self, domain: &StoredDomain) -> Result<(StoredDomain, DomainLookup), ApiError> {
+        let lookup = self.look_domain_up(domain.organisation, &domain.name).await;
+        if domain.verified_at.is_none() && lookup.finding == Finding::Present {
+            self.take_domain_over(domain.organisation, &domain.name, lookup.finding).await?;
+        }
+        let now = self.clock.now().unix_seconds;
+        let ownership = Ownership { verified_at: domain.verified_at, missing_since: domain.missing_since };
+        let after = ownership.after(lookup.finding, now);
+        let check = DomainCheck {
+            verified_at: after.verified_at,
+            missing_since: after.missing_since,
+            checked_at: now,
+            problem: lookup.problem.clone(),
+            check_at: after.check_at(now),
+        };
+        let checked = match self.store.check_domain(domain.id, &check).await {
+            Ok(checked) => checked.ok_or_else(|| ApiError::not_found("domain"))?,
+            Err(error @ StoreError::DomainTaken { .. }) => return Err(error.into()),
+            Err(error) => return Err(error.into()),
+        };
+        if checked.verified_at.is_some() != domain.verified_at.is_some() {
+            let verified = checked.verified_at.is_some();
+            tracing::info!(name = %checked.name, verified, "the state of a domain has changed");
+            if let Some(socket) = checked.socket {
+                self.publish(socket).await?;
+            }
+            self.names_changed.notify_one();
+        }
+        Ok((checked, lookup))
+    }
+
+    /// Removes a domain of the organisation; edges know it when this returns.
+    pub(crate) async fn delete_domain(&self, organisation: AccountId, text: &str) -> Result<(), ApiError> {
+        let found = self.find_domain(organisation, text).await?;
+        audit::set_target(&found.name);
+        let Some(gone) = self.store.delete_domain(organisation, &found.name).await? else {
+            return Err(ApiError::not_found("domain"));
+        };
+        if let Some(socket) = gone.socket {
+            self.publish(socket).await?;
+        }
+        self.names_changed.notify_one();
+        tracing::info!(name = %gone.name, "domain removed");
+        Ok(())
+    }
+
+    /// The names in a request for a socket.
+    pub(super) fn socket_domains(
+        &self,
+        socket_type: SocketType,
+        texts: Option<&[String]>,
+    ) -> Result<Option<Vec<DomainName>>, ApiError> {
+        let Some(texts) = texts else { return Ok(None) };
+        if !texts.is_empty() && !(socket_type.is_http() || socket_type == SocketType::Tls) {
+            let detail = "a domain leads to http, https and tls sockets: clients of tcp and udp sockets send no name";
+            return Err(ApiError::field("domains", detail));
+        }
+        if texts.len() > MAX_DOMAINS_PER_SOCKET {
+            return Err(ApiError::field("domains", format!("a socket has at most {MAX_DOMAINS_PER_SOCKET} domains")));
+        }
+        let mut names = texts.iter().map(|text| self.domain_name("domains", text)).collect::<Result<Vec<_>, _>>()?;
+        names.sort_unstable();
+        names.dedup();
+        Ok(Some(names))
+    }
+
+    /// Refuses names that are no verified domains of the organisation. A domain that is not verified yet is looked up
+    /// now.
+    pub(super) async fn check_socket_domains(
+        &self,
+        organisation: AccountId,
+        names: &[DomainName],
+    ) -> Result<(), ApiError> {
+        for name in names {
+            let known = self.store.domain(organisation, name).await?;
+            let found = match known {
+                Some(known) if known.verified_at.is_none() => Some(self.check_domain(&known).await?.0),
+                other => other,
+            };
+            match found {
+                Some(found) if found.verified_at.is_some() => {}
+                Some(found) => {
+                    let why = found.problem.unwrap_or_else(|| "its record was not found".to_owned());
+                    let detail =
+                        format!("{name} is not verified: {why}; `sallyport domain show {name}` has the records to set");
+                    return Err(ApiError::new(StatusCode::CONFLICT, "domain-not-verified", detail));
+                }
+                None => {
+                    let owner = self.store.domain_owner(name).await?;
+                    let detail = if owner.is_some_and(|owner| owner != organisation) {
+                        format!("{name} is or was a domain of another organisation: add it to yours first")
+                    } else {
+                        format!(
+                            "{name} is not a domain of this organisation: add it with `sallyport domain add {name}`"
+                        )
+                    };
+                    return Err(ApiError::new(StatusCode::CONFLICT, "domain-not-verified", detail));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Leads domains to a socket, and publishes the sockets that had them before. The caller publishes the socket.
+    pub(super) async fn lead_domains(
+        &self,
+        organisation: AccountId,
+        socket: SocketId,
+        names: &[DomainName],
+    ) -> Result<(), ApiError> {
+        for former in self.store.set_socket_domains(organisation, socket, names).await? {
+            self.publish(former).await?;
+        }
+        self.names_changed.notify_one();
+        Ok(())
+    }
+
+    /// Looks up the records of the domains that are due. Gives how many those were.
+    pub(crate) async fn check_due_domains(&self, limit: u32) -> Result<usize, ApiError> {
+        let due = self.store.due_domains(self.clock.now().unix_seconds, limit).await?;
+        for domain in &due {
+            if let Err(error) = self.check_domain(domain).await {
+                tracing::warn!(name = %domain.name, error = error.sentence(), "a domain could not be checked");
+            }
+        }
+        Ok(due.len())
+    }
+}
