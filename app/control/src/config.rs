@@ -6,6 +6,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
+use sallyport_acme::{ChallengeKind, DirectoryConfig};
 use sallyport_api::{EdgeBootstrap, EdgeCertificates};
 use sallyport_audit::AuditLog;
 use sallyport_bus::Asker;
@@ -98,11 +99,51 @@ pub struct ControlConfig {
     pub mail_hook: Option<MailHook>,
     /// Makes lookups for domains; `None`: domains cannot be verified.
     pub resolver: Option<Resolver>,
+    /// The ACME servers that sign certificates; `None`: no certificates are ordered.
+    pub acme: Option<AcmeConfig>,
     /// The labels that owners may choose for their sockets.
     pub labels: ChosenLabels,
     /// The file for the setup token, which the first account takes; `None` where the first account takes no token.
     pub setup_token_file: Option<PathBuf>,
 }
+
+/// The ACME servers that sign certificates for names.
+#[derive(Debug, Clone)]
+pub struct AcmeConfig {
+    /// The server of choice.
+    pub primary: DirectoryConfig,
+    /// The server for when the first fails.
+    pub fallback: Option<DirectoryConfig>,
+    /// The names of the servers in CAA records; empty: CAA records are not looked at before.
+    pub identities: Vec<String>,
+    /// The kinds of challenges that the edges answer.
+    pub challenges: Vec<ChallengeKind>,
+    /// Whether one wildcard covers the names below the domain of the installation. Needs DNS-01.
+    pub has_wildcard: bool,
+    /// The most orders that run at a time.
+    pub max_orders: u32,
+    /// The most orders that begin in a minute, in the long run.
+    pub max_orders_per_minute: u32,
+}
+
+impl Default for AcmeConfig {
+    fn default() -> Self {
+        Self {
+            primary: DirectoryConfig::default(),
+            fallback: None,
+            identities: Vec::new(),
+            challenges: vec![ChallengeKind::TlsAlpn01, ChallengeKind::Http01],
+            has_wildcard: false,
+            max_orders: DEFAULT_MAX_ORDERS,
+            max_orders_per_minute: DEFAULT_ORDERS_PER_MINUTE,
+        }
+    }
+}
+
+/// The most orders that run at a time, by default.
+const DEFAULT_MAX_ORDERS: u32 = 10;
+/// The most orders that begin in a minute, by default: half of what Let's Encrypt takes in the long run.
+const DEFAULT_ORDERS_PER_MINUTE: u32 = 60;
 
 /// The labels that owners may choose for their sockets, below the domain of the installation.
 #[derive(Debug, Clone, Default)]

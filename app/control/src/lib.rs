@@ -7,11 +7,12 @@
 //!
 //! The rooms from bottom to top; each uses only what stands before it:
 //! `clock`, `problem`, `metrics`, `cluster`, `security`, `mail`, `config`, `state`, `audit`, `request`, `service`,
-//! `background`, `login`, `device`, `api`, `mysocket`, `node`, `router`, `start`.
+//! `certificates`, `background`, `login`, `device`, `api`, `mysocket`, `node`, `router`, `start`.
 
 mod api;
 mod audit;
 mod background;
+mod certificates;
 mod clock;
 mod cluster;
 mod config;
@@ -33,7 +34,7 @@ pub use api::{openapi, openapi_json};
 pub use background::ConfigPublishing;
 pub use clock::{Clock, Moment};
 pub use config::{
-    AddressDatabases, ChosenLabels, ControlConfig, DEFAULT_PORT_RANGE, EdgeIssuer, EdgesConfig, IssueFailure, SignUp,
+    AcmeConfig, AddressDatabases, ChosenLabels, ControlConfig, DEFAULT_PORT_RANGE, EdgeIssuer, EdgesConfig, IssueFailure, SignUp,
     SshInfo, default_ports_per_account,
 };
 pub use mail::MailHook;

@@ -91,16 +91,27 @@ pub(crate) struct Metrics {
     account_sessions_ended: Counter,
     provider_checks: Family<LoginLabels, Counter>,
     provider_logouts: Family<LoginLabels, Counter>,
+    certificate_orders: Family<LoginLabels, Counter>,
     pub(crate) sockets: Gauge,
     pub(crate) accounts: Gauge,
 }
 
 impl Metrics {
+    /// Counts an order at an ACME server that has ended.
+    pub(crate) fn certificate_order(&self, outcome: &'static str) {
+        self.certificate_orders.get_or_create(&LoginLabels { outcome }).inc();
+    }
+
     pub(crate) fn register(&self, registry: &mut Registry) {
         registry.register(
             "sallyport_api_requests",
             "Requests to the API by route, method and status",
             self.requests.clone(),
+        );
+        registry.register(
+            "sallyport_certificate_orders",
+            "Orders at ACME servers by outcome",
+            self.certificate_orders.clone(),
         );
         registry.register("sallyport_logins", "Logins with a password by outcome", self.logins.clone());
         registry.register(

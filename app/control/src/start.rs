@@ -12,6 +12,7 @@ use tokio::sync::{Mutex, Notify, Semaphore};
 
 use crate::{
     background::{cluster, names, tidy},
+    certificates,
     clock::Clock,
     cluster::{attempt_gossip::AttemptGossip, peers::PeerWatch},
     config::{ControlConfig, Edges},
@@ -102,6 +103,7 @@ impl Control {
             certificates,
             challenges,
             resolver: config.resolver.clone(),
+            acme_sealer: Sealer::new(secrets.derived("acme")),
             domain_secret: secrets.derived("domains"),
             names_changed: Notify::new(),
             config,
@@ -140,6 +142,9 @@ impl Control {
             .map_err(|error| anyhow::anyhow!("{}", error.inner().unwrap_or(error.sentence())))
             .context("cannot read the certificates")?;
         tokio::spawn(names::check_domains(Arc::downgrade(&app.0)));
+        if let Some(acme) = app.config.acme.clone() {
+            tokio::spawn(certificates::run(Arc::downgrade(&app.0), acme));
+        }
         tokio::spawn(tidy::tidy(Arc::downgrade(&app.0)));
         tokio::spawn(tidy::sweep(Arc::downgrade(&app.0)));
         tokio::spawn(provider_checks::follow(Arc::downgrade(&app.0)));

@@ -334,6 +334,17 @@ pub fn certificate_request(key: &KeyPair) -> Result<String, ClientIssueError> {
     request.pem().map_err(ClientIssueError::Sign)
 }
 
+/// A request for a server certificate with these DNS names and no subject, as PKCS #10 in DER.
+///
+/// # Errors
+/// A name cannot be in a certificate, or the key cannot sign.
+pub fn server_request(names: &[String], key: &KeyPair) -> Result<Vec<u8>, ClientIssueError> {
+    let mut params = CertificateParams::new(names.to_vec()).map_err(ClientIssueError::Sign)?;
+    params.distinguished_name = DistinguishedName::new();
+    let request = params.serialize_request(key).map_err(ClientIssueError::Sign)?;
+    Ok(request.der().to_vec())
+}
+
 /// A certificate in DER as PEM (RFC 7468).
 #[must_use]
 pub fn certificate_pem(der: &[u8]) -> String {

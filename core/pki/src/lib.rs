@@ -24,7 +24,7 @@ pub use authority::{
 pub use client::{
     CLIENT_BACKDATE, CLIENT_LIFETIME, ClientAuthority, ClientCertificate, ClientIssueError, ClientRequest,
     ClientSubject, MAX_REQUEST_BYTES, MAX_SERVICE_LIFETIME, RequestError, SERVICE_TOKEN_URN, ServiceSubject,
-    certificate_pem, certificate_request,
+    certificate_pem, certificate_request, server_request,
 };
 pub use fingerprint::{Fingerprint, FingerprintError};
 pub use holder::{CertificateHolder, ServiceHolder};

@@ -6,7 +6,7 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use sallyport_directory::EdgeCard;
-use sallyport_model::{AccountId, SocketId, SocketName};
+use sallyport_model::{AccountId, ChallengeId, SocketId, SocketName};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{EdgeFigures, EndedList, FlowList, FlowSeen, LiveFlows, SocketUse, TunnelFigures};
@@ -69,6 +69,11 @@ pub enum Ask {
     },
     /// Figures of the edge process, for the owner of the installation.
     Figures,
+    /// Whether the edge answers this challenge of an ACME server.
+    HasChallenge {
+        /// The challenge.
+        challenge: ChallengeId,
+    },
 }
 
 /// An answer of an edge.
@@ -87,6 +92,8 @@ pub enum Answer {
     Tunnels(Vec<TunnelFigures>),
     /// To [`Ask::Figures`].
     Figures(EdgeFigures),
+    /// To [`Ask::HasChallenge`].
+    HasChallenge(bool),
     /// The question is of a later version of this program.
     NotUnderstood,
 }
@@ -107,7 +114,11 @@ impl Responder for LiveFlows {
             Ask::KillFlow { organisation, flow } => {
                 Answer::Killed(self.kill(organisation, &flow).map(|flow| flow.socket_name.clone()))
             }
-            Ask::Stats { .. } | Ask::Ended { .. } | Ask::Tunnels { .. } | Ask::Figures => Answer::NotUnderstood,
+            Ask::Stats { .. }
+            | Ask::Ended { .. }
+            | Ask::Tunnels { .. }
+            | Ask::Figures
+            | Ask::HasChallenge { .. } => Answer::NotUnderstood,
         }
     }
 }
@@ -136,6 +147,7 @@ impl Answer {
             | Self::Ended(_)
             | Self::Tunnels(_)
             | Self::Figures(_)
+            | Self::HasChallenge(_)
             | Self::NotUnderstood => false,
         }
     }

@@ -1,5 +1,6 @@
 //! Certificates for names: what the API shows of them, imports, and early renewals.
 
+use sallyport_acme_schedule::Schedule;
 use sallyport_api::{Certificate, CertificateState, ImportCertificate, Secret};
 use sallyport_identity::Purpose;
 use sallyport_model::{AccountId, CertificateId, DomainName, ServedCertificate};
@@ -163,6 +164,27 @@ impl App {
     async fn is_verified(&self, organisation: AccountId, name: &DomainName) -> Result<bool, ApiError> {
         let found = self.store.domain(organisation, name).await?;
         Ok(found.is_some_and(|found| found.verified_at.is_some()))
+    }
+
+    /// Makes the order of a certificate due now.
+    pub(crate) async fn renew_certificate(&self, stored: &StoredCertificate) -> Result<StoredCertificate, ApiError> {
+        if stored.source == CertificateSource::Imported {
+            let detail = "this certificate was imported: import its successor";
+            return Err(ApiError::new(http::StatusCode::CONFLICT, "certificate-imported", detail));
+        }
+        if self.config.acme.is_none() {
+            let detail = "this server orders no certificates: start it with --acme EMAIL";
+            return Err(ApiError::new(http::StatusCode::CONFLICT, "no-acme", detail));
+        }
+        let names = stored.names.iter().map(ToString::to_string).collect();
+        let mut schedule: Schedule =
+            serde_json::from_str(&stored.schedule).unwrap_or_else(|_| Schedule::new(names, None));
+        schedule.request();
+        let text = serde_json::to_string(&schedule).map_err(ApiError::internal)?;
+        self.store.hasten_certificate(stored.id, &text, self.clock.now().unix_seconds).await?;
+        audit::set_target(&stored.names[0]);
+        self.names_changed.notify_one();
+        self.store.certificate(stored.id).await?.ok_or_else(|| ApiError::not_found("certificate"))
     }
 
     /// Removes an imported certificate. Edges know it when this returns.

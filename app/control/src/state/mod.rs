@@ -56,6 +56,8 @@ pub(crate) struct AppParts {
     pub(crate) challenges: AcmeChallenges,
     /// Makes lookups for domains; `None`: domains cannot be verified.
     pub(crate) resolver: Option<Resolver>,
+    /// Seals the keys of accounts at ACME servers. Edges do not have its secret.
+    pub(crate) acme_sealer: Sealer,
     /// Makes the records that prove domains.
     pub(crate) domain_secret: [u8; 32],
     /// Notified when other names may need certificates.

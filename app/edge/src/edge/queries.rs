@@ -41,6 +41,7 @@ impl Edge {
                 self.route_of(organisation, socket).map(|_| self.attached_tunnels(socket)).unwrap_or_default(),
             ),
             Ask::Figures => Answer::Figures(self.figures()),
+            Ask::HasChallenge { challenge } => Answer::HasChallenge(self.state.config.challenges.has(challenge)),
         }
     }
 

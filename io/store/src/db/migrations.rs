@@ -511,6 +511,7 @@ const MIGRATIONS: &[&str] = &[
         not_after    INTEGER,
         order_key    TEXT,
         order_url    TEXT,
+        order_directory TEXT,
         schedule     TEXT NOT NULL DEFAULT '',
         due_at       INTEGER NOT NULL,
         problem      TEXT,

@@ -92,6 +92,8 @@ pub struct IssuedChain {
 pub struct PendingOrder {
     /// The private key of the request in PEM, sealed.
     pub sealed_key: String,
+    /// The directory of the ACME server.
+    pub directory: String,
     /// The address of the order, once the ACME server has made it.
     pub url: Option<String>,
 }
@@ -285,11 +287,14 @@ impl Store {
         order: Option<&PendingOrder>,
     ) -> Result<bool, StoreError> {
         let mut write = self.write().await?;
-        let done = sql::query("UPDATE certificates SET order_key = $3, order_url = $4 WHERE id = $1 AND fence = $2")
+        let done = sql::query(
+            "UPDATE certificates SET order_key = $3, order_url = $4, order_directory = $5 WHERE id = $1 AND fence = $2",
+        )
             .bind(lease.id.as_bytes().as_slice())
             .bind(lease.fence)
             .bind(order.map(|order| order.sealed_key.as_str()))
             .bind(order.and_then(|order| order.url.as_deref()))
+        .bind(order.map(|order| order.directory.as_str()))
             .execute(write.sql())
             .await?;
         write.commit().await?;
@@ -424,7 +429,11 @@ fn certificate(found: &DbRow) -> Result<StoredCertificate, StoreError> {
     };
     let order_key: Option<String> = found.try_get("order_key")?;
     let order = match order_key {
-        Some(sealed_key) => Some(PendingOrder { sealed_key, url: found.try_get("order_url")? }),
+        Some(sealed_key) => Some(PendingOrder {
+            sealed_key,
+            directory: found.try_get::<Option<String>>("order_directory")?.unwrap_or_default(),
+            url: found.try_get("order_url")?,
+        }),
         None => None,
     };
     Ok(StoredCertificate {

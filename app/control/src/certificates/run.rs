@@ -1,0 +1,77 @@
+//! Makes the steps of all certificates that are due, a few at a time.
+
+use std::{
+    collections::HashSet,
+    sync::{Arc, Weak},
+    time::{Duration, Instant},
+};
+
+use sallyport_acme_schedule::{Pacer, PacerConfig, PacerWait};
+use tokio::task::JoinSet;
+
+use super::{accounts::Accounts, order::OrderStep};
+use crate::{
+    config::AcmeConfig,
+    state::{App, AppParts},
+};
+
+/// How often control looks for certificates that are due.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// The most certificates that are read in one turn.
+const MAX_DUE: u32 = 200;
+
+/// Orders and renews certificates, for as long as control lives.
+pub(crate) async fn run(app: Weak<AppParts>, acme: AcmeConfig) {
+    let (acme, accounts) = (Arc::new(acme), Arc::new(Accounts::default()));
+    let mut pacer = Pacer::new(PacerConfig {
+        max_running: acme.max_orders,
+        max_starts_per_minute: acme.max_orders_per_minute,
+    });
+    let mut running = JoinSet::new();
+    let mut busy = HashSet::new();
+    while let Some(app) = app.upgrade() {
+        let app = App(app);
+        if let Err(error) = app.want_certificates(&acme).await {
+            tracing::warn!(error = error.sentence(), "the certificates that are needed are found out later");
+        }
+        let now = app.clock.now().unix_seconds;
+        let due = match app.store.due_certificates(app.config.id, now, MAX_DUE).await {
+            Ok(due) => due,
+            Err(error) => {
+                tracing::warn!(%error, "the certificates that are due are read later");
+                Vec::new()
+            }
+        };
+        let mut wait = LOOK_EVERY;
+        for row in due.into_iter().filter(|row| !busy.contains(&row.id)).collect::<Vec<_>>() {
+            match pacer.start(Instant::now()) {
+                Ok(()) => {}
+                Err(PacerWait::Full) => break,
+                Err(PacerWait::Until(at)) => {
+                    wait = wait.min(at.saturating_duration_since(Instant::now()));
+                    break;
+                }
+            }
+            busy.insert(row.id);
+            let (app, acme, accounts) = (app.clone(), acme.clone(), accounts.clone());
+            running.spawn(async move {
+                let step = OrderStep { app: &app, acme: &acme, accounts: &accounts };
+                if let Err(error) = step.run(&row).await {
+                    let inner = error.inner().unwrap_or(error.sentence());
+                    tracing::warn!(name = %row.names[0], error = inner, "a certificate is looked at later");
+                }
+                row.id
+            });
+        }
+        tokio::select! {
+            Some(ended) = running.join_next() => {
+                pacer.end();
+                if let Ok(id) = ended {
+                    busy.remove(&id);
+                }
+            }
+            () = app.names_changed.notified() => {}
+            () = tokio::time::sleep(wait) => {}
+        }
+    }
+}
