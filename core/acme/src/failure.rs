@@ -3,11 +3,14 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use time::Duration;
 
 use crate::ChallengeKind;
 
 /// The longest wait for a CA that limits orders, in seconds: 30 days. A CA that names more is not believed.
 pub const MAX_RATE_LIMIT_SECONDS: u64 = 30 * 86_400;
+/// The wait for a CA that limits orders without naming a time, in seconds.
+pub const DEFAULT_RATE_LIMIT_SECONDS: u64 = 3_600;
 /// A rate limit of more seconds than this counts as a fault of the CA.
 pub const LONG_RATE_LIMIT_SECONDS: u64 = 3_600;
 
@@ -61,17 +64,17 @@ impl Failure {
 
     /// Whether a try at a staging directory can show that the reason is mended.
     pub(crate) fn is_shown_by_staging(self) -> bool {
-        matches!(self, Self::Caa | Self::Authorization { .. } | Self::Rejected | Self::Local)
+        matches!(self, Self::Caa | Self::Authorization { .. } | Self::Rejected)
     }
 
     /// The wait that the CA asks for, within bounds.
-    pub(crate) fn retry_after_seconds(self) -> Option<u64> {
-        match self {
-            Self::RateLimited { retry_after_seconds } | Self::Server { retry_after_seconds } => {
-                retry_after_seconds.map(|seconds| seconds.min(MAX_RATE_LIMIT_SECONDS))
-            }
-            _ => None,
-        }
+    pub(crate) fn wait(self) -> Option<Duration> {
+        let seconds = match self {
+            Self::RateLimited { retry_after_seconds } => retry_after_seconds.unwrap_or(DEFAULT_RATE_LIMIT_SECONDS),
+            Self::Server { retry_after_seconds } => retry_after_seconds?,
+            _ => return None,
+        };
+        Some(Duration::seconds(i64::try_from(seconds.min(MAX_RATE_LIMIT_SECONDS)).unwrap_or(i64::MAX)))
     }
 }
 
