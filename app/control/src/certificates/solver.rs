@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sallyport_acme::{BoxFuture, Challenge, Solver};
 use sallyport_bus::{Answer, Ask};
-use sallyport_model::{AcmeChallenge, ChallengeId};
+use sallyport_model::{AcmeChallenge, ChallengeId, ChallengeKind};
 use sallyport_store::{CertificateLease, PendingOrder};
 
 use crate::{problem::ApiError, security::random, state::App};
@@ -24,6 +24,14 @@ pub(super) struct OrderSolver {
     pub(super) order: PendingOrder,
 }
 
+fn kind(kind: sallyport_acme::ChallengeKind) -> ChallengeKind {
+    match kind {
+        sallyport_acme::ChallengeKind::Http01 => ChallengeKind::Http01,
+        sallyport_acme::ChallengeKind::TlsAlpn01 => ChallengeKind::TlsAlpn01,
+        sallyport_acme::ChallengeKind::Dns01 => ChallengeKind::Dns01,
+    }
+}
+
 fn sentence(error: impl Into<ApiError>) -> String {
     let error: ApiError = error.into();
     error.inner().unwrap_or(error.sentence()).to_owned()
@@ -36,7 +44,7 @@ impl OrderSolver {
         let shown = AcmeChallenge {
             id,
             name: challenge.name.clone(),
-            kind: challenge.kind,
+            kind: kind(challenge.kind),
             token: challenge.token.clone(),
             key_authorization: challenge.key_authorization.clone(),
         };

@@ -1,0 +1,133 @@
+//! Why a call to a CA failed.
+
+use sallyport_acme_schedule::{ChallengeKind, Failure};
+
+/// Bound on text of a CA that errors repeat, in characters.
+const MAX_DETAIL_CHARS: usize = 500;
+
+/// Why a call to a CA failed.
+#[derive(Debug, thiserror::Error)]
+pub enum AcmeError {
+    /// The CA limits orders.
+    #[error("the CA limits orders{}: {detail}", wait(*.retry_after_seconds))]
+    RateLimited {
+        /// The wait that the CA asks for, if it names one.
+        retry_after_seconds: Option<u64>,
+        /// The CA's words.
+        detail: String,
+    },
+    /// A CAA record forbids the CA.
+    #[error("a CAA record forbids this CA for {name}: {detail}")]
+    Caa {
+        /// The name.
+        name: String,
+        /// The CA's words.
+        detail: String,
+    },
+    /// The CA could not reach or verify a name.
+    #[error("the CA could not verify {name}: {detail}")]
+    Authorization {
+        /// The name.
+        name: String,
+        /// The challenge that failed, if there was one.
+        challenge: Option<ChallengeKind>,
+        /// The CA's words.
+        detail: String,
+    },
+    /// The certificate to be replaced is already replaced.
+    #[error("the CA says that the certificate is already replaced: {detail}")]
+    AlreadyReplaced {
+        /// The CA's words.
+        detail: String,
+    },
+    /// The CA refused the request for another reason.
+    #[error("the CA refused the request with status {status} ({problem_type}): {detail}")]
+    Rejected {
+        /// The type of the problem without its prefix, such as `malformed`.
+        problem_type: String,
+        /// The status of the answer.
+        status: u16,
+        /// The CA's words.
+        detail: String,
+    },
+    /// The CA has a fault of its own.
+    #[error("the CA has a fault, status {status}{}: {detail}", wait(*.retry_after_seconds))]
+    Server {
+        /// The status of the answer: 500 to 599.
+        status: u16,
+        /// The wait that the CA asks for, if it names one.
+        retry_after_seconds: Option<u64>,
+        /// The CA's words.
+        detail: String,
+    },
+    /// The CA cannot be reached.
+    #[error("the CA at {host} cannot be reached: {reason}")]
+    Unreachable {
+        /// The host of the CA.
+        host: String,
+        /// The cause.
+        reason: String,
+    },
+    /// Something took longer than its limit.
+    #[error("{what} took longer than {seconds} seconds")]
+    TimedOut {
+        /// What took too long.
+        what: String,
+        /// The limit.
+        seconds: u64,
+    },
+    /// The CA's answer cannot be used.
+    #[error("the answer of the CA cannot be used: {what}")]
+    Malformed {
+        /// The flaw.
+        what: String,
+    },
+    /// The challenge could not be answered, or the order could not be stored.
+    #[error("this installation could not do its part of the order: {0}")]
+    Solver(String),
+    /// The CA's certificate is not the one that was asked for.
+    #[error("the certificate of the CA is not the one that was asked for: {0}")]
+    Certificate(String),
+    /// The configuration, the stored account or the request cannot be used.
+    #[error("{0}")]
+    Config(String),
+}
+
+impl AcmeError {
+    /// The kind of failure, for the schedule.
+    #[must_use]
+    pub fn failure(&self) -> Failure {
+        match self {
+            Self::RateLimited { retry_after_seconds, .. } => {
+                Failure::RateLimited { retry_after_seconds: *retry_after_seconds }
+            }
+            Self::Caa { .. } => Failure::Caa,
+            Self::Authorization { challenge, .. } => Failure::Authorization { challenge: *challenge },
+            Self::AlreadyReplaced { .. } => Failure::AlreadyReplaced,
+            Self::Rejected { .. } => Failure::Rejected,
+            Self::Server { retry_after_seconds, .. } => Failure::Server { retry_after_seconds: *retry_after_seconds },
+            Self::Unreachable { .. } => Failure::Unreachable,
+            Self::TimedOut { .. } => Failure::TimedOut,
+            Self::Malformed { .. } | Self::Certificate(_) => Failure::Malformed,
+            Self::Solver(_) | Self::Config(_) => Failure::Local,
+        }
+    }
+
+    /// Whether the same request may succeed when it is sent again soon: an answer was lost.
+    pub(crate) fn is_transient(&self) -> bool {
+        matches!(self, Self::Server { .. } | Self::Unreachable { .. } | Self::TimedOut { .. })
+    }
+
+    pub(crate) fn malformed(what: impl Into<String>) -> Self {
+        Self::Malformed { what: what.into() }
+    }
+}
+
+fn wait(seconds: Option<u64>) -> String {
+    seconds.map(|seconds| format!(" (wait {seconds} seconds)")).unwrap_or_default()
+}
+
+/// A CA's words without control characters, cut to a bound.
+pub(crate) fn harmless(text: &str) -> String {
+    text.chars().filter(|c| c.is_ascii_graphic() || *c == ' ').take(MAX_DETAIL_CHARS).collect()
+}

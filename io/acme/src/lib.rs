@@ -1,0 +1,30 @@
+//! A client of certificate authorities that speak ACME (RFC 8555), with renewal information (RFC 9773).
+//!
+//! An [`AcmeAccount`] is an account at one directory. [`AcmeAccount::obtain`] turns names and a signing request into a
+//! certificate, and [`AcmeAccount::renewal_info`] asks when to replace one. A [`Solver`] of the caller answers the
+//! challenges and stores the order's URL, so that a new process continues the order of a killed one.
+//!
+//! Every call has bounds on time and size, follows no redirect, and goes over verified TLS. An [`AcmeError`] says who is
+//! at fault: its [`AcmeError::failure`] is what the schedule of `sallyport-acme-schedule` goes by.
+
+mod account;
+mod authorize;
+mod certificate;
+mod challenge;
+mod config;
+mod directory;
+mod error;
+mod external_account;
+mod http;
+mod order;
+mod presented;
+mod problem;
+
+pub use account::{AcmeAccount, RenewalWindow};
+pub use challenge::{BoxFuture, Challenge, Solver, TLS_ALPN_PROTOCOL};
+pub use config::{DirectoryConfig, MAX_CONTACT_BYTES};
+pub use error::AcmeError;
+pub use external_account::{ExternalAccount, ExternalAccountError, MAX_EXTERNAL_ACCOUNT_BYTES};
+pub use http::{CALL_TIMEOUT, MAX_ANSWER_BYTES, MAX_RETRY_AFTER_SECONDS};
+pub use order::{CertificateRequest, MAX_NAMES, MAX_TIME_LIMIT, Obtained};
+pub use sallyport_acme_schedule::ChallengeKind;
