@@ -287,6 +287,9 @@ pub struct EdgeBootstrap {
     /// The icon on these pages: a PNG or SVG picture in base64url.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub site_icon: Option<String>,
+    /// Whether names of sockets have certificates of public authorities only.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_public_names: bool,
     /// The root that clients trust, in PEM.
     pub ca: String,
     /// The root of the installation's machines, in PEM.

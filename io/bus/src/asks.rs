@@ -114,11 +114,9 @@ impl Responder for LiveFlows {
             Ask::KillFlow { organisation, flow } => {
                 Answer::Killed(self.kill(organisation, &flow).map(|flow| flow.socket_name.clone()))
             }
-            Ask::Stats { .. }
-            | Ask::Ended { .. }
-            | Ask::Tunnels { .. }
-            | Ask::Figures
-            | Ask::HasChallenge { .. } => Answer::NotUnderstood,
+            Ask::Stats { .. } | Ask::Ended { .. } | Ask::Tunnels { .. } | Ask::Figures | Ask::HasChallenge { .. } => {
+                Answer::NotUnderstood
+            }
         }
     }
 }

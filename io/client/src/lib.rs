@@ -9,6 +9,7 @@ mod address;
 mod client;
 mod error;
 mod flows;
+mod names;
 mod organisation;
 mod origins;
 mod policy_ref;

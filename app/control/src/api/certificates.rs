@@ -5,7 +5,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use http::StatusCode;
-use sallyport_api::{Certificate, ImportCertificate, Page};
+use sallyport_api::{Certificate, ImportCertificate, Page, PageQuery};
 use sallyport_model::Scope;
 
 use super::params::CertificatePath;
@@ -14,7 +14,7 @@ use crate::{
     request::{
         caller::Caller,
         creation::located,
-        extract::{Input, json},
+        extract::{Input, PageOf, json},
     },
     state::App,
 };
@@ -26,16 +26,17 @@ async fn is_owner(app: &App, caller: &Caller) -> bool {
 
 /// The certificates of the organisation, and for the owner of the installation those of the installation, by name
 #[utoipa::path(
-    get, path = "/v1/certificates", tag = "certificates", operation_id = "list_certificates",
+    get, path = "/v1/certificates", tag = "certificates", operation_id = "list_certificates", params(PageQuery),
     responses(
-        (status = 200, description = "All of them.", body = Page<Certificate>),
+        (status = 200, description = "One page.", body = Page<Certificate>),
     )
 )]
-pub(crate) async fn list(State(app): State<App>, caller: Caller) -> Result<Response, ApiError> {
+pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -> Result<Response, ApiError> {
     caller.require(Scope::SocketsRead)?;
     let rows = app.visible_certificates(caller.organisation, is_owner(&app, &caller).await).await?;
-    let items = rows.iter().map(|row| app.certificate_to_api(row)).collect();
-    Ok(json(StatusCode::OK, &Page { items, next: None }))
+    let rows = (1..).zip(rows).filter(|(position, _)| *position > page.after);
+    let rows = rows.take(usize::try_from(page.rows()).unwrap_or(usize::MAX)).collect();
+    Ok(json(StatusCode::OK, &page.page(rows, |row| app.certificate_to_api(&row))))
 }
 
 /// Import a certificate

@@ -13,9 +13,9 @@ use utoipa::{
 };
 
 use super::{
-    account_access, accounts, audit, certificates, domains, edges, flow_log, flows, info, invitations, login_sessions, logins, members,
-    organisations, origins, persons, policies, providers, service_tokens, sockets, ssh_authorities, ssh_keys, stats,
-    tokens, tunnels,
+    account_access, accounts, audit, certificates, domains, edges, flow_log, flows, info, invitations, login_sessions,
+    logins, members, organisations, origins, persons, policies, providers, service_tokens, sockets, ssh_authorities,
+    ssh_keys, stats, tokens, tunnels,
 };
 use crate::device;
 

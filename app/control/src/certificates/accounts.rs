@@ -61,7 +61,11 @@ impl Accounts {
     }
 
     /// The account at a directory: the open one, the stored one, or a new one.
-    pub(super) async fn account(&self, app: &App, config: &DirectoryConfig) -> Result<Arc<AcmeAccount>, AccountFailure> {
+    pub(super) async fn account(
+        &self,
+        app: &App,
+        config: &DirectoryConfig,
+    ) -> Result<Arc<AcmeAccount>, AccountFailure> {
         let mut open = self.open.lock().await;
         if let Some(account) = open.get(&config.url) {
             return Ok(account.clone());

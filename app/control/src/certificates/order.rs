@@ -56,8 +56,7 @@ impl OrderStep<'_> {
         // The row may have changed since it was listed.
         let Some(row) = app.store.certificate(row.id).await? else { return Ok(()) };
         let names: Vec<String> = row.names.iter().map(ToString::to_string).collect();
-        let mut schedule =
-            serde_json::from_str(&row.schedule).unwrap_or_else(|_| Schedule::new(names, None));
+        let mut schedule = serde_json::from_str(&row.schedule).unwrap_or_else(|_| Schedule::new(names, None));
         schedule.profile.clone_from(&self.acme.primary.profile);
         let end = tokio::select! {
             end = self.steps(&row, lease, &mut schedule) => end?,
@@ -69,7 +68,10 @@ impl OrderStep<'_> {
         let text = serde_json::to_string(&schedule).map_err(ApiError::internal)?;
         let state = (text.as_str(), end.due_at, end.problem.as_deref());
         let is_ours = app.store.end_certificate_step(lease, end.issued.as_ref(), state).await?;
-        if is_ours && end.issued.is_some() && let Some(stored) = app.store.certificate(row.id).await? {
+        if is_ours
+            && end.issued.is_some()
+            && let Some(stored) = app.store.certificate(row.id).await?
+        {
             app.publish_certificate(&stored);
         }
         Ok(())

@@ -23,10 +23,8 @@ const MAX_DUE: u32 = 200;
 /// Orders and renews certificates, for as long as control lives.
 pub(crate) async fn run(app: Weak<AppParts>, acme: AcmeConfig) {
     let (acme, accounts) = (Arc::new(acme), Arc::new(Accounts::default()));
-    let mut pacer = Pacer::new(PacerConfig {
-        max_running: acme.max_orders,
-        max_starts_per_minute: acme.max_orders_per_minute,
-    });
+    let mut pacer =
+        Pacer::new(PacerConfig { max_running: acme.max_orders, max_starts_per_minute: acme.max_orders_per_minute });
     let mut running = JoinSet::new();
     let mut busy = HashSet::new();
     while let Some(app) = app.upgrade() {

@@ -1,6 +1,7 @@
 //! Options and values on the command line that several commands or servers share.
 //! Uses `failure`.
 
+pub(crate) mod acme;
 pub(crate) mod argv;
 pub(crate) mod audit;
 pub(crate) mod bus;

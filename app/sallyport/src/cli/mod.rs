@@ -21,10 +21,12 @@ use crate::{
         account::AccountCommand,
         audit::AuditArgs,
         authority::AuthorityCommand,
+        certificate::CertificateCommand,
         client::{ClientCommand, SshConfigArgs},
         connect::ConnectArgs,
         data::{BackupArgs, MigrateArgs, RekeyArgs, RestoreArgs},
         doctor::DoctorArgs,
+        domain::DomainCommand,
         edge::EdgeCommand,
         flow::FlowCommand,
         invitation::InvitationCommand,
@@ -110,6 +112,12 @@ pub(crate) enum Command {
     /// The connections that carry a socket's requests to its origins
     #[command(subcommand)]
     Tunnel(TunnelCommand),
+    /// Domains of yours, which lead to your sockets
+    #[command(subcommand)]
+    Domain(DomainCommand),
+    /// Certificates for names: ordered by the server, or imported
+    #[command(subcommand)]
+    Cert(CertificateCommand),
     /// Named access rules: who, when, from where, for what
     #[command(subcommand)]
     Policy(PolicyCommand),
@@ -280,6 +288,8 @@ async fn dispatch(cli: Cli, output: Output, offset: UtcOffset) -> anyhow::Result
         Command::Run(args) => command::run::run(&context, args).await,
         Command::Socket(command) => command::socket::run(&context, command).await,
         Command::Tunnel(command) => command::tunnel::run(&context, command).await,
+        Command::Domain(command) => command::domain::run(&context, command).await,
+        Command::Cert(command) => command::certificate::run(&context, command).await,
         Command::Policy(command) => command::policy::run(&context, command).await,
         Command::SshKey(command) => command::ssh_key::run(&context, command).await,
         Command::Provider(command) => command::provider::run(&context, command).await,

@@ -162,7 +162,7 @@ async fn dial_edge(target: &Target, info: &Info) -> Result<Duration, String> {
 /// The root of the API's authority, from the local file, or from the API over a verified connection.
 fn root(target: &Target, info: Option<&Info>) -> Option<RootInfo> {
     let of_file = match &target.trust {
-        Trust::Ca(path) => super::trust::read_root(path).ok(),
+        Trust::Ca(path) | Trust::CaAndSystem(path) => super::trust::read_root(path).ok(),
         Trust::System | Trust::Pinned(_) => None,
     };
     of_file.or_else(|| RootInfo::from_pem(info?.ca_pem.as_deref()?).ok())
@@ -173,6 +173,7 @@ pub(super) fn trusted_by(trust: &Trust) -> String {
     match trust {
         Trust::System => "the authorities of this system".to_owned(),
         Trust::Ca(path) => path.display().to_string(),
+        Trust::CaAndSystem(path) => format!("{} and the authorities of this system", path.display()),
         Trust::Pinned(pin) => format!("the root with the fingerprint {pin}"),
     }
 }

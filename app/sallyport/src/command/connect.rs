@@ -9,7 +9,7 @@ use sallyport_model::{OriginProtocol, SocketType};
 use super::{
     display_name,
     hold::{self, Credential, OriginArgs},
-    options::{PortArgs, ProtectArgs, origin_protocol, socket_type},
+    options::{LabelArg, PortArgs, ProtectArgs, origin_protocol, socket_type},
     tunnel,
 };
 use crate::{
@@ -28,6 +28,8 @@ pub(crate) struct ConnectArgs {
     /// and a concurrent one shares the requests. Without a name, the command removes the socket at the end
     #[arg(long, add = ArgValueCompleter::new(candidates::sockets))]
     name: Option<String>,
+    #[command(flatten)]
+    label: LabelArg,
     /// The type of the service: http, https, tcp, tls or udp [default: that of its address, or of the socket with this
     /// name, else http]
     #[arg(long = "type", value_name = "TYPE", value_parser = socket_type())]
@@ -66,6 +68,7 @@ impl ConnectArgs {
             protected: self.protect.read(socket_type, None)?,
             port: self.port.public_port,
             policies: self.policies.get(),
+            label: self.label.name_label,
             ..CreateSocket::new(name, socket_type)
         };
         let set = self.settings.clone().set(&mut create);

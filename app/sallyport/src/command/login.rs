@@ -72,7 +72,7 @@ pub(crate) async fn login(context: &Context, args: LoginArgs) -> anyhow::Result<
     let mut profile = Profile { email: Some(email), session: Some(session), ..Profile::default() };
     match target.trust {
         Trust::System => {}
-        Trust::Ca(path) => profile.ca = Some(absolute(&path)?),
+        Trust::Ca(path) | Trust::CaAndSystem(path) => profile.ca = Some(absolute(&path)?),
         Trust::Pinned(pin) => profile.ca_fingerprint = Some(pin),
     }
     file.update(|contents| {

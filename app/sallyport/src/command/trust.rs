@@ -210,7 +210,7 @@ fn root_file(context: &Context) -> anyhow::Result<PathBuf> {
         Some(ca) => ca.clone(),
         None => match context.target() {
             Ok(target) => match target.trust {
-                Trust::Ca(path) => path,
+                Trust::Ca(path) | Trust::CaAndSystem(path) => path,
                 Trust::System | Trust::Pinned(_) => return Err(which().into()),
             },
             Err(_) => return Err(which().into()),

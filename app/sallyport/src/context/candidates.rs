@@ -165,6 +165,21 @@ pub(crate) fn service_tokens(current: &OsStr) -> Vec<CompletionCandidate> {
     })
 }
 
+/// Domains, by name.
+pub(crate) fn domains(current: &OsStr) -> Vec<CompletionCandidate> {
+    offer(current, async |client: ApiClient| {
+        Ok(client.domains().await?.into_iter().map(|one| (one.name, one.socket.unwrap_or_default())).collect())
+    })
+}
+
+/// Certificates, by their first names.
+pub(crate) fn certificates(current: &OsStr) -> Vec<CompletionCandidate> {
+    offer(current, async |client: ApiClient| {
+        let all = client.certificates().await?.into_iter();
+        Ok(all.filter_map(|one| Some((one.names.first()?.clone(), one.source))).collect())
+    })
+}
+
 /// Ssh keys, by name.
 pub(crate) fn ssh_keys(current: &OsStr) -> Vec<CompletionCandidate> {
     offer(current, async |client: ApiClient| {

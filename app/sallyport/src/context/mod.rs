@@ -233,14 +233,19 @@ fn choose(
 ) -> Result<Target, Failure> {
     let text = api.or(contents.current.as_deref()).or(local.map(|local| local.api.as_str())).ok_or_else(no_api)?;
     let api: ApiAddress = text.parse().map_err(|error| Failure::usage(format!("{error}")))?;
-    let of_local = local.filter(|local| local.api.parse() == Ok(api.clone())).map(|local| local.ca.clone());
+    let of_local = local.filter(|local| local.api.parse() == Ok(api.clone()));
     let profile = contents.profile(&api);
     let of_profile = profile.and_then(|profile| profile.ca.clone());
     let pin = profile.and_then(|profile| profile.ca_fingerprint.clone());
-    let trust = match (ca.or(of_local).or(of_profile), pin) {
+    let trust = match (ca, of_local) {
         (Some(ca), _) => Trust::Ca(ca),
-        (None, Some(pin)) => Trust::Pinned(pin),
-        (None, None) => Trust::System,
+        (None, Some(local)) if local.has_public_names => Trust::CaAndSystem(local.ca.clone()),
+        (None, Some(local)) => Trust::Ca(local.ca.clone()),
+        (None, None) => match (of_profile, pin) {
+            (Some(ca), _) => Trust::Ca(ca),
+            (None, Some(pin)) => Trust::Pinned(pin),
+            (None, None) => Trust::System,
+        },
     };
     Ok(Target { api, trust, network: Network::default() })
 }
@@ -288,5 +293,8 @@ mod tests {
         assert_eq!(trust(None, Some("/x.pem")), Trust::Ca("/x.pem".into()));
         assert_eq!(trust(Some("https://API.localhost:8443/"), None), Trust::Ca("/data/ca.pem".into()));
         assert_eq!(trust(Some("https://c.example"), None), Trust::System);
+        let public = ServerNote { has_public_names: true, ..local() };
+        let target = choose(None, None, &Contents::default(), Some(&public)).unwrap();
+        assert_eq!(target.trust, Trust::CaAndSystem("/data/ca.pem".into()));
     }
 }

@@ -47,19 +47,23 @@ pub(crate) struct ServerNote {
     /// Where it listens.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) listen: Vec<String>,
+    /// Whether its names have certificates of public authorities, which the root does not sign.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) has_public_names: bool,
 }
 
 impl ServerNote {
     /// The note of this process.
     pub(crate) fn of_this_process(api: &str, data: &Path, ca: PathBuf, listen: Vec<String>) -> Self {
         let version = env!("CARGO_PKG_VERSION").to_owned();
-        Self { api: api.to_owned(), ca, pid: std::process::id(), version, data: Some(data.to_owned()), listen }
+        let (pid, data) = (std::process::id(), Some(data.to_owned()));
+        Self { api: api.to_owned(), ca, pid, version, data, listen, has_public_names: false }
     }
 }
 
 /// Writes the note of this process. A failure is logged.
-pub(crate) fn announce(api: &str, data: &Path, ca: PathBuf, listen: Vec<String>) {
-    if let Err(error) = write(&ServerNote::of_this_process(api, data, ca, listen)) {
+pub(crate) fn announce(note: &ServerNote) {
+    if let Err(error) = write(note) {
         warn!(%error, "commands of this machine will not find this process by themselves: give them --api and --ca");
     }
 }

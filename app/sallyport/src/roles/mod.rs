@@ -4,6 +4,7 @@
 mod api;
 pub(crate) mod control;
 pub(crate) mod edge;
+mod public_names;
 mod quic;
 mod ssh;
 pub(crate) mod up;

@@ -198,10 +198,10 @@ impl Certificates {
         }
     }
 
-    /// From now on, names of sockets have certificates of public authorities only. The domain itself and the names that
+    /// Sets whether names of sockets have certificates of public authorities only. The domain itself and the names that
     /// the server uses keep the built-in one until they have another.
-    pub fn require_public(&self) {
-        self.is_public.store(true, Relaxed);
+    pub fn require_public(&self, is_required: bool) {
+        self.is_public.store(is_required, Relaxed);
     }
 
     /// Replaces the certificates of public authorities. They come before the built-in ones.

@@ -290,13 +290,13 @@ impl Store {
         let done = sql::query(
             "UPDATE certificates SET order_key = $3, order_url = $4, order_directory = $5 WHERE id = $1 AND fence = $2",
         )
-            .bind(lease.id.as_bytes().as_slice())
-            .bind(lease.fence)
-            .bind(order.map(|order| order.sealed_key.as_str()))
-            .bind(order.and_then(|order| order.url.as_deref()))
+        .bind(lease.id.as_bytes().as_slice())
+        .bind(lease.fence)
+        .bind(order.map(|order| order.sealed_key.as_str()))
+        .bind(order.and_then(|order| order.url.as_deref()))
         .bind(order.map(|order| order.directory.as_str()))
-            .execute(write.sql())
-            .await?;
+        .execute(write.sql())
+        .await?;
         write.commit().await?;
         Ok(done.rows_affected() > 0)
     }

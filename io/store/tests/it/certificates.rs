@@ -51,7 +51,11 @@ async fn one_holder_works_at_a_row_and_a_late_one_changes_nothing() {
     assert!(store.lease_certificate(app.id, other, NOW + 19, NOW + 40).await.unwrap().is_none());
     assert!(store.due_certificates(other, NOW + 19, 9).await.unwrap().is_empty());
     assert!(store.prolong_certificate_lease(first, NOW + 30).await.unwrap());
-    let order = PendingOrder { sealed_key: "key".into(), directory: "https://ca.example/dir".into(), url: Some("https://ca.example/order/1".into()) };
+    let order = PendingOrder {
+        sealed_key: "key".into(),
+        directory: "https://ca.example/dir".into(),
+        url: Some("https://ca.example/order/1".into()),
+    };
     assert!(store.set_certificate_order(first, Some(&order)).await.unwrap());
 
     // The first holder is silent: the other one takes over, and finds the order.

@@ -10,7 +10,7 @@ use clap::{Args, builder::PossibleValuesParser, builder::TypedValueParser};
 use clap_complete::engine::ArgValueCompleter;
 use sallyport_api::{Protect, Secret};
 use sallyport_client::{SocketRef, SocketRefError, TunnelRef, TunnelRefError};
-use sallyport_model::{OriginProtocol, SocketType};
+use sallyport_model::{OriginProtocol, SocketName, SocketType};
 
 use crate::{
     args::{
@@ -32,6 +32,15 @@ pub(crate) fn socket_type() -> impl TypedValueParser<Value = SocketType> {
 /// Reads an origin protocol.
 pub(crate) fn origin_protocol() -> impl TypedValueParser<Value = OriginProtocol> {
     PossibleValuesParser::new(["auto", "http1", "http2"]).try_map(|text| text.parse::<OriginProtocol>())
+}
+
+/// The label of a new socket.
+#[derive(Debug, Args)]
+pub(crate) struct LabelArg {
+    /// The first label of the public name, where the server lets you choose it: shop for shop.tunnels.example.com
+    /// [default: a generated one]
+    #[arg(long, value_name = "LABEL")]
+    pub(crate) name_label: Option<SocketName>,
 }
 
 /// A socket on the command line.

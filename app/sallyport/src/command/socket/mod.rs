@@ -19,7 +19,9 @@ use self::{identity::PoliciesArg, origin::SocketOriginCommand, settings::Setting
 use super::{
     display_name,
     health::why,
-    options::{NamedSocketArg, PortArgs, ProtectArgs, SocketArg, idempotency_key, origin_protocol, socket_type},
+    options::{
+        LabelArg, NamedSocketArg, PortArgs, ProtectArgs, SocketArg, idempotency_key, origin_protocol, socket_type,
+    },
 };
 use crate::{
     command::options::confirm::YesArg,
@@ -60,6 +62,8 @@ pub(crate) struct CreateArgs {
     /// The name, unique in the organisation
     #[arg(long)]
     name: String,
+    #[command(flatten)]
+    label: LabelArg,
     /// The type: http, https, tcp, tls or udp
     #[arg(long = "type", value_name = "TYPE", default_value = "http", value_parser = socket_type())]
     socket_type: SocketType,
@@ -176,6 +180,7 @@ async fn create(context: &Context, args: CreateArgs) -> anyhow::Result<()> {
         protected: args.protect.read(args.socket_type, None)?,
         port: args.port.public_port,
         policies: args.policies.get(),
+        label: args.label.name_label,
         ..CreateSocket::new(display_name(&args.name)?, args.socket_type)
     };
     args.settings.set(&mut create)?;

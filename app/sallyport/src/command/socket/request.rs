@@ -210,6 +210,12 @@ impl SocketRequest {
             regions: other(update.regions, &now.regions),
             host_header: update.host_header.filter(|wanted| *wanted != now.host_header),
             headers: other(update.headers, &now.headers),
+            domains: update.domains.filter(|wanted| {
+                let (mut wanted, mut now) = (wanted.clone(), now.domains.clone());
+                wanted.sort_unstable();
+                now.sort_unstable();
+                wanted != now
+            }),
             ..UpdateSocket::default()
         })
     }

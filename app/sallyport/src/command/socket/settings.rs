@@ -78,6 +78,10 @@ pub(crate) struct SettingsArgs {
     /// region. eu=off: all, the default; off: all everywhere
     #[arg(long = "dial", value_name = "REGION=PERCENT", value_delimiter = ',')]
     dials: Option<Vec<DialArg>>,
+    /// The domains of yours that lead to the socket, such as app.example.com or *.example.com, all of them; off: none
+    /// (http, https and tls)
+    #[arg(long = "domain", value_name = "NAME", value_delimiter = ',')]
+    domains: Option<Vec<String>>,
     #[command(flatten)]
     headers: HeaderArgs,
     #[command(flatten)]
@@ -251,6 +255,7 @@ impl SettingsArgs {
         create.regions = update.regions.flatten();
         create.host_header = update.host_header.flatten();
         create.headers = update.headers.flatten();
+        create.domains = update.domains;
         Ok(())
     }
 
@@ -275,6 +280,7 @@ impl SettingsArgs {
             (false, false) => None,
         };
         update.alpn = self.alpn.map(listed).map(Some);
+        update.domains = self.domains.map(listed);
         update.affinity = self.affinity.map(Some);
         let is_guarded = (self.amplification_guard || self.no_amplification_guard).then_some(self.amplification_guard);
         update.amplification_guard = is_guarded.map(Some);
@@ -347,6 +353,9 @@ pub(crate) fn show(socket: &Socket) -> Vec<(&'static str, String)> {
     }
     if !socket.alpn.is_empty() {
         rows.push(("ALPN", socket.alpn.join(", ")));
+    }
+    if !socket.domains.is_empty() {
+        rows.push(("domains", socket.domains.join(", ")));
     }
     if let Some(check) = &socket.health_check {
         rows.push(("health check", describe(check)));

@@ -8,6 +8,7 @@ use sallyport_policy::Network;
 
 use crate::{
     args::{
+        acme::{AcmeArgs, NameArgs},
         audit::AuditLogArgs,
         bus::BusArgs,
         listen::{ListenAddress, PortRange, listen_address, port_range},
@@ -96,6 +97,10 @@ pub(crate) struct ControlArgs {
     /// Who may make an account: open (everybody with access to the API) or closed (only the first) [default: closed]
     #[arg(long, value_enum, value_name = "WHO", env = "SALLYPORT_SIGN_UP", hide_possible_values = true)]
     pub(super) sign_up: Option<SignUpChoice>,
+    #[command(flatten)]
+    pub(super) acme: AcmeArgs,
+    #[command(flatten)]
+    pub(super) names: NameArgs,
     #[command(flatten)]
     pub(super) mail: MailArgs,
     /// The account that owns the installation and lets edges join, by e-mail address [default: the first account]

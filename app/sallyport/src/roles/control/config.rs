@@ -55,6 +55,9 @@ pub(super) fn of_control(args: &ControlArgs, geo: Option<Arc<Geo>>) -> ControlCo
         audit: None,
         asker: Asker::default(),
         mail_hook: None,
+        resolver: None,
+        acme: None,
+        labels: args.names.labels(),
         setup_token_file: None,
     }
 }
@@ -97,6 +100,7 @@ pub(super) fn bootstrap(
         domain: args.domain.clone(),
         site_name: None,
         site_icon: None,
+        has_public_names: args.acme.acme.is_some(),
         ca,
         node_ca,
         controls,

@@ -15,23 +15,25 @@ use anyhow::Context as _;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use sallyport_audit::AuditLog;
 use sallyport_bus::{Asker, Bus, Directory, DirectoryRole, Nats, Routes, follow_directory};
-use sallyport_control::{Control, EdgesConfig, MailHook, Secrets};
+use sallyport_control::{AcmeConfig, Control, EdgesConfig, MailHook, Secrets};
 use sallyport_edge::{Edge, EdgeConfig};
 use sallyport_geo::Geo;
+use sallyport_identity::Sealer;
 use sallyport_net::{Certificates, Listening, LocalCa, OwnPorts, Takeover, server_config_for_nodes};
 use sallyport_pki::NODE_DOMAIN;
+use sallyport_resolver::Resolver;
 use sallyport_store::{DataDirLock, Store};
 use tokio::{sync::watch, task::JoinHandle};
 use tracing::{info, warn};
 
 pub(crate) use self::args::ControlArgs;
 use self::{issuer::Issuer, ports::ControlPorts, ssh::SshKeys};
-use super::api;
+use super::{api, public_names};
 use crate::{
     daemon::{AuditStream, BusMetrics, Claim, Console, Daemon, Metrics, Role, Service, WhenReplaced, bus_health},
     failure::{Failure, Kind},
     installation::{self, Installation, NODES_DIR, database},
-    machine::server_note,
+    machine::server_note::{self, ServerNote},
     runtime::{process_metrics::ProcessMetrics, telemetry::Telemetry, threads},
 };
 
@@ -88,6 +90,8 @@ struct Prepared {
     ssh: Option<SshKeys>,
     geo: Option<Arc<Geo>>,
     mail_hook: Option<MailHook>,
+    acme: Option<AcmeConfig>,
+    resolver: Option<Resolver>,
 }
 
 impl Prepared {
@@ -103,6 +107,7 @@ impl Prepared {
         let certificates = Certificates::new(site, &args.domain)?;
         let ssh = if args.no_ssh { None } else { Some(SshKeys::open(keys.dir())?) };
         let (geo, mail_hook) = (args.geo.open()?, args.mail.hook()?);
+        let (acme, resolver) = (args.acme.config(&args.domain)?, args.names.resolver()?);
         let issuer = Issuer {
             site: open_site()?,
             nodes: open_nodes()?,
@@ -121,6 +126,8 @@ impl Prepared {
             ssh,
             geo,
             mail_hook,
+            acme,
+            resolver,
         })
     }
 }
@@ -152,13 +159,16 @@ async fn serve(
     config.site = site.clone();
     (config.ca_pem, config.ca_fingerprint) = (Some(prepared.root), Some(fingerprint.clone()));
     (config.audit, config.mail_hook) = (Some(audit.clone()), prepared.mail_hook);
+    (config.acme, config.resolver) = (prepared.acme, prepared.resolver);
     config.asker = Asker::over(nats.clone(), bus.fleet.clone());
     config.setup_token_file = config::setup_token_file(args, &[address, edges_address], data);
     if let Some(ssh) = &ssh {
         config.ssh = Some(ssh.info(args));
         config.ssh_authority = Some(ssh.authority.clone());
     }
+    let sealer = Arc::new(Sealer::new(secrets.derived("seal")));
     let control = Control::start(config, store, bus.clone(), secrets).await?;
+    public_names::follow(bus.certificates.clone(), sealer, certificates.clone());
     let fingerprint_of_nodes = prepared.node_fingerprint;
     control.take_edges(EdgesConfig { issuer: Arc::new(prepared.issuer), bootstrap, fingerprint: fingerprint_of_nodes });
     sallyport_bus::prepare(&nats, usize::from(args.bus_replicas)).await;
@@ -197,6 +207,7 @@ async fn serve(
         stream,
         audit: audit.clone(),
         nodes: Some(nodes),
+        has_public_names: args.acme.acme.is_some(),
     };
     let listening = Listening { tls: ports.api, redirect: None, own: OwnPorts::default() };
     let service = Service { edge, listening, certificates, lock, ports: handed_over, data, audit, when_replaced };
@@ -220,12 +231,16 @@ struct ControlRole<'a> {
     audit: AuditLog,
     /// The task that serves edges.
     nodes: Option<JoinHandle<()>>,
+    /// Whether names have certificates of public authorities.
+    has_public_names: bool,
 }
 
 impl Role for ControlRole<'_> {
     fn ready(&self) -> Option<String> {
         let Self { api, listen, edges, fingerprint, data, .. } = self;
-        server_note::announce(api, data, data.join("ca.pem"), vec![listen.to_string(), edges.to_string()]);
+        let listens = vec![listen.to_string(), edges.to_string()];
+        let note = ServerNote::of_this_process(api, data, data.join("ca.pem"), listens);
+        server_note::announce(&ServerNote { has_public_names: self.has_public_names, ..note });
         info!(%api, %listen, %edges, data = %data.display(), ca_fingerprint = %fingerprint, "ready");
         None
     }

@@ -28,6 +28,7 @@ pub(super) fn of_edge(
     config.access_log = !args.no_access_log;
     config.direct_origins = DialedNetworks::new(args.direct_origins.clone());
     config.affinity_key = state::key(&state.bootstrap.affinity_key)?.into();
+    config.challenges = bus.challenges.clone();
     config.identity = Some(EdgeIdentity {
         sealer: Arc::new(Sealer::new(state::key(&state.bootstrap.seal_key)?)),
         identities: bus.identities.clone(),

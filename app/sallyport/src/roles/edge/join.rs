@@ -228,6 +228,7 @@ impl Renewal {
     fn apply(&self, bootstrap: &EdgeBootstrap) {
         self.link.know(&bootstrap.controls);
         self.site.send_replace(Arc::new(site_of(bootstrap)));
+        self.served.require_public(bootstrap.has_public_names);
         let of_bus = |bootstrap: &EdgeBootstrap| {
             let EdgeBootstrap { bus, bus_user, bus_password, bus_token, bus_ca, .. } = bootstrap.clone();
             (bus, bus_user, bus_password, bus_token, bus_ca)

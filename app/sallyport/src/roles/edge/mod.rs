@@ -27,6 +27,7 @@ use sallyport_audit::AuditLog;
 use sallyport_bus::{Bus, ConfigProgress, DirectoryRole, Nats, Snapshot, answer_asks, follow_config, follow_directory};
 use sallyport_control::Secrets;
 use sallyport_edge::{AskTunnel, Edge, EdgeAudit, TunnelStatus};
+use sallyport_identity::Sealer;
 use sallyport_model::{EdgeName, RegionName};
 use sallyport_net::{Certificates, HandOver, Listening, Takeover};
 use tokio::{sync::watch, task::JoinHandle};
@@ -38,7 +39,10 @@ use self::{
     health::Health,
     state::EdgeState,
 };
-use super::quic::{Quic, QuicPort};
+use super::{
+    public_names,
+    quic::{Quic, QuicPort},
+};
 use crate::{
     args::site::site_of,
     daemon::{AuditStream, Claim, Console, Daemon, Metrics, Role, Service, WhenReplaced},
@@ -120,8 +124,11 @@ async fn serve(
     let (lock, listening) = claim.take(data)?;
     let state = begin_epoch(data, state)?;
     let certificates = Certificates::given(&state.certificates.server, state.key.expose(), &state.bootstrap.domain)?;
+    certificates.require_public(state.bootstrap.has_public_names);
     let (bus, followed) = (Bus::default(), ConfigProgress::default());
     let snapshot = restored(data, &bus);
+    let sealer = Arc::new(Sealer::new(state::key(&state.bootstrap.seal_key)?));
+    public_names::follow(bus.certificates.clone(), sealer, certificates.clone());
     let link = join::link(&state)?;
 
     let own_card = watch::Sender::new(config::card(args, &state, address));

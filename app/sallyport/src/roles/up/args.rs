@@ -8,6 +8,7 @@ use sallyport_policy::Network;
 
 use crate::{
     args::{
+        acme::{AcmeArgs, NameArgs},
         audit::{AuditLogArgs, AuditUseArgs},
         listen::{ListenAddress, PortRange, QuicArgs, RedirectAddress, listen_address, port_range, redirect_address},
         mail::MailArgs,
@@ -34,10 +35,11 @@ pub(crate) struct UpArgs {
     #[command(flatten)]
     pub(super) site: SiteArgs,
     /// Where to serve clients, the API and tunnels: ADDR:PORT or :PORT [default: 127.0.0.1:8443 for localhost, else
-    /// [::]:8443]
+    /// [::]:8443, or [::]:443 with --acme]
     #[arg(long, value_name = "ADDR:PORT", env = "SALLYPORT_LISTEN", value_parser = listen_address)]
     pub(super) listen: Option<ListenAddress>,
-    /// Where to redirect plain HTTP to HTTPS: ADDR:PORT, :PORT or none [default: port 8080 when it is free]
+    /// Where to redirect plain HTTP to HTTPS: ADDR:PORT, :PORT or none [default: port 8080 when it is free,
+    /// or 80 with --acme]
     #[arg(long, value_name = "ADDR:PORT", env = "SALLYPORT_LISTEN_HTTP", value_parser = redirect_address)]
     pub(super) listen_http: Option<RedirectAddress>,
     /// The port in public URLs, when a port mapping changes it [default: the port of --listen]
@@ -102,6 +104,10 @@ pub(crate) struct UpArgs {
     /// [default: open for localhost on a loopback address, else closed]
     #[arg(long, value_enum, value_name = "WHO", env = "SALLYPORT_SIGN_UP", hide_possible_values = true)]
     pub(super) sign_up: Option<SignUpChoice>,
+    #[command(flatten)]
+    pub(super) acme: AcmeArgs,
+    #[command(flatten)]
+    pub(super) names: NameArgs,
     #[command(flatten)]
     pub(super) mail: MailArgs,
     #[command(flatten)]

@@ -60,6 +60,9 @@ pub(super) fn of_control(args: &UpArgs, public: &Public, data: &Path, geo: Optio
         audit: None,
         asker: Asker::default(),
         mail_hook: None,
+        resolver: None,
+        acme: None,
+        labels: args.names.labels(),
         setup_token_file: setup_token_file(args, public.ip, data),
     }
 }

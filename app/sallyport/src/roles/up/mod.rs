@@ -16,11 +16,13 @@ use std::{
 
 use anyhow::Context as _;
 use sallyport_bus::{Asker, Bus};
-use sallyport_control::{Control, Secrets};
+use sallyport_control::{AcmeConfig, Control, Secrets};
 use sallyport_edge::{Edge, EdgeAudit};
 use sallyport_geo::Geo;
 use sallyport_http::page::Site;
+use sallyport_identity::Sealer;
 use sallyport_net::{Certificates, HandOver, Listening, LocalCa, Takeover};
+use sallyport_resolver::Resolver;
 use sallyport_shards::Shards;
 use sallyport_store::Store;
 use tokio::sync::watch;
@@ -29,14 +31,14 @@ use tracing::info;
 pub(crate) use self::args::UpArgs;
 use self::{config::Public, ssh::SshParts};
 use super::{
-    api,
+    api, public_names,
     quic::{Quic, QuicPort},
 };
 use crate::{
     daemon::{Claim, Console, Daemon, Metrics, Ready, Role, Service, WhenReplaced},
     failure::Failure,
     installation::{database, default_data_dir},
-    machine::server_note,
+    machine::server_note::{self, ServerNote},
     runtime::{process_metrics::ProcessMetrics, telemetry::Telemetry, threads},
 };
 
@@ -74,6 +76,8 @@ struct Prepared {
     geo: Option<Arc<Geo>>,
     site: Site,
     mail_hook: Option<sallyport_control::MailHook>,
+    acme: Option<AcmeConfig>,
+    resolver: Option<Resolver>,
 }
 
 impl Prepared {
@@ -93,17 +97,34 @@ impl Prepared {
         let (shards, geo) = (threads::shards()?, args.geo.open()?);
         let site = args.site.open(&args.domain)?;
         let mail_hook = args.mail.hook()?;
+        let (acme, resolver) = (args.acme.config(&args.domain)?, args.names.resolver()?);
+        if acme.is_some() {
+            certificates.require_public(true);
+        }
         port_range::warn_of_overlap(&args.port_range.0);
         let claim = claim.with_ports(|| ports.map_or_else(|| ports::open(args, console), Ok))?;
-        Ok(Self { data, claim, store, secrets, certificates, root, fingerprint, shards, geo, site, mail_hook })
+        Ok(Self {
+            data,
+            claim,
+            store,
+            secrets,
+            certificates,
+            root,
+            fingerprint,
+            shards,
+            geo,
+            site,
+            mail_hook,
+            acme,
+            resolver,
+        })
     }
 }
 
 /// Everything between the first log line and the last.
 async fn serve(args: &UpArgs, daemon: &Daemon) -> anyhow::Result<()> {
     let prepared = Prepared::open(args, daemon.console).await?;
-    let Prepared { data, claim, store, secrets, certificates, root, fingerprint, shards, geo, site, mail_hook } =
-        prepared;
+    let Prepared { data, claim, store, secrets, certificates, root, fingerprint, shards, geo, site, .. } = prepared;
     let is_takeover = claim.is_takeover();
     let address = claim.addresses()?;
     let public = Public { ip: address.ip(), port: args.public_port.unwrap_or(address.port()) };
@@ -123,9 +144,12 @@ async fn serve(args: &UpArgs, daemon: &Daemon) -> anyhow::Result<()> {
     (config.ca_pem, config.ca_fingerprint) = (Some(root), Some(fingerprint.clone()));
     config.ssh = ssh.as_ref().map(|ssh| ssh.info.clone());
     config.ssh_authority = ssh.as_ref().map(|ssh| ssh.authority.clone());
-    (config.audit, config.asker, config.mail_hook) = (Some(audit.clone()), asker.clone(), mail_hook);
+    (config.audit, config.asker, config.mail_hook) = (Some(audit.clone()), asker.clone(), prepared.mail_hook);
+    (config.acme, config.resolver) = (prepared.acme, prepared.resolver);
     let identity = config::identity(&secrets, &bus);
+    let sealer = Arc::new(Sealer::new(secrets.derived("seal")));
     let control = Control::start(config, store.clone(), bus.clone(), secrets).await?;
+    public_names::follow(bus.certificates.clone(), sealer, certificates.clone());
     if is_takeover {
         tokio::spawn(api::reload_after_takeover(control.clone()));
     }
@@ -134,6 +158,7 @@ async fn serve(args: &UpArgs, daemon: &Daemon) -> anyhow::Result<()> {
     config.shards = shards;
     config.site = watch::Sender::new(Arc::new(site)).subscribe();
     config.identity = identity;
+    config.challenges = bus.challenges.clone();
     config.audit = Some(EdgeAudit { sink: Arc::new(audit.clone()), all: args.audit_use.is_all() });
     let edge = Edge::new(config, bus.routes, bus.directory, api::api_service(&control, &args.domain));
     asker.set_responder(edge.answers());
@@ -158,6 +183,7 @@ async fn serve(args: &UpArgs, daemon: &Daemon) -> anyhow::Result<()> {
         control: control.clone(),
         store,
         quic,
+        has_public_names: args.acme.acme.is_some(),
     };
     let ports = HandOver::of(&listening)?;
     let when_replaced = WhenReplaced { follower: Some(control), ..WhenReplaced::default() };
@@ -184,13 +210,16 @@ struct Up<'a> {
     control: Control,
     store: Store,
     quic: Option<Quic>,
+    /// Whether names have certificates of public authorities.
+    has_public_names: bool,
 }
 
 impl Role for Up<'_> {
     fn ready(&self) -> Option<String> {
         let (api, root) = (&self.api, self.data.join("ca.pem"));
         let listens = std::iter::once(self.listen).chain(self.redirect).map(|address| address.to_string()).collect();
-        server_note::announce(api, self.data, root.clone(), listens);
+        let note = ServerNote::of_this_process(api, self.data, root.clone(), listens);
+        server_note::announce(&ServerNote { has_public_names: self.has_public_names, ..note });
         info!(
             %api,
             listen = %self.listen,

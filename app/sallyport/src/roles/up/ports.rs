@@ -16,6 +16,8 @@ use crate::{
 
 /// The default port that redirects plain HTTP.
 const DEFAULT_REDIRECT_PORT: u16 = 8080;
+/// The ports at which ACME servers verify names, and at which browsers ask by default.
+const PUBLIC_PORTS: (u16, u16) = (443, 80);
 
 /// The sockets from systemd, else newly opened ones.
 pub(super) fn open(args: &UpArgs, console: Console) -> anyhow::Result<Listening> {
@@ -23,11 +25,13 @@ pub(super) fn open(args: &UpArgs, console: Console) -> anyhow::Result<Listening>
         return Ok(listening);
     }
     let ip = if is_of_this_machine(&args.domain) { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-    let listen = args.listen.unwrap_or(ListenAddress { ip: None, port: DEFAULT_PORT }).with_default(ip);
+    let is_public = args.acme.acme.is_some();
+    let (port, redirect_port) = if is_public { PUBLIC_PORTS } else { (DEFAULT_PORT, DEFAULT_REDIRECT_PORT) };
+    let listen = args.listen.unwrap_or(ListenAddress { ip: None, port }).with_default(ip);
     let redirect = match args.listen_http {
         Some(RedirectAddress::Nowhere) => None,
         Some(RedirectAddress::At(address)) => Some((address.with_default(listen.ip()), true)),
-        None => Some((SocketAddr::new(listen.ip(), DEFAULT_REDIRECT_PORT), false)),
+        None => Some((SocketAddr::new(listen.ip(), redirect_port), is_public)),
     };
     let tls = sallyport_net::listen_by(listen, "--listen", args.mptcp)?;
     let redirect = match redirect {

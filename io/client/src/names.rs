@@ -1,0 +1,88 @@
+//! Domains and certificates.
+
+use http::Method;
+use sallyport_api::{Certificate, CreateDomain, Domain, ImportCertificate};
+
+use crate::{ApiClient, ClientError, client::path_segment};
+
+impl ApiClient {
+    /// The organisation's domains.
+    ///
+    /// # Errors
+    /// There is no login.
+    pub async fn domains(&self) -> Result<Vec<Domain>, ClientError> {
+        self.list("/v1/domains").await
+    }
+
+    /// A domain of the organisation.
+    ///
+    /// # Errors
+    /// The organisation has no such domain.
+    pub async fn domain(&self, name: &str) -> Result<Domain, ClientError> {
+        self.get(&format!("/v1/domains/{}", path_segment(name))).await
+    }
+
+    /// Adds a domain to the organisation.
+    ///
+    /// # Errors
+    /// The name is not accepted, or another organisation has it.
+    pub async fn create_domain(&self, domain: &CreateDomain) -> Result<Domain, ClientError> {
+        self.send(Method::POST, "/v1/domains", domain).await
+    }
+
+    /// Has the records of a domain looked up now.
+    ///
+    /// # Errors
+    /// The organisation has no such domain, or another organisation has it verified.
+    pub async fn check_domain(&self, name: &str) -> Result<Domain, ClientError> {
+        self.send(Method::POST, &format!("/v1/domains/{}/check", path_segment(name)), &()).await
+    }
+
+    /// Removes a domain.
+    ///
+    /// # Errors
+    /// The organisation has no such domain.
+    pub async fn delete_domain(&self, name: &str) -> Result<(), ClientError> {
+        self.delete(&format!("/v1/domains/{}", path_segment(name))).await
+    }
+
+    /// The certificates that the login may see.
+    ///
+    /// # Errors
+    /// There is no login.
+    pub async fn certificates(&self) -> Result<Vec<Certificate>, ClientError> {
+        self.list("/v1/certificates").await
+    }
+
+    /// A certificate, by its id or one of its names.
+    ///
+    /// # Errors
+    /// There is no such certificate.
+    pub async fn certificate(&self, name: &str) -> Result<Certificate, ClientError> {
+        self.get(&format!("/v1/certificates/{}", path_segment(name))).await
+    }
+
+    /// Has a certificate ordered again.
+    ///
+    /// # Errors
+    /// There is no such certificate, or the server does not order it.
+    pub async fn renew_certificate(&self, name: &str) -> Result<Certificate, ClientError> {
+        self.send(Method::POST, &format!("/v1/certificates/{}/renew", path_segment(name)), &()).await
+    }
+
+    /// Imports a certificate.
+    ///
+    /// # Errors
+    /// The certificate or its key is not accepted, or its names are not the organisation's.
+    pub async fn import_certificate(&self, import: &ImportCertificate) -> Result<Certificate, ClientError> {
+        self.send(Method::POST, "/v1/certificates", import).await
+    }
+
+    /// Removes an imported certificate.
+    ///
+    /// # Errors
+    /// There is no such certificate, or the server has ordered it.
+    pub async fn delete_certificate(&self, name: &str) -> Result<(), ClientError> {
+        self.delete(&format!("/v1/certificates/{}", path_segment(name))).await
+    }
+}
