@@ -8,7 +8,10 @@ use sallyport_bus::Bus;
 use sallyport_identity::Sealer;
 use sallyport_oidc::Providers;
 use sallyport_store::Store;
-use tokio::sync::{Mutex, Notify, Semaphore};
+use tokio::{
+    sync::{Mutex, Notify, Semaphore},
+    task::AbortHandle,
+};
 
 use crate::{
     background::{cluster, names, tidy},
@@ -142,13 +145,17 @@ impl Control {
             .map_err(|error| anyhow::anyhow!("{}", error.inner().unwrap_or(error.sentence())))
             .context("cannot read the certificates")?;
         tokio::spawn(names::check_domains(Arc::downgrade(&app.0)));
-        if let Some(acme) = app.config.acme.clone() {
-            tokio::spawn(certificates::run(Arc::downgrade(&app.0), acme));
-        }
         tokio::spawn(tidy::tidy(Arc::downgrade(&app.0)));
         tokio::spawn(tidy::sweep(Arc::downgrade(&app.0)));
         tokio::spawn(provider_checks::follow(Arc::downgrade(&app.0)));
         Ok(Self { app })
+    }
+
+    /// Orders and renews certificates from now on, if there is an ACME server. The edges of this machine accept
+    /// connections by now: ACME servers verify names there. Returns what ends the orders, for a process that is replaced.
+    pub fn order_certificates(&self) -> Option<AbortHandle> {
+        let acme = self.app.config.acme.clone()?;
+        Some(tokio::spawn(certificates::run(Arc::downgrade(&self.app.0), acme)).abort_handle())
     }
 
     /// Asks providers about the logins of which it is time to ask; that happens by itself, too. Gives how many those

@@ -132,7 +132,8 @@ impl OrderStep<'_> {
         let directories = self.accounts.directories(self.acme).await;
         match schedule.next_step(&directories, self.now()) {
             Step::Wait { until, .. } => until.unix_timestamp(),
-            Step::AskRenewalInfo { .. } | Step::Order { .. } => self.app.clock.now().unix_seconds + RECORD_WAIT_SECONDS,
+            // The renewal information of the new certificate is asked for in a step of its own.
+            Step::AskRenewalInfo { .. } | Step::Order { .. } => self.app.clock.now().unix_seconds,
         }
     }
 

@@ -17,6 +17,8 @@ use crate::{
 
 /// How often control looks for certificates that are due.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// How long the first orders wait, until the ports of this process are open.
+const START_DELAY: Duration = Duration::from_millis(500);
 /// The most certificates that are read in one turn.
 const MAX_DUE: u32 = 200;
 
@@ -25,6 +27,7 @@ pub(crate) async fn run(app: Weak<AppParts>, acme: AcmeConfig) {
     let (acme, accounts) = (Arc::new(acme), Arc::new(Accounts::default()));
     let mut pacer =
         Pacer::new(PacerConfig { max_running: acme.max_orders, max_starts_per_minute: acme.max_orders_per_minute });
+    tokio::time::sleep(START_DELAY).await;
     let mut running = JoinSet::new();
     let mut busy = HashSet::new();
     while let Some(app) = app.upgrade() {

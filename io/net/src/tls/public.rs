@@ -8,7 +8,7 @@ use rustls::{
     ServerConfig,
     crypto::aws_lc_rs::sign::{any_ecdsa_type, any_supported_type},
     pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, pem::PemObject as _},
-    server::ResolvesServerCertUsingSni,
+    server::{ClientHello, ResolvesServerCert},
     sign::CertifiedKey,
 };
 
@@ -102,6 +102,16 @@ impl PublicNames {
     }
 }
 
+/// Presents one certificate, whatever the client asks for.
+#[derive(Debug)]
+struct OneCertificate(Arc<CertifiedKey>);
+
+impl ResolvesServerCert for OneCertificate {
+    fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.0.clone())
+    }
+}
+
 /// TLS for an ACME server that verifies a name at port 443: a certificate with the digest of the key authorization.
 ///
 //= RFC 8737 section 3
@@ -118,15 +128,12 @@ pub fn server_config_for_challenge(name: &str, digest: &[u8; 32]) -> Result<Arc<
     let certificate = params.self_signed(&key).map_err(|error| wrong(&error))?;
     let der = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
     let signing_key = any_ecdsa_type(&der).map_err(|error| wrong(&error))?;
-    let mut resolver = ResolvesServerCertUsingSni::new();
-    resolver
-        .add(name, CertifiedKey::new(vec![certificate.der().clone()], signing_key))
-        .map_err(|error| wrong(&error))?;
+    let certified = Arc::new(CertifiedKey::new(vec![certificate.der().clone()], signing_key));
     let mut config = ServerConfig::builder_with_provider(provider::provider())
         .with_safe_default_protocol_versions()
         .map_err(|error| wrong(&error))?
         .with_no_client_auth()
-        .with_cert_resolver(Arc::new(resolver));
+        .with_cert_resolver(Arc::new(OneCertificate(certified)));
     config.alpn_protocols = vec![ACME_TLS_ALPN.to_vec()];
     Ok(Arc::new(config))
 }

@@ -193,7 +193,9 @@ async fn serve(
     let (process, bus) = (ProcessMetrics::new(certificates.clone()), Some(bus));
     Metrics { edge: &edge, control: Some(&control), audit: &audit, stream: Some(&stream), process, bus }.publish();
 
-    let when_replaced = WhenReplaced { tasks: stream.abort_handles(), ..WhenReplaced::default() };
+    let mut tasks = stream.abort_handles();
+    tasks.extend(control.order_certificates());
+    let when_replaced = WhenReplaced { tasks, ..WhenReplaced::default() };
     let handed_over = ports.to_hand_over()?;
     let ends = (daemon.shutdown.clone(), args.drain);
     let nodes = tokio::spawn(nodes::serve(ports.edges, prepared.node_tls, control.clone(), ends));

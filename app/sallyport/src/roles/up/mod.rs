@@ -186,7 +186,8 @@ async fn serve(args: &UpArgs, daemon: &Daemon) -> anyhow::Result<()> {
         has_public_names: args.acme.acme.is_some(),
     };
     let ports = HandOver::of(&listening)?;
-    let when_replaced = WhenReplaced { follower: Some(control), ..WhenReplaced::default() };
+    let tasks = control.order_certificates().into_iter().collect();
+    let when_replaced = WhenReplaced { follower: Some(control), tasks, ..WhenReplaced::default() };
     let service = Service { edge, listening, certificates, lock, ports, data: &data, audit, when_replaced };
     let ended = daemon.serve(service, &mut role).await?;
     drop(ended.lock);
