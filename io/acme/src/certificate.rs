@@ -59,7 +59,7 @@ pub(crate) fn check_chain(chain_pem: &str, names: &[String], csr_der: &[u8]) -> 
     // What is stored is made of the certificates alone, without the text that may stand between them.
     let config = pem::EncodeConfig::new().set_line_ending(pem::LineEnding::LF);
     Ok(Chain {
-        pem: pem::encode_many_config(&blocks, config),
+        pem: blocks.iter().map(|block| pem::encode_config(block, config)).collect(),
         not_before: validity.not_before.to_datetime(),
         not_after: validity.not_after.to_datetime(),
     })

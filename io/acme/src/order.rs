@@ -166,12 +166,11 @@ async fn new_order(account: &AcmeAccount, request: &CertificateRequest<'_>) -> R
     if let Some(replaced) = request.replaces.and_then(identifier) {
         match account.account.new_order(&make(Some(replaced))).await.map_err(AcmeError::from) {
             Ok(order) => return Ok(order),
-            //= RFC 9773 section 5
-            // Servers refuse a certificate that is already replaced (409 alreadyReplaced), that another account
-            // ordered, or that they do not know. Their words differ, so any refusal counts.
-            Err(
-                error @ (AcmeError::AlreadyReplaced { .. } | AcmeError::Rejected { .. } | AcmeError::Malformed { .. }),
-            ) => tracing::info!(%error, "the order is made again without naming the certificate that it replaces"),
+            // Servers refuse a certificate that is already replaced, that another account ordered, or that they do not
+            // know. Their words and statuses differ (409, 403, 404, even 500), so any refusal counts.
+            Err(error) if is_refusal(&error) => {
+                tracing::info!(%error, "the order is made again without naming the certificate that it replaces");
+            }
             Err(error) => return Err(error),
         }
     }
@@ -179,6 +178,15 @@ async fn new_order(account: &AcmeAccount, request: &CertificateRequest<'_>) -> R
         // It cannot be: this order replaces nothing.
         Err(AcmeError::AlreadyReplaced { detail }) => Err(AcmeError::malformed(detail)),
         other => other,
+    }
+}
+
+/// Whether the order may be taken without `replaces`.
+fn is_refusal(error: &AcmeError) -> bool {
+    match error {
+        AcmeError::AlreadyReplaced { .. } | AcmeError::Rejected { .. } | AcmeError::Malformed { .. } => true,
+        AcmeError::Server { status, .. } => *status == 500,
+        _ => false,
     }
 }
 

@@ -1,5 +1,7 @@
 //! The schedule of a certificate: single stories, and properties over random ones.
 
+#![allow(clippy::unwrap_used)]
+
 mod pacer;
 mod properties;
 mod stories;

@@ -1,0 +1,92 @@
+//! Accounts at Pebble.
+
+use sallyport_acme::{AcmeAccount, AcmeError, ChallengeKind::Http01, DirectoryConfig, ExternalAccount};
+
+use crate::pebble::{HMAC_KEY, KID, Pebble, Wanted, Wishes};
+
+#[tokio::test]
+async fn an_account_is_restored_from_its_credentials() {
+    let Some(pebble) = Pebble::start().await else { return };
+    let config = pebble.config();
+    let (account, credentials) = AcmeAccount::create(&config).await.unwrap();
+    assert!(account.id().starts_with("https://localhost:"));
+    assert_eq!(account.directory_url(), config.url);
+    assert!(!format!("{account:?}").contains("key"));
+    let restored = AcmeAccount::restore(&config, &credentials).await.unwrap();
+    assert_eq!(restored.id(), account.id());
+    let wanted = Wanted::new(&["a.test"], &[Http01]);
+    restored.obtain(&wanted.request(), pebble.responder.clone()).await.unwrap();
+
+    let elsewhere = DirectoryConfig { url: "https://localhost:1/dir".to_owned(), ..config.clone() };
+    let error = AcmeAccount::restore(&elsewhere, &credentials).await.unwrap_err().to_string();
+    assert!(error.starts_with("the stored ACME account belongs to another directory"), "{error}");
+    for bad in ["", "{}", "null", "{\"directory\":7}", &credentials.replace("key_pkcs8\":\"", "key_pkcs8\":\"A")] {
+        let error = AcmeAccount::restore(&config, bad).await.unwrap_err();
+        assert!(matches!(error, AcmeError::Config(_)), "{bad}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_ca_that_demands_an_external_account_gets_one() {
+    let wishes = Wishes { is_external_account_required: true, ..Wishes::default() };
+    let Some(pebble) = Pebble::start_with(wishes).await else { return };
+    let mut config = pebble.config();
+    let error = AcmeAccount::create(&config).await.unwrap_err();
+    assert!(
+        matches!(&error, AcmeError::Rejected { problem_type, .. } if problem_type == "externalAccountRequired"),
+        "{error}"
+    );
+    config.external_account = Some(ExternalAccount::new(KID, "AAAA").unwrap());
+    let error = AcmeAccount::create(&config).await.unwrap_err();
+    assert!(matches!(error, AcmeError::Rejected { .. }), "{error}");
+    config.external_account = Some(ExternalAccount::parse(&format!("{KID}\n{HMAC_KEY}\n")).unwrap());
+    AcmeAccount::create(&config).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_site_that_is_not_trusted_gets_nothing() {
+    let Some(pebble) = Pebble::start().await else { return };
+    let config = DirectoryConfig { roots_pem: Some(crate::site::Site::new().root_pem), ..pebble.config() };
+    let error = AcmeAccount::create(&config).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the CA at localhost cannot be reached: its certificate is not trusted here; name its root in a file if it is a \
+         private CA"
+    );
+}
+
+#[tokio::test]
+async fn a_configuration_that_cannot_work_is_refused() {
+    for (change, expected) in [
+        (DirectoryConfig { url: "http://ca.example/dir".to_owned(), ..DirectoryConfig::default() }, "not an https URL"),
+        (DirectoryConfig { url: "ca.example".to_owned(), ..DirectoryConfig::default() }, "not an https URL"),
+        (DirectoryConfig { url: String::new(), ..DirectoryConfig::default() }, "not an https URL"),
+        (
+            DirectoryConfig {
+                url: "https://ca.example/dir".to_owned(),
+                roots_pem: Some("no PEM".to_owned()),
+                ..DirectoryConfig::default()
+            },
+            "no usable certificate",
+        ),
+        (
+            DirectoryConfig {
+                url: "https://ca.example/dir".to_owned(),
+                contact: Some("nobody".to_owned()),
+                ..DirectoryConfig::default()
+            },
+            "not one e-mail address",
+        ),
+    ] {
+        let error = AcmeAccount::create(&change).await.unwrap_err();
+        assert!(matches!(&error, AcmeError::Config(text) if text.contains(expected)), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn nobody_listens() {
+    let port = crate::pebble::free_port();
+    let config = DirectoryConfig { url: format!("http://127.0.0.1:{port}/dir"), ..DirectoryConfig::default() };
+    let error = AcmeAccount::create(&config).await.unwrap_err();
+    assert_eq!(error.to_string(), "the CA at 127.0.0.1 cannot be reached: nothing listens there");
+}
