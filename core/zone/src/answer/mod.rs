@@ -252,18 +252,18 @@ fn answer_error(
     now: Instant,
     out: &mut Vec<u8>,
 ) -> Outcome {
-    let (header, question, rcode, kind) = match error {
+    let (header, question_len, rcode, kind) = match *error {
         QueryError::Drop(reason) => {
-            let verdict = Verdict::Drop(DropReason::from(*reason));
+            let verdict = Verdict::Drop(DropReason::from(reason));
             return Outcome { rcode: Rcode::FORM_ERR, kind: AnswerKind::Malformed, is_truncated: false, verdict };
         }
-        QueryError::Malformed(header, question) => (header, question.as_ref(), Rcode::FORM_ERR, AnswerKind::Malformed),
+        QueryError::Malformed(header, len) => (header, len, Rcode::FORM_ERR, AnswerKind::Malformed),
         QueryError::NotImplemented(header) => (header, None, Rcode::NOT_IMP, AnswerKind::NotImplemented),
     };
     if let Some(outcome) = limited(rcode, kind, peer, state, now) {
         return outcome;
     }
-    response::write_error(message, *header, question, rcode, out);
+    response::write_error(message, header, question_len, rcode, out);
     Outcome { rcode, kind, is_truncated: false, verdict: Verdict::Send }
 }
 

@@ -182,15 +182,36 @@ struct Step {
     place: SetPlace,
 }
 
+/// What follows from the answer for one name.
+#[expect(clippy::large_enum_variant, reason = "a chain is followed without allocation")]
+enum Next {
+    /// The answer is complete.
+    Done(AnswerKind),
+    /// A CNAME or DNAME record leads on.
+    Follow(Step),
+}
+
+impl Next {
+    fn follow_or(step: Option<Step>, kind: AnswerKind) -> Self {
+        step.map_or(Self::Done(kind), Self::Follow)
+    }
+}
+
 impl Resolver<'_, '_> {
     fn run(&mut self, question: &Question, found: Found<'_>) -> AnswerKind {
         let apex = question.name.suffix_at(self.zone.apex().label_count()) as u16 + 12;
         let place = SetPlace { owner: 12, apex };
         let mut step = match self.step(&question.name, place, question.rtype, found, true) {
-            Ok(kind) => return kind,
-            Err(step) => step,
+            Next::Done(kind) => return kind,
+            Next::Follow(step) => step,
         };
-        for _ in 1..MAX_CHAIN {
+        // The places of the names that were answered for: a loop ends where it closes.
+        let mut visited = [place.owner; MAX_CHAIN];
+        for length in 1..MAX_CHAIN {
+            if visited[..length].iter().any(|at| self.response.has_name_at(*at, step.name.as_wire())) {
+                break;
+            }
+            visited[length] = step.place.owner;
             // A target elsewhere is the client's to look up.
             if !is_suffix(step.name.as_wire(), self.zone.apex().as_wire())
                 || usize::from(step.place.owner) > MAX_POINTER - MAX_NAME_BYTES
@@ -199,30 +220,23 @@ impl Resolver<'_, '_> {
             }
             let found = self.zone.find(&step.name, question.rtype);
             step = match self.step(&step.name, step.place, question.rtype, found, false) {
-                Ok(_) => break,
-                Err(step) => step,
+                Next::Done(_) => break,
+                Next::Follow(step) => step,
             };
         }
         AnswerKind::Records
     }
 
-    /// Answers for one name; `Err`: a CNAME or DNAME record leads on.
-    fn step(
-        &mut self,
-        name: &NameBuf,
-        place: SetPlace,
-        rtype: RecordType,
-        found: Found<'_>,
-        is_first: bool,
-    ) -> Result<AnswerKind, Step> {
+    /// Answers for one name.
+    fn step(&mut self, name: &NameBuf, place: SetPlace, rtype: RecordType, found: Found<'_>, is_first: bool) -> Next {
         match found {
             Found::Cut { node, labels } => {
                 self.referral(name, place, node, labels);
-                return Ok(AnswerKind::Referral);
+                return Next::Done(AnswerKind::Referral);
             }
             Found::Redirect { node, labels } => {
                 self.response.set_authoritative();
-                return self.redirect(name, place, node, labels).map_or(Ok(AnswerKind::Failed), Err);
+                return Next::follow_or(self.redirect(name, place, node, labels), AnswerKind::Failed);
             }
             Found::Name(_) | Found::Nothing => {}
         }
@@ -230,29 +244,29 @@ impl Resolver<'_, '_> {
         let (zone, view) = (self.zone, self.view);
         let Some(at) = At::of(zone, view, name, found) else {
             self.deny(name, place, Denied::Name);
-            return Ok(AnswerKind::NoName);
+            return Next::Done(AnswerKind::NoName);
         };
         let rtype = if rtype == RecordType::ANY { self.any_type(&at) } else { rtype };
         match at.set(rtype, view, &self.client, self.now) {
             Lookup::Set(set) => {
                 self.write(Section::Answer, set, name.as_wire(), place);
-                return Ok(AnswerKind::Records);
+                return Next::Done(AnswerKind::Records);
             }
             Lookup::Unknown => {
                 self.response.set_rcode(Rcode::SERV_FAIL);
-                return Ok(AnswerKind::Failed);
+                return Next::Done(AnswerKind::Failed);
             }
             Lookup::Nothing => {}
         }
         if let Some(cname) = at.node.and_then(|node| node.set(RecordType::CNAME)) {
-            return self.alias(cname, name, place).map_or(Ok(AnswerKind::Records), Err);
+            return Next::follow_or(self.alias(cname, name, place), AnswerKind::Records);
         }
         if rtype == RecordType::NSEC && is_first && self.keys.is_some() {
             self.write_nsec(Section::Answer, name.as_wire(), place, Denied::Types(&at));
-            return Ok(AnswerKind::Records);
+            return Next::Done(AnswerKind::Records);
         }
         self.deny(name, place, Denied::Types(&at));
-        Ok(AnswerKind::NoData)
+        Next::Done(AnswerKind::NoData)
     }
 
     //= RFC 8482 section 4.1

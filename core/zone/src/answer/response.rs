@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     data::Zone,
-    query::{HEADER_BYTES, Header, Query, Question},
+    query::{HEADER_BYTES, Header, Query},
     record::{RecordSet, RecordType, SetPlace},
 };
 
@@ -139,6 +139,28 @@ impl<'a> Response<'a> {
         self.out.len()
     }
 
+    /// Whether the name at this place of the answer is the one in lower case.
+    pub(super) fn has_name_at(&self, at: u16, name: &[u8]) -> bool {
+        let (mut at, mut rest, mut jumps) = (usize::from(at), name, 0);
+        while let (Some(len), Some(expected)) = (self.out.get(at), rest.first()) {
+            if *len >= 0xc0 {
+                let Some(low) = self.out.get(at + 1).filter(|_| jumps < 2) else { return false };
+                (at, jumps) = (usize::from(len & 0x3f) << 8 | usize::from(*low), jumps + 1);
+                continue;
+            }
+            let end = usize::from(*len) + 1;
+            let label = self.out.get(at..at + end);
+            if len != expected || !label.zip(rest.get(..end)).is_some_and(|(a, b)| a.eq_ignore_ascii_case(b)) {
+                return false;
+            }
+            if *len == 0 {
+                return true;
+            }
+            (at, rest) = (at + end, &rest[end..]);
+        }
+        false
+    }
+
     /// Appends a set of records.
     pub(super) fn write_set(&mut self, section: Section, set: &RecordSet, place: SetPlace) {
         if self.out.len() + set.wire_len() > self.max_bytes {
@@ -219,12 +241,12 @@ fn write_header(out: &mut [u8], flags: u8, rcode: Rcode, questions: u16, counts:
 pub(super) fn write_error(
     message: &[u8],
     header: Header,
-    question: Option<&Question>,
+    question_len: Option<usize>,
     rcode: Rcode,
     out: &mut Vec<u8>,
 ) {
-    let end = HEADER_BYTES + question.map_or(0, |question| question.len);
+    let end = HEADER_BYTES + question_len.unwrap_or(0);
     out.clear();
     out.extend_from_slice(message.get(..end).unwrap_or_default());
-    write_header(out, 0x80 | header.repeated_flags(), rcode, u16::from(question.is_some()), [0; 3]);
+    write_header(out, 0x80 | header.repeated_flags(), rcode, u16::from(question_len.is_some()), [0; 3]);
 }

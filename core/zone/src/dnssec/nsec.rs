@@ -92,7 +92,7 @@ mod tests {
     fn the_longest_names_have_a_successor() {
         let longest = |label: Vec<u8>| [vec![63; 64], vec![63; 64], vec![63; 64], label, vec![0]].concat();
         for last in [b'a', b'@', 0, 254, 255] {
-            let mut label = vec![b'x'; 62];
+            let mut label = [b'x'; 62];
             label[0] = 61;
             label[61] = last;
             let wire = [vec![61], label[1..].to_vec(), longest(vec![])[..193].to_vec()].concat();

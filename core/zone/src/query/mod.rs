@@ -66,12 +66,12 @@ pub struct Query<'a> {
 }
 
 /// Why no query was read.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QueryError {
     /// No answer: the message is too short for a header, or it is an answer itself.
     Drop(NoQuery),
-    /// The message is malformed. The question is there if it was read.
-    Malformed(Header, Option<Question>),
+    /// The message is malformed. Length of the question, in bytes, if it was read.
+    Malformed(Header, Option<usize>),
     /// The opcode is not implemented.
     NotImplemented(Header),
 }
@@ -135,7 +135,7 @@ impl<'a> Query<'a> {
         let mut query = Self { header, question, edns: None, tsig_at: None, known_serial: None };
         match query.read_records(message, [count(6), count(8), count(10)]) {
             Some(()) => Ok(query),
-            None => Err(malformed(Some(query.question))),
+            None => Err(malformed(Some(query.question.len))),
         }
     }
 

@@ -143,7 +143,7 @@ impl TsigFailure {
     /// Appends the TSIG record to the answer.
     pub(crate) fn append(self, message: &mut Vec<u8>) {
         if let Ok(record) = self.context.sign(message) {
-            append_record(&*record, message);
+            append_record(&record, message);
         }
     }
 }
