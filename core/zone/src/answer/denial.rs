@@ -36,7 +36,8 @@ impl Resolver<'_, '_> {
         }
         let zone = self.zone;
         let at_apex = SetPlace { owner: place.apex, apex: place.apex };
-        self.write(Section::Authority, zone.negative_soa(), zone.apex().as_wire(), at_apex);
+        let (soa, ttl) = (zone.negative_soa(), zone.soa().ttl());
+        self.write_as(Section::Authority, soa, ttl, zone.apex().as_wire(), at_apex);
         if self.keys.is_some() {
             self.write_nsec(Section::Authority, name.as_wire(), place, denied);
         }
@@ -77,7 +78,8 @@ impl Resolver<'_, '_> {
             out.extend(ttl.to_be_bytes());
             out.extend((data.len() as u16).to_be_bytes());
             out.extend_from_slice(data);
-            let signable = Signable { owner, rtype: RecordType::NSEC, ttl, data: std::iter::once(data.as_slice()) };
+            let signable =
+                Signable { owner, rtype: RecordType::NSEC, ttl, sent_ttl: ttl, data: std::iter::once(data.as_slice()) };
             1 + write_signatures(signable, place.owner, keys, now, signatures, scratch, out)
         });
     }

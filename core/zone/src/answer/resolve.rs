@@ -236,7 +236,12 @@ impl Resolver<'_, '_> {
             }
             Found::Redirect { node, labels } => {
                 self.response.set_authoritative();
-                return Next::follow_or(self.redirect(name, place, node, labels), AnswerKind::Failed);
+                let step = self.redirect(name, place, node, labels);
+                // The CNAME record that was made is what the client asked for.
+                if step.is_some() && matches!(rtype, RecordType::CNAME | RecordType::ANY) {
+                    return Next::Done(AnswerKind::Records);
+                }
+                return Next::follow_or(step, AnswerKind::Failed);
             }
             Found::Name(_) | Found::Nothing => {}
         }
@@ -265,7 +270,11 @@ impl Resolver<'_, '_> {
             self.write_nsec(Section::Answer, name.as_wire(), place, Denied::Types(&at));
             return Next::Done(AnswerKind::Records);
         }
-        self.deny(name, place, Denied::Types(&at));
+        match at.node.filter(|node| node.is_cut()) {
+            // A DS record: the parent answers for it.
+            Some(node) => self.deny(name, place, Denied::Delegation(node)),
+            None => self.deny(name, place, Denied::Types(&at)),
+        }
         Next::Done(AnswerKind::NoData)
     }
 
@@ -373,10 +382,16 @@ impl Resolver<'_, '_> {
 
     /// Writes a set with its signatures.
     pub(super) fn write(&mut self, section: Section, set: &RecordSet, owner: &[u8], place: SetPlace) {
+        self.write_as(section, set, set.ttl(), owner, place);
+    }
+
+    /// Writes a set with its signatures. The set is sent with a shorter TTL than it has in the zone.
+    pub(super) fn write_as(&mut self, section: Section, set: &RecordSet, ttl: u32, owner: &[u8], place: SetPlace) {
         self.response.write_set(section, set, place);
         let Some(keys) = self.keys else { return };
         let State { signatures, scratch, .. } = &mut *self.state;
-        let signable = Signable { owner, rtype: set.rtype(), ttl: set.ttl(), data: set.data() };
+        let (rtype, sent_ttl) = (set.rtype(), set.ttl());
+        let signable = Signable { owner, rtype, ttl, sent_ttl, data: set.data() };
         let now = self.now;
         self.response
             .write_with(section, |out| write_signatures(signable, place.owner, keys, now, signatures, scratch, out));

@@ -46,6 +46,9 @@ pub enum ZoneError {
     /// Two CNAME or DNAME records.
     #[error("{0} has more than one {1} record: keep one")]
     Several(Name, RecordType),
+    /// A delegation that is redirected.
+    #[error("{0} has a DNAME record and NS records: keep one of them (RFC 6672 section 2.3)")]
+    DnameAtCut(Name),
     /// Records below a DNAME record.
     #[error("{0} is below {1}, which has a DNAME record (RFC 6672 section 2.4)")]
     BelowDname(Name, Name),
@@ -271,6 +274,9 @@ fn check_name(apex: &Name, owner: &Name, draft: &Draft) -> Result<(), ZoneError>
         if owner.is_wildcard() && has(rtype) {
             return Err(ZoneError::WildcardCut(owner.clone(), rtype));
         }
+    }
+    if is_cut && has(RecordType::DNAME) {
+        return Err(ZoneError::DnameAtCut(owner.clone()));
     }
     if has(RecordType::DS) && !is_cut {
         return Err(ZoneError::DsWithoutNs(owner.clone()));

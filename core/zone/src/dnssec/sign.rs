@@ -16,7 +16,10 @@ pub(crate) struct Signable<'a, D> {
     /// Their name in lower case.
     pub(crate) owner: &'a [u8],
     pub(crate) rtype: RecordType,
+    /// The TTL in the zone, which is signed.
     pub(crate) ttl: u32,
+    /// The TTL of the signature itself.
+    pub(crate) sent_ttl: u32,
     /// The data in canonical form and order.
     pub(crate) data: D,
 }
@@ -50,7 +53,7 @@ pub(crate) fn write_signatures<'a, D: Iterator<Item = &'a [u8]> + Clone>(
         out.extend((0xc000 | owner_at).to_be_bytes());
         out.extend(RecordType::RRSIG.0.to_be_bytes());
         out.extend(1_u16.to_be_bytes());
-        out.extend(set.ttl.to_be_bytes());
+        out.extend(set.sent_ttl.to_be_bytes());
         out.extend(((data_len + signature.len()) as u16).to_be_bytes());
         out.extend_from_slice(&scratch[..data_len]);
         out.extend(signature);

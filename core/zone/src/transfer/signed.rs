@@ -27,7 +27,8 @@ impl Item {
         let mut records: Vec<Record> = Vec::new();
         let mut written = Vec::new();
         if let Some(keys) = zone.keys() {
-            let signable = Signable { owner: owner.as_wire(), rtype, ttl, data: data.iter().map(Vec::as_slice) };
+            let signable =
+                Signable { owner: owner.as_wire(), rtype, ttl, sent_ttl: ttl, data: data.iter().map(Vec::as_slice) };
             // Each signature is made once: nothing is worth keeping.
             let mut cache = SignatureCache::new(0, [0; 16]);
             write_signatures(signable, 0, keys, now, &mut cache, &mut Vec::new(), &mut written);
