@@ -50,6 +50,8 @@ const PURE: &[&str] = &[
     "aws-lc-rs",
     "base64",
     "bytes",
+    // Records, master files and TSIG; no file is included (core/zone/src/data/master_file.rs).
+    "hickory-proto",
     "http",
     "httparse",
     "httpdate",

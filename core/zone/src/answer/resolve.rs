@@ -1,0 +1,399 @@
+//! What a zone says about a name: records, chains of aliases, delegations, and what is not there (RFC 1034 section
+//! 4.3.2).
+
+use super::{
+    denial::Denied,
+    outcome::{AnswerKind, Rcode},
+    response::{Response, Section},
+    settings::{Now, Peer, Serving, State},
+};
+use crate::{
+    data::{AddressSource, Client, Found, Node, View, Zone},
+    dnssec::{Signable, ZoneKeys, write_signatures},
+    name::{MAX_NAME_BYTES, NameBuf, is_suffix},
+    query::{Query, Question},
+    record::{RecordSet, RecordType, SetPlace, TypeBitmap},
+};
+
+/// The most CNAME and DNAME records of one answer.
+const MAX_CHAIN: usize = 16;
+/// The last place of a message that a pointer reaches.
+const MAX_POINTER: usize = 0x3fff;
+
+/// What was found for the question, before anything is written.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct First<'z> {
+    pub(super) kind: AnswerKind,
+    found: Found<'z>,
+}
+
+/// A name that is there.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct At<'a> {
+    zone: &'a Zone,
+    node: Option<&'a Node>,
+    challenge: Option<&'a RecordSet>,
+    is_apex: bool,
+}
+
+/// A set that was looked for.
+enum Lookup<'a> {
+    Set(&'a RecordSet),
+    Nothing,
+    /// Nobody has told yet: the addresses of another name.
+    Unknown,
+}
+
+/// Looks the question up.
+pub(super) fn first<'z>(zone: &'z Zone, view: &'z View, question: &Question) -> First<'z> {
+    let found = zone.find(&question.name, question.rtype);
+    let kind = match (found, At::of(zone, view, &question.name, found)) {
+        (Found::Cut { .. }, _) => AnswerKind::Referral,
+        (Found::Redirect { .. }, _) => AnswerKind::Records,
+        (_, None) => AnswerKind::NoName,
+        (_, Some(at)) if at.may_have(question.rtype) => AnswerKind::Records,
+        _ => AnswerKind::NoData,
+    };
+    First { kind, found }
+}
+
+/// Writes the answer to the question. Returns its kind.
+#[expect(clippy::too_many_arguments, reason = "the steps of an answer share them")]
+pub(super) fn resolve(
+    query: &Query<'_>,
+    peer: &Peer,
+    serving: &Serving<'_>,
+    zone: &Zone,
+    first: First<'_>,
+    state: &mut State,
+    now: Now,
+    response: &mut Response<'_>,
+) -> AnswerKind {
+    let edns = query.edns;
+    let is_signed = edns.is_some_and(|edns| edns.is_dnssec_ok);
+    let mut resolver = Resolver {
+        zone,
+        view: serving.view,
+        client: Client { address: peer.address, subnet: edns.and_then(|edns| edns.subnet) },
+        keys: zone.keys().map(AsRef::as_ref).filter(|_| is_signed),
+        is_compact_ok: edns.is_some_and(|edns| edns.is_compact_ok),
+        now: now.unix_seconds,
+        state,
+        response,
+    };
+    resolver.run(&query.question, first.found)
+}
+
+impl<'a> At<'a> {
+    fn of(zone: &'a Zone, view: &'a View, name: &NameBuf, found: Found<'a>) -> Option<Self> {
+        let is_apex = name.as_wire() == zone.apex().as_wire();
+        let challenge = view.challenge(name.as_wire());
+        match found {
+            Found::Name(node) => Some(Self { zone, node: Some(node), challenge: challenge.flatten(), is_apex }),
+            // A name above a challenge is there, so that no resolver stops at it.
+            Found::Nothing => challenge.map(|challenge| Self { zone, node: None, challenge, is_apex }),
+            Found::Cut { .. } | Found::Redirect { .. } => None,
+        }
+    }
+
+    fn set(&self, rtype: RecordType, view: &'a View, client: &Client, now: u64) -> Lookup<'a> {
+        if let Some(challenge) = self.challenge.filter(|_| rtype == RecordType::TXT) {
+            return Lookup::Set(challenge);
+        }
+        let Some(node) = self.node else { return Lookup::Nothing };
+        if let Some(set) = node.set(rtype) {
+            return Lookup::Set(set);
+        }
+        if self.is_apex
+            && let Some(set) = self.zone.keys().and_then(|keys| keys.phase(now).set(rtype))
+        {
+            return Lookup::Set(set);
+        }
+        let (true, Some(source)) = (matches!(rtype, RecordType::A | RecordType::AAAA), node.addresses()) else {
+            return Lookup::Nothing;
+        };
+        match addresses(source, view, client) {
+            Some(sets) => sets.set(rtype).map_or(Lookup::Nothing, Lookup::Set),
+            None => Lookup::Unknown,
+        }
+    }
+
+    /// Whether there may be records of this type, or a CNAME record: for rates, before anything is written.
+    fn may_have(&self, rtype: RecordType) -> bool {
+        let is_address = matches!(rtype, RecordType::A | RecordType::AAAA);
+        let is_of_keys = matches!(rtype, RecordType::DNSKEY | RecordType::CDS | RecordType::CDNSKEY);
+        let at_node = |node: &Node| {
+            rtype == RecordType::ANY
+                || node.set(rtype).is_some()
+                || node.set(RecordType::CNAME).is_some()
+                || (is_address && node.addresses().is_some())
+        };
+        self.node.is_some_and(at_node)
+            || (rtype == RecordType::TXT && self.challenge.is_some())
+            || (is_of_keys && self.is_apex && self.zone.keys().is_some())
+    }
+
+    /// The types at the name, without those of its signatures.
+    pub(super) fn types(&self, view: &View, client: &Client, now: u64) -> TypeBitmap {
+        let mut types = TypeBitmap::new();
+        let Some(node) = self.node else {
+            self.challenge.iter().for_each(|_| types.insert(RecordType::TXT));
+            return types;
+        };
+        node.add_types(&mut types);
+        self.challenge.iter().for_each(|_| types.insert(RecordType::TXT));
+        let sets = node.addresses().and_then(|source| addresses(source, view, client));
+        for rtype in [RecordType::A, RecordType::AAAA] {
+            sets.and_then(|sets| sets.set(rtype)).iter().for_each(|_| types.insert(rtype));
+        }
+        if let Some(keys) = self.zone.keys().filter(|_| self.is_apex) {
+            let phase = keys.phase(now);
+            for rtype in [RecordType::DNSKEY, RecordType::CDS, RecordType::CDNSKEY] {
+                phase.set(rtype).iter().for_each(|_| types.insert(rtype));
+            }
+        }
+        types
+    }
+}
+
+fn addresses<'v>(source: &AddressSource, view: &'v View, client: &Client) -> Option<&'v crate::data::AddressSets> {
+    match source {
+        AddressSource::Edges(group) => view.group(group, client),
+        AddressSource::Alias(target) => view.alias(target),
+    }
+}
+
+/// What the steps of one answer share.
+pub(super) struct Resolver<'a, 'b> {
+    pub(super) zone: &'a Zone,
+    pub(super) view: &'a View,
+    pub(super) client: Client,
+    /// The keys, if the client takes signatures.
+    pub(super) keys: Option<&'a ZoneKeys>,
+    pub(super) is_compact_ok: bool,
+    pub(super) now: u64,
+    pub(super) state: &'a mut State,
+    pub(super) response: &'a mut Response<'b>,
+}
+
+/// A step of a chain: the next name, and where it is in the message.
+struct Step {
+    name: NameBuf,
+    place: SetPlace,
+}
+
+/// What follows from the answer for one name.
+#[expect(clippy::large_enum_variant, reason = "a chain is followed without allocation")]
+enum Next {
+    /// The answer is complete.
+    Done(AnswerKind),
+    /// A CNAME or DNAME record leads on.
+    Follow(Step),
+}
+
+impl Next {
+    fn follow_or(step: Option<Step>, kind: AnswerKind) -> Self {
+        step.map_or(Self::Done(kind), Self::Follow)
+    }
+}
+
+impl Resolver<'_, '_> {
+    fn run(&mut self, question: &Question, found: Found<'_>) -> AnswerKind {
+        let apex = question.name.suffix_at(self.zone.apex().label_count()) as u16 + 12;
+        let place = SetPlace { owner: 12, apex };
+        let mut step = match self.step(&question.name, place, question.rtype, found, true) {
+            Next::Done(kind) => return kind,
+            Next::Follow(step) => step,
+        };
+        // The places of the names that were answered for: a loop ends where it closes.
+        let mut visited = [place.owner; MAX_CHAIN];
+        for length in 1..MAX_CHAIN {
+            if visited[..length].iter().any(|at| self.response.has_name_at(*at, step.name.as_wire())) {
+                break;
+            }
+            visited[length] = step.place.owner;
+            // A target elsewhere is the client's to look up.
+            if !is_suffix(step.name.as_wire(), self.zone.apex().as_wire())
+                || usize::from(step.place.owner) > MAX_POINTER - MAX_NAME_BYTES
+            {
+                break;
+            }
+            let found = self.zone.find(&step.name, question.rtype);
+            step = match self.step(&step.name, step.place, question.rtype, found, false) {
+                Next::Done(_) => break,
+                Next::Follow(step) => step,
+            };
+        }
+        AnswerKind::Records
+    }
+
+    /// Answers for one name.
+    fn step(&mut self, name: &NameBuf, place: SetPlace, rtype: RecordType, found: Found<'_>, is_first: bool) -> Next {
+        match found {
+            Found::Cut { node, labels } => {
+                self.referral(name, place, node, labels);
+                return Next::Done(AnswerKind::Referral);
+            }
+            Found::Redirect { node, labels } => {
+                self.response.set_authoritative();
+                let step = self.redirect(name, place, node, labels);
+                // The CNAME record that was made is what the client asked for.
+                if step.is_some() && matches!(rtype, RecordType::CNAME | RecordType::ANY) {
+                    return Next::Done(AnswerKind::Records);
+                }
+                return Next::follow_or(step, AnswerKind::Failed);
+            }
+            Found::Name(_) | Found::Nothing => {}
+        }
+        self.response.set_authoritative();
+        let (zone, view) = (self.zone, self.view);
+        let Some(at) = At::of(zone, view, name, found) else {
+            self.deny(name, place, Denied::Name);
+            return Next::Done(AnswerKind::NoName);
+        };
+        let rtype = if rtype == RecordType::ANY { self.any_type(&at) } else { rtype };
+        match at.set(rtype, view, &self.client, self.now) {
+            Lookup::Set(set) => {
+                self.write(Section::Answer, set, name.as_wire(), place);
+                return Next::Done(AnswerKind::Records);
+            }
+            Lookup::Unknown => {
+                self.response.set_rcode(Rcode::SERV_FAIL);
+                return Next::Done(AnswerKind::Failed);
+            }
+            Lookup::Nothing => {}
+        }
+        if let Some(cname) = at.node.and_then(|node| node.set(RecordType::CNAME)) {
+            return Next::follow_or(self.alias(cname, name, place), AnswerKind::Records);
+        }
+        if rtype == RecordType::NSEC && is_first && self.keys.is_some() {
+            self.write_nsec(Section::Answer, name.as_wire(), place, Denied::Types(&at));
+            return Next::Done(AnswerKind::Records);
+        }
+        match at.node.filter(|node| node.is_cut()) {
+            // A DS record: the parent answers for it.
+            Some(node) => self.deny(name, place, Denied::Delegation(node)),
+            None => self.deny(name, place, Denied::Types(&at)),
+        }
+        Next::Done(AnswerKind::NoData)
+    }
+
+    //= RFC 8482 section 4.1
+    //# A DNS responder that receives an ANY query MAY decline to provide a conventional ANY response or, instead,
+    //# send a response with a single RRset (or a larger subset of available RRsets) in the answer section.
+    fn any_type(&self, at: &At<'_>) -> RecordType {
+        let first = at.node.and_then(|node| node.sets().first()).map(RecordSet::rtype);
+        let address = || at.node.and_then(Node::addresses).map(|_| RecordType::A);
+        first.or_else(address).unwrap_or(RecordType::TXT)
+    }
+
+    /// Writes a CNAME record. Returns its target.
+    fn alias(&mut self, cname: &RecordSet, name: &NameBuf, place: SetPlace) -> Option<Step> {
+        let target_at = self.response.len() + RecordSet::first_data_at();
+        self.write(Section::Answer, cname, name.as_wire(), place);
+        let target = NameBuf::read(cname.data().next()?)?;
+        let is_apex = target.as_wire() == self.zone.apex().as_wire();
+        // A pointer to a pointer would be legal, but the apex itself is at hand.
+        let owner = if is_apex { place.apex } else { target_at as u16 };
+        Some(Step { name: target, place: SetPlace { owner, apex: place.apex } })
+    }
+
+    /// Writes a DNAME record and the CNAME record that follows from it. Returns its target.
+    //= RFC 6672 section 3.1
+    //# The server MUST synthesize a CNAME RR ... and include it in the answer section
+    fn redirect(&mut self, name: &NameBuf, place: SetPlace, node: &Node, labels: usize) -> Option<Step> {
+        let dname = node.set(RecordType::DNAME)?;
+        let owner = name.suffix(labels);
+        let owner_at = self.suffix_place(name, place, labels);
+        self.write(Section::Answer, dname, owner, SetPlace { owner: owner_at, apex: place.apex });
+        let target = dname.data().next()?;
+        let prefix = name.as_wire().get(..name.as_wire().len() - owner.len())?;
+        if prefix.len() + target.len() > MAX_NAME_BYTES {
+            self.response.set_rcode(Rcode::YX_DOMAIN);
+            return None;
+        }
+        let mut wire = [0; MAX_NAME_BYTES];
+        wire[..prefix.len()].copy_from_slice(prefix);
+        wire[prefix.len()..prefix.len() + target.len()].copy_from_slice(target);
+        let wire = &wire[..prefix.len() + target.len()];
+        let target_at = self.response.len() + RecordSet::first_data_at();
+        let ttl = dname.ttl();
+        self.response.write_with(Section::Answer, |out| {
+            out.extend((0xc000 | place.owner).to_be_bytes());
+            out.extend(RecordType::CNAME.0.to_be_bytes());
+            out.extend(1_u16.to_be_bytes());
+            out.extend(ttl.to_be_bytes());
+            out.extend((wire.len() as u16).to_be_bytes());
+            out.extend_from_slice(wire);
+            1
+        });
+        let name = NameBuf::read(wire)?;
+        let apex = target_at + name.suffix_at(self.zone.apex().label_count());
+        Some(Step { name, place: SetPlace { owner: target_at as u16, apex: apex as u16 } })
+    }
+
+    /// Writes a delegation: its name servers, their addresses, and whether it is signed.
+    fn referral(&mut self, name: &NameBuf, place: SetPlace, node: &Node, labels: usize) {
+        let Some(servers) = node.set(RecordType::NS) else { return };
+        let cut = name.suffix(labels);
+        let place = SetPlace { owner: self.suffix_place(name, place, labels), apex: place.apex };
+        let servers_at = self.response.len();
+        // The name servers are the child's to sign.
+        self.response.write_set(Section::Authority, servers, place);
+        if self.keys.is_some() {
+            match node.set(RecordType::DS) {
+                Some(ds) => self.write(Section::Authority, ds, cut, place),
+                //= RFC 9824 section 3.4
+                //# a referral to an unsigned subzone includes an NSEC record whose owner name matches the subzone
+                None => self.write_nsec(Section::Authority, cut, place, Denied::Delegation(node)),
+            }
+        }
+        self.glue(servers, servers_at, cut, place);
+    }
+
+    fn glue(&mut self, servers: &RecordSet, servers_at: usize, cut: &[u8], place: SetPlace) {
+        let mut at = servers_at;
+        for (data, len) in servers.data().zip(servers.record_lens()) {
+            let target_at = at + RecordSet::first_data_at();
+            at += len;
+            if !is_suffix(data, self.zone.apex().as_wire()) || target_at > MAX_POINTER {
+                continue;
+            }
+            let Some(node) = self.zone.node(data) else { continue };
+            for set in [RecordType::A, RecordType::AAAA].iter().filter_map(|rtype| node.set(*rtype)) {
+                let place = SetPlace { owner: target_at as u16, apex: place.apex };
+                let is_written = self.response.write_optional(Section::Additional, set, place);
+                //= RFC 9471 section 3.1
+                //# If the message cannot contain all the in-domain glue records, the server MUST set the TC flag
+                if !is_written && is_suffix(data, cut) {
+                    self.response.truncate();
+                }
+            }
+        }
+    }
+
+    /// Where the last `labels` labels of a name are that is at `place`.
+    fn suffix_place(&self, name: &NameBuf, place: SetPlace, labels: usize) -> u16 {
+        if labels == self.zone.apex().label_count() {
+            return place.apex;
+        }
+        place.owner + name.suffix_at(labels) as u16
+    }
+
+    /// Writes a set with its signatures.
+    pub(super) fn write(&mut self, section: Section, set: &RecordSet, owner: &[u8], place: SetPlace) {
+        self.write_as(section, set, set.ttl(), owner, place);
+    }
+
+    /// Writes a set with its signatures. The set is sent with a shorter TTL than it has in the zone.
+    pub(super) fn write_as(&mut self, section: Section, set: &RecordSet, ttl: u32, owner: &[u8], place: SetPlace) {
+        self.response.write_set(section, set, place);
+        let Some(keys) = self.keys else { return };
+        let State { signatures, scratch, .. } = &mut *self.state;
+        let (rtype, sent_ttl) = (set.rtype(), set.ttl());
+        let signable = Signable { owner, rtype, ttl, sent_ttl, data: set.data() };
+        let now = self.now;
+        self.response
+            .write_with(section, |out| write_signatures(signable, place.owner, keys, now, signatures, scratch, out));
+    }
+}

@@ -1,0 +1,60 @@
+//! Where a name is in a zone (RFC 1034 section 4.3.2, RFC 4592 section 3.3).
+
+use super::zone::{Node, Zone};
+use crate::{name::NameBuf, record::RecordType};
+
+/// What a zone has for a name.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Found<'z> {
+    /// The name itself, or the wildcard that stands for it.
+    Name(&'z Node),
+    /// A delegation at the last `labels` labels of the name.
+    Cut { node: &'z Node, labels: usize },
+    /// A DNAME record at the last `labels` labels, above the name.
+    Redirect { node: &'z Node, labels: usize },
+    /// There is no such name.
+    Nothing,
+}
+
+impl Zone {
+    /// Looks a name up that is within the zone.
+    pub(crate) fn find(&self, name: &NameBuf, rtype: RecordType) -> Found<'_> {
+        if !self.has_cuts()
+            && let Some(node) = self.node(name.as_wire())
+        {
+            return Found::Name(node);
+        }
+        let apex_labels = self.apex.label_count();
+        let mut closest = None;
+        for labels in apex_labels..=name.label_count() {
+            let Some(node) = self.node(name.suffix(labels)) else { break };
+            let is_name = labels == name.label_count();
+            //= RFC 4035 section 3.1.4.1
+            //# The DS RRset of a delegation belongs to the parent
+            if node.is_cut() && !(is_name && rtype == RecordType::DS) {
+                return Found::Cut { node, labels };
+            }
+            if is_name {
+                return Found::Name(node);
+            }
+            //= RFC 6672 section 2.3
+            //# The owner name of a DNAME is not redirected itself
+            if node.set(RecordType::DNAME).is_some() {
+                return Found::Redirect { node, labels };
+            }
+            closest = Some((node, labels));
+        }
+        match closest {
+            //= RFC 4592 section 3.3.1
+            //# the source of synthesis is *.<closest encloser>
+            Some((node, labels)) if node.has_wildcard => {
+                let mut wire = [0; 257];
+                let suffix = name.suffix(labels);
+                wire[..2].copy_from_slice(b"\x01*");
+                wire[2..2 + suffix.len()].copy_from_slice(suffix);
+                self.node(&wire[..2 + suffix.len()]).map_or(Found::Nothing, Found::Name)
+            }
+            _ => Found::Nothing,
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! What changes without a new zone: addresses of edges and of other names, and the answers to ACME challenges.
+
+use std::{collections::HashMap, net::IpAddr};
+
+use crate::{
+    name::Name,
+    query::ClientSubnet,
+    record::{RecordSet, RecordType},
+};
+
+/// The most groups of edges, and the most other names whose addresses are kept.
+pub const MAX_GROUPS: usize = 100_000;
+/// The most addresses of a group or of another name.
+pub const MAX_ADDRESSES: usize = 256;
+/// The most names with answers to challenges at one time.
+pub const MAX_CHALLENGES: usize = 100_000;
+/// The most values of one challenge's name: orders for a name and for its wildcard may run at the same time.
+const MAX_CHALLENGE_VALUES: usize = 16;
+/// The longest value, in bytes: one string of a TXT record.
+const MAX_CHALLENGE_BYTES: usize = 255;
+
+/// Why something does not fit into the view.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ViewError {
+    /// Too many addresses.
+    #[error("{0} has more than {MAX_ADDRESSES} addresses")]
+    TooManyAddresses(String),
+    /// Too many groups or names.
+    #[error("the view has more than {MAX_GROUPS} groups or names")]
+    TooManyGroups,
+    /// Too many challenges.
+    #[error("more than {MAX_CHALLENGES} names have challenges at one time")]
+    TooManyChallenges,
+    /// Values of a challenge.
+    #[error("{0} has more than {MAX_CHALLENGE_VALUES} values, or one of more than {MAX_CHALLENGE_BYTES} bytes")]
+    Challenge(Name),
+}
+
+/// The addresses of a group, as sets of records.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AddressSets {
+    v4: Option<RecordSet>,
+    v6: Option<RecordSet>,
+}
+
+/// Who asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Client {
+    /// The address of the resolver.
+    pub address: IpAddr,
+    /// The network of its client, if the resolver names it.
+    pub subnet: Option<ClientSubnet>,
+}
+
+/// What is known now. A view never changes; a new one takes its place.
+#[derive(Debug, Clone, Default)]
+pub struct View {
+    groups: HashMap<Box<str>, AddressSets>,
+    aliases: HashMap<Name, AddressSets>,
+    /// TXT records by name. A name without is above one of them.
+    challenges: HashMap<Box<[u8]>, Option<RecordSet>>,
+}
+
+impl AddressSets {
+    fn new(ttl: u32, addresses: &[IpAddr]) -> Self {
+        let (mut v4, mut v6) = (Vec::new(), Vec::new());
+        for address in addresses {
+            match address.to_canonical() {
+                IpAddr::V4(address) => v4.push(address.octets().to_vec()),
+                IpAddr::V6(address) => v6.push(address.octets().to_vec()),
+            }
+        }
+        // A set without records is `None`.
+        let set = |rtype, data| RecordSet::new(rtype, ttl, data, None).ok();
+        Self { v4: set(RecordType::A, v4), v6: set(RecordType::AAAA, v6) }
+    }
+
+    /// The set of this type: A or AAAA.
+    #[must_use]
+    pub fn set(&self, rtype: RecordType) -> Option<&RecordSet> {
+        match rtype {
+            RecordType::A => self.v4.as_ref(),
+            RecordType::AAAA => self.v6.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// Whether there is no address.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.v4.is_none() && self.v6.is_none()
+    }
+}
+
+impl View {
+    /// Sets the addresses of a group: those of its edges that are healthy now. Without any the group keeps its former
+    /// addresses, because an answer with an edge that may be down is better than none.
+    ///
+    /// # Errors
+    /// There are too many addresses or groups.
+    pub fn set_group(&mut self, group: &str, ttl: u32, addresses: &[IpAddr]) -> Result<(), ViewError> {
+        if addresses.len() > MAX_ADDRESSES {
+            return Err(ViewError::TooManyAddresses(format!("the group {group}")));
+        }
+        if self.groups.len() >= MAX_GROUPS && !self.groups.contains_key(group) {
+            return Err(ViewError::TooManyGroups);
+        }
+        let sets = AddressSets::new(ttl, addresses);
+        if !sets.is_empty() {
+            self.groups.insert(group.into(), sets);
+        }
+        Ok(())
+    }
+
+    /// Forgets a group.
+    pub fn remove_group(&mut self, group: &str) {
+        self.groups.remove(group);
+    }
+
+    /// Sets the addresses of another name, for ALIAS records. Without any the name keeps its former addresses.
+    ///
+    /// # Errors
+    /// There are too many addresses or names.
+    pub fn set_alias(&mut self, target: Name, ttl: u32, addresses: &[IpAddr]) -> Result<(), ViewError> {
+        if addresses.len() > MAX_ADDRESSES {
+            return Err(ViewError::TooManyAddresses(target.to_string()));
+        }
+        if self.aliases.len() >= MAX_GROUPS && !self.aliases.contains_key(&target) {
+            return Err(ViewError::TooManyGroups);
+        }
+        let sets = AddressSets::new(ttl, addresses);
+        if !sets.is_empty() {
+            self.aliases.insert(target, sets);
+        }
+        Ok(())
+    }
+
+    /// Forgets another name.
+    pub fn remove_alias(&mut self, target: &Name) {
+        self.aliases.remove(target);
+    }
+
+    /// Sets all TXT values for ACME challenges: names such as `_acme-challenge.www.example.com`, each with its values.
+    ///
+    /// # Errors
+    /// There are too many names, or values of a name, or a value is too long.
+    pub fn set_challenges(&mut self, ttl: u32, challenges: &[(Name, Vec<String>)]) -> Result<(), ViewError> {
+        if challenges.len() > MAX_CHALLENGES {
+            return Err(ViewError::TooManyChallenges);
+        }
+        let mut all: HashMap<Box<[u8]>, Option<RecordSet>> = HashMap::new();
+        for (name, values) in challenges {
+            let is_valid = values.len() <= MAX_CHALLENGE_VALUES;
+            if !is_valid || values.iter().any(|value| value.len() > MAX_CHALLENGE_BYTES) {
+                return Err(ViewError::Challenge(name.clone()));
+            }
+            let data = |value: &String| [&[value.len() as u8], value.as_bytes()].concat();
+            let Ok(set) = RecordSet::new(RecordType::TXT, ttl, values.iter().map(data).collect(), None) else {
+                // No value: the challenge is over.
+                continue;
+            };
+            all.insert(name.as_wire().into(), Some(set));
+            let mut above = name.parent();
+            while let Some(name) = above.filter(|name| name.as_wire().len() > 1) {
+                all.entry(name.as_wire().into()).or_insert(None);
+                above = name.parent();
+            }
+        }
+        self.challenges = all;
+        Ok(())
+    }
+
+    /// The addresses of a group for this client. Now they are the same for every client; answers that differ belong
+    /// here.
+    #[must_use]
+    pub fn group(&self, group: &str, _client: &Client) -> Option<&AddressSets> {
+        self.groups.get(group)
+    }
+
+    /// The addresses of another name.
+    #[must_use]
+    pub fn alias(&self, target: &Name) -> Option<&AddressSets> {
+        self.aliases.get(target)
+    }
+
+    /// The TXT record of a challenge at this name: `None`: there is nothing at or below the name.
+    pub(crate) fn challenge(&self, wire: &[u8]) -> Option<Option<&RecordSet>> {
+        if self.challenges.is_empty() {
+            return None;
+        }
+        self.challenges.get(wire).map(Option::as_ref)
+    }
+}

@@ -1,0 +1,224 @@
+//! Response rate limiting: clients of one network get so many answers of one kind a second.
+//!
+//! A flood of queries with a forged sender would have the server send its answers to the victim. Past the rate the
+//! server is silent, but for every second answer or so, which is cut short (TC): a real client asks again over TCP, and
+//! a victim gets no more bytes than the forger sent. As long as the flood lasts the account of the network stays below
+//! zero, so that no full answer leaves at all.
+
+use std::{
+    fmt,
+    hash::Hasher as _,
+    net::IpAddr,
+    time::{Duration, Instant},
+};
+
+use ipnet::IpNet;
+use siphasher::sip::SipHasher13;
+
+/// The most networks and kinds that are counted at one time.
+const MAX_ACCOUNTS: usize = 65_536;
+/// Accounts of one place in the table.
+const WAYS: usize = 4;
+/// Bits of an address that make its network.
+const V4_PREFIX: u8 = 24;
+const V6_PREFIX: u8 = 56;
+/// How many seconds of answers an account may be below zero.
+const WINDOW_SECONDS: u32 = 15;
+/// A network is counted in thousandths of an answer.
+const UNIT: i64 = 1_000;
+
+/// Kinds of answers that are counted apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum AnswerClass {
+    /// Records.
+    Records = 1,
+    /// The name has no such records.
+    NoData = 2,
+    /// No such name.
+    NoName = 3,
+    /// A delegation.
+    Referral = 4,
+    /// A refusal, or an error.
+    Error = 5,
+}
+
+/// How many answers strangers get.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RateConfig {
+    /// Answers of one kind to one network, a second. 0: no limit. Threads with limiters of their own share it out.
+    pub answers_per_second: u32,
+    /// Past the rate every n-th answer is cut short, and the others are dropped. 0: all are dropped. 1: none is.
+    pub slip: u8,
+    /// Networks without a limit.
+    pub exempt: Vec<IpNet>,
+}
+
+impl Default for RateConfig {
+    fn default() -> Self {
+        Self { answers_per_second: 100, slip: 2, exempt: Vec::new() }
+    }
+}
+
+/// What becomes of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RateVerdict {
+    /// It is sent.
+    Send,
+    /// It is cut short.
+    Truncate,
+    /// It is dropped.
+    Drop,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Account {
+    /// Of network and kind; 0: free.
+    id: u64,
+    /// Milliseconds since the limiter's start.
+    seen: u64,
+    balance: i64,
+    /// Answers past the rate, for the slip.
+    over: u8,
+}
+
+/// The accounts of networks.
+pub struct RateLimiter {
+    config: RateConfig,
+    key: [u8; 16],
+    start: Option<Instant>,
+    accounts: Vec<[Account; WAYS]>,
+}
+
+impl RateLimiter {
+    /// A limiter. The key is 16 secret random bytes: without them nobody finds networks that share a place.
+    #[must_use]
+    pub fn new(config: RateConfig, key: [u8; 16]) -> Self {
+        let places = if config.answers_per_second == 0 { 0 } else { MAX_ACCOUNTS / WAYS };
+        Self { config, key, start: None, accounts: vec![[Account::default(); WAYS]; places] }
+    }
+
+    /// Counts an answer to this address.
+    pub fn record(&mut self, address: IpAddr, class: AnswerClass, now: Instant) -> RateVerdict {
+        let address = address.to_canonical();
+        if self.accounts.is_empty() || self.config.exempt.iter().any(|net| net.contains(&address)) {
+            return RateVerdict::Send;
+        }
+        let start = *self.start.get_or_insert(now);
+        let millis = now.saturating_duration_since(start).as_millis() as u64;
+        let id = self.id(address, class);
+        let places = self.accounts.len();
+        let place = &mut self.accounts[(id >> 32) as usize % places];
+        let rate = i64::from(self.config.answers_per_second);
+        let account = match place.iter().position(|account| account.id == id) {
+            Some(at) => &mut place[at],
+            None => {
+                // The account that was not used for the longest time.
+                let at = (0..WAYS).min_by_key(|at| (place[*at].id != 0, place[*at].seen)).unwrap_or(0);
+                place[at] = Account { id, seen: millis, balance: rate * UNIT, over: 0 };
+                &mut place[at]
+            }
+        };
+        // A rate a second is as many thousandths a millisecond.
+        let gained = (millis.saturating_sub(account.seen) as i64).saturating_mul(rate);
+        account.seen = account.seen.max(millis);
+        let lowest = -rate * UNIT * i64::from(WINDOW_SECONDS);
+        account.balance = account.balance.saturating_add(gained).min(rate * UNIT).saturating_sub(UNIT).max(lowest);
+        if account.balance >= 0 {
+            return RateVerdict::Send;
+        }
+        account.over = account.over.wrapping_add(1);
+        match self.config.slip {
+            0 => RateVerdict::Drop,
+            slip if account.over % slip == 0 => {
+                account.over = 0;
+                RateVerdict::Truncate
+            }
+            _ => RateVerdict::Drop,
+        }
+    }
+
+    /// The time until an account that went as low as it can is full again.
+    #[must_use]
+    pub const fn window() -> Duration {
+        Duration::from_secs(WINDOW_SECONDS as u64 + 1)
+    }
+
+    fn id(&self, address: IpAddr, class: AnswerClass) -> u64 {
+        let mut hasher = SipHasher13::new_with_key(&self.key);
+        hasher.write(&[class as u8]);
+        match address {
+            IpAddr::V4(address) => {
+                hasher.write(&(u32::from(address) >> (32 - u32::from(V4_PREFIX))).to_be_bytes());
+            }
+            IpAddr::V6(address) => {
+                hasher.write(&(u128::from(address) >> (128 - u32::from(V6_PREFIX))).to_be_bytes());
+            }
+        }
+        hasher.finish().max(1)
+    }
+}
+
+impl fmt::Debug for RateLimiter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RateLimiter").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limiter(answers_per_second: u32, slip: u8) -> RateLimiter {
+        RateLimiter::new(RateConfig { answers_per_second, slip, exempt: vec!["10.0.0.0/8".parse().unwrap()] }, [3; 16])
+    }
+
+    fn address(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_flood_gets_half_as_many_short_answers_after_a_second() {
+        let (mut limiter, start) = (limiter(10, 2), Instant::now());
+        let mut sent = [0; 3];
+        for n in 0..3_000_u64 {
+            let now = start + Duration::from_millis(n);
+            let victim = address(&format!("192.0.2.{}", n % 256));
+            let verdict = limiter.record(victim, AnswerClass::Records, now);
+            if n >= 1_000 {
+                sent[verdict as usize] += 1;
+            }
+        }
+        assert_eq!(sent, [0, 1_000, 1_000], "none is full");
+        // Other networks and other kinds of answers have accounts of their own.
+        let now = start + Duration::from_secs(3);
+        assert_eq!(limiter.record(address("192.0.3.1"), AnswerClass::Records, now), RateVerdict::Send);
+        assert_eq!(limiter.record(address("192.0.2.1"), AnswerClass::NoName, now), RateVerdict::Send);
+        let later = now + RateLimiter::window();
+        assert_eq!(limiter.record(address("192.0.2.1"), AnswerClass::Records, later), RateVerdict::Send);
+    }
+
+    #[test]
+    fn clients_within_the_rate_and_exempt_ones_get_every_answer() {
+        let (mut limiter, start) = (limiter(10, 2), Instant::now());
+        for n in 0..100 {
+            let now = start + Duration::from_millis(100 * n);
+            assert_eq!(limiter.record(address("2001:db8::1"), AnswerClass::Records, now), RateVerdict::Send);
+        }
+        for _ in 0..1_000 {
+            assert_eq!(limiter.record(address("10.1.2.3"), AnswerClass::Records, start), RateVerdict::Send);
+        }
+        let mut none = RateLimiter::new(RateConfig { answers_per_second: 0, ..RateConfig::default() }, [0; 16]);
+        for _ in 0..1_000 {
+            assert_eq!(none.record(address("192.0.2.1"), AnswerClass::Records, start), RateVerdict::Send);
+        }
+    }
+
+    #[test]
+    fn slip_decides_what_is_cut_short() {
+        for (slip, truncated) in [(0, 0), (1, 990), (10, 99)] {
+            let (mut limiter, start) = (limiter(10, slip), Instant::now());
+            let verdicts = (0..1_000).map(|_| limiter.record(address("192.0.2.1"), AnswerClass::Error, start));
+            assert_eq!(verdicts.filter(|verdict| *verdict == RateVerdict::Truncate).count(), truncated);
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Counters for metrics.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use sallyport_zone::{AnswerKind, DropReason, Outcome, Transport, Verdict};
+
+const KINDS: usize = AnswerKind::ALL.len();
+const REASONS: usize = DropReason::ALL.len();
+
+/// What the server has done since its start.
+#[derive(Debug, Default)]
+pub struct Counters {
+    queries: [AtomicU64; 2],
+    answers: [AtomicU64; KINDS],
+    drops: [AtomicU64; REASONS],
+    truncated: AtomicU64,
+    bytes_in: AtomicU64,
+    bytes_out: AtomicU64,
+    send_errors: AtomicU64,
+    pub(crate) tcp_open: AtomicU64,
+    pub(crate) tcp_refused: AtomicU64,
+    pub(crate) transfers: AtomicU64,
+}
+
+/// What one thread counts until it adds it to [`Counters`].
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    queries: u64,
+    answers: [u64; KINDS],
+    drops: [u64; REASONS],
+    truncated: u64,
+    bytes_in: u64,
+    bytes_out: u64,
+    pub(crate) send_errors: u64,
+}
+
+impl Tally {
+    /// Counts a message and what became of it.
+    pub(crate) fn record(&mut self, bytes_in: usize, bytes_out: usize, outcome: &Outcome) {
+        self.queries += 1;
+        self.bytes_in += bytes_in as u64;
+        self.bytes_out += bytes_out as u64;
+        self.truncated += u64::from(outcome.is_truncated);
+        match outcome.verdict {
+            Verdict::Drop(reason) => self.drops[reason.index()] += 1,
+            Verdict::Send | Verdict::Transfer(_) => self.answers[outcome.kind.index()] += 1,
+        }
+    }
+}
+
+impl Counters {
+    /// Adds what was counted, and begins anew.
+    pub(crate) fn add(&self, transport: Transport, tally: &mut Tally) {
+        let add = |counter: &AtomicU64, count: u64| {
+            if count > 0 {
+                counter.fetch_add(count, Ordering::Relaxed);
+            }
+        };
+        add(&self.queries[transport as usize], tally.queries);
+        self.answers.iter().zip(tally.answers).for_each(|(counter, count)| add(counter, count));
+        self.drops.iter().zip(tally.drops).for_each(|(counter, count)| add(counter, count));
+        add(&self.truncated, tally.truncated);
+        add(&self.bytes_in, tally.bytes_in);
+        add(&self.bytes_out, tally.bytes_out);
+        add(&self.send_errors, tally.send_errors);
+        *tally = Tally::default();
+    }
+
+    /// Messages that came.
+    #[must_use]
+    pub fn queries(&self, transport: Transport) -> u64 {
+        self.queries[transport as usize].load(Ordering::Relaxed)
+    }
+
+    /// Answers of a kind that were sent.
+    #[must_use]
+    pub fn answers(&self, kind: AnswerKind) -> u64 {
+        self.answers[kind.index()].load(Ordering::Relaxed)
+    }
+
+    /// Messages without an answer.
+    #[must_use]
+    pub fn drops(&self, reason: DropReason) -> u64 {
+        self.drops[reason.index()].load(Ordering::Relaxed)
+    }
+
+    /// Answers that were cut short.
+    #[must_use]
+    pub fn truncated(&self) -> u64 {
+        self.truncated.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of messages that came.
+    #[must_use]
+    pub fn bytes_in(&self) -> u64 {
+        self.bytes_in.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of answers.
+    #[must_use]
+    pub fn bytes_out(&self) -> u64 {
+        self.bytes_out.load(Ordering::Relaxed)
+    }
+
+    /// Answers that the kernel did not take.
+    #[must_use]
+    pub fn send_errors(&self) -> u64 {
+        self.send_errors.load(Ordering::Relaxed)
+    }
+
+    /// TCP connections that are open now.
+    #[must_use]
+    pub fn tcp_open(&self) -> u64 {
+        self.tcp_open.load(Ordering::Relaxed)
+    }
+
+    /// TCP connections that were closed at once, because there were too many.
+    #[must_use]
+    pub fn tcp_refused(&self) -> u64 {
+        self.tcp_refused.load(Ordering::Relaxed)
+    }
+
+    /// Transfers of zones that were completed.
+    #[must_use]
+    pub fn transfers(&self) -> u64 {
+        self.transfers.load(Ordering::Relaxed)
+    }
+}

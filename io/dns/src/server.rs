@@ -1,0 +1,186 @@
+//! Starts and stops the server.
+
+use std::{
+    io,
+    net::{SocketAddr, TcpListener, UdpSocket},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+};
+
+use parking_lot::Mutex;
+use sallyport_zone::{Settings, State, StateConfig, View, Zones};
+use tokio::sync::watch;
+
+use crate::{
+    bind::MAX_UDP_SOCKETS,
+    counters::Counters,
+    current::{Copy, Current, Snapshot},
+    tcp::{self, TcpLimits},
+    udp,
+};
+
+/// States that TCP connections share.
+const TCP_STATES: usize = 4;
+
+/// How a server is bounded.
+#[derive(Debug, Clone, Default)]
+pub struct ServerConfig {
+    /// For each thread: signatures, and rates of answers over UDP. The rate of a network is shared out among threads.
+    pub state: StateConfig,
+    /// TCP connections.
+    pub tcp: TcpLimits,
+}
+
+/// Why a server does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// There is no socket.
+    #[error("a name server needs a UDP socket")]
+    NoSocket,
+    /// There are too many.
+    #[error("a name server has at most {MAX_UDP_SOCKETS} UDP sockets")]
+    TooManySockets,
+    /// The system refuses.
+    #[error("the name server cannot use its socket: {0}")]
+    Socket(#[from] io::Error),
+    /// No randomness.
+    #[error("the system has no randomness: {0}")]
+    Random(String),
+}
+
+/// A running name server. It stops when it is dropped.
+#[derive(Debug)]
+pub struct Server {
+    current: Arc<Current>,
+    counters: Arc<Counters>,
+    is_stopping: Arc<AtomicBool>,
+    stop: watch::Sender<bool>,
+    threads: Vec<JoinHandle<()>>,
+    tasks: Vec<tokio::task::JoinHandle<()>>,
+    address: SocketAddr,
+}
+
+impl Server {
+    /// Starts a thread for each UDP socket, and a task for each TCP listener. Call it inside of a tokio runtime.
+    ///
+    /// # Errors
+    /// There is no UDP socket, or a socket cannot be used.
+    pub fn start(
+        config: &ServerConfig,
+        zones: Arc<Zones>,
+        settings: Arc<Settings>,
+        udp: Vec<UdpSocket>,
+        tcp: Vec<TcpListener>,
+    ) -> Result<Self, StartError> {
+        if udp.len() > MAX_UDP_SOCKETS {
+            return Err(StartError::TooManySockets);
+        }
+        let address = udp.first().ok_or(StartError::NoSocket)?.local_addr()?;
+        let snapshot = Snapshot { zones, view: Arc::default(), settings };
+        let (stop, _) = watch::channel(false);
+        let mut server = Self {
+            current: Arc::new(Current::new(snapshot)),
+            counters: Arc::default(),
+            is_stopping: Arc::default(),
+            stop,
+            threads: Vec::new(),
+            tasks: Vec::new(),
+            address,
+        };
+        let mut state_config = config.state.clone();
+        let rate = &mut state_config.rate.answers_per_second;
+        if *rate > 0 {
+            *rate = (*rate / udp.len() as u32).max(1);
+        }
+        for (index, socket) in udp.into_iter().enumerate() {
+            let state = State::new(state_config.clone(), random_key()?);
+            let (copy, counters) = (Copy::new(server.current.clone()), server.counters.clone());
+            let worker = udp::Worker::new(socket, copy, state, counters, server.is_stopping.clone())?;
+            let thread = thread::Builder::new().name(format!("dns-{index}")).spawn(move || worker.run())?;
+            server.threads.push(thread);
+        }
+        let mut states = Vec::new();
+        for _ in 0..TCP_STATES {
+            states.push(Mutex::new(State::new(config.state.clone(), random_key()?)));
+        }
+        let shared =
+            Arc::new(tcp::Shared::new(server.current.clone(), server.counters.clone(), states, config.tcp.clone()));
+        for listener in tcp {
+            listener.set_nonblocking(true)?;
+            let listener = tokio::net::TcpListener::from_std(listener)?;
+            server.tasks.push(tokio::spawn(tcp::accept(listener, shared.clone(), server.stop.subscribe())));
+        }
+        Ok(server)
+    }
+
+    /// The address of the first UDP socket.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves these zones from the next query on.
+    pub fn set_zones(&self, zones: Arc<Zones>) {
+        self.current.change(|snapshot| snapshot.zones = zones);
+    }
+
+    /// Serves this view from the next query on.
+    pub fn set_view(&self, view: Arc<View>) {
+        self.current.change(|snapshot| snapshot.view = view);
+    }
+
+    /// Serves by these settings from the next query on.
+    pub fn set_settings(&self, settings: Arc<Settings>) {
+        self.current.change(|snapshot| snapshot.settings = settings);
+    }
+
+    /// The view that is served now: a new view begins as its copy.
+    #[must_use]
+    pub fn view(&self) -> Arc<View> {
+        self.current.snapshot().view
+    }
+
+    /// The zones that are served now.
+    #[must_use]
+    pub fn zones(&self) -> Arc<Zones> {
+        self.current.snapshot().zones
+    }
+
+    /// What the server has done.
+    #[must_use]
+    pub fn counters(&self) -> &Arc<Counters> {
+        &self.counters
+    }
+
+    /// Stops: queries that have come are answered, connections are closed after their current answer.
+    pub async fn stop(mut self) {
+        self.mark_stopping();
+        for task in std::mem::take(&mut self.tasks) {
+            // A task ends only by itself.
+            let _ = task.await;
+        }
+        let threads = std::mem::take(&mut self.threads);
+        // Threads wait for their sockets for a moment.
+        let _ = tokio::task::spawn_blocking(move || threads.into_iter().for_each(|thread| drop(thread.join()))).await;
+    }
+
+    fn mark_stopping(&self) {
+        self.is_stopping.store(true, Ordering::Relaxed);
+        self.stop.send_replace(true);
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.mark_stopping();
+    }
+}
+
+fn random_key() -> Result<[u8; 16], StartError> {
+    let mut key = [0; 16];
+    getrandom::fill(&mut key).map_err(|source| StartError::Random(source.to_string()))?;
+    Ok(key)
+}
