@@ -49,10 +49,12 @@ pub enum Purpose {
     CertificateKey,
     /// The key of an account at an ACME server, in the store.
     AcmeAccount,
+    /// The private key of a zone, in the store and on the way to edges.
+    ZoneKey,
 }
 
 impl Purpose {
-    const ALL: [Self; 16] = [
+    const ALL: [Self; 17] = [
         Self::LoginRequest,
         Self::Grant,
         Self::Binding,
@@ -69,6 +71,7 @@ impl Purpose {
         Self::LoggedOut,
         Self::CertificateKey,
         Self::AcmeAccount,
+        Self::ZoneKey,
     ];
 
     fn label(self) -> &'static str {
@@ -89,6 +92,7 @@ impl Purpose {
             Self::LoggedOut => "logged-out",
             Self::CertificateKey => "certificate-key",
             Self::AcmeAccount => "acme-account",
+            Self::ZoneKey => "zone-key",
         }
     }
 

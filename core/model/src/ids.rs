@@ -128,6 +128,14 @@ id!(
     /// A challenge of an ACME server.
     ChallengeId
 );
+id!(
+    /// A zone of the name server.
+    ZoneId
+);
+id!(
+    /// A record of a zone.
+    ZoneRecordId
+);
 
 /// The fewest digits of an abbreviated id.
 const MIN_SHORT_DIGITS: usize = 6;

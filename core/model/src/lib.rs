@@ -20,6 +20,7 @@ mod settings;
 mod socket;
 mod spans;
 mod ssh;
+mod zone;
 
 pub use account::{
     Account, Email, EmailError, MAX_EMAIL_BYTES, MAX_PASSWORD_BYTES, MIN_PASSWORD_CHARS, PasswordError, Scope,
@@ -44,7 +45,8 @@ pub use identity::{
 };
 pub use ids::{
     AccountId, CertificateId, ChallengeId, DirectOriginId, DomainId, EdgeId, IdError, InvitationId, LoginSessionId,
-    PersonId, PolicyId, ProviderId, ServiceTokenId, ShortId, ShortIdError, SocketId, TokenId, TunnelId,
+    PersonId, PolicyId, ProviderId, ServiceTokenId, ShortId, ShortIdError, SocketId, TokenId, TunnelId, ZoneId,
+    ZoneRecordId,
 };
 pub use name::{MAX_LABEL_BYTES, NameError, SocketName, name_combinations};
 pub use organisation::{Role, UnknownRole};
@@ -73,3 +75,4 @@ pub use socket::{
 };
 pub use spans::{SPAN_BUCKETS, SpanBounds, SpanCounts, span_bucket};
 pub use ssh::{SHA1_REFUSED, SshLogin, SshTunnelLogin, SshTunnelLoginError};
+pub use zone::{ALL_EDGES, ServedZone, ZoneKey, ZoneKeyAlgorithm, ZoneRecord};

@@ -38,6 +38,7 @@ pub mod limit;
 pub mod name;
 pub mod query;
 pub mod record;
+pub mod served;
 pub mod transfer;
 mod tsig;
 

@@ -62,6 +62,7 @@ impl ServedCertificates {
 #[derive(Clone, Debug, Default)]
 pub struct AcmeChallenges {
     by_id: Arc<RwLock<HashMap<ChallengeId, Arc<AcmeChallenge>>>>,
+    changed: Arc<watch::Sender<()>>,
     hints: Hints,
 }
 
@@ -74,13 +75,21 @@ impl AcmeChallenges {
     pub fn put(&self, challenge: AcmeChallenge) {
         let id = challenge.id;
         self.by_id.write().insert(id, Arc::new(challenge));
+        self.changed.send_replace(());
         self.hints.notify(ConfigKey::Challenge(id));
     }
 
     /// Removes a challenge.
     pub fn remove(&self, id: ChallengeId) {
         self.by_id.write().remove(&id);
+        self.changed.send_replace(());
         self.hints.notify(ConfigKey::Challenge(id));
+    }
+
+    /// Changes after each change of the challenges from now on.
+    #[must_use]
+    pub fn subscribe(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
     }
 
     /// The answer to the challenge with this token at port 80 (RFC 8555 section 8.3).

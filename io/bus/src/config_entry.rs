@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr};
 
 use sallyport_model::{
     AccountId, AcmeChallenge, CertificateId, ChallengeId, EdgeId, EdgeOrders, LoginSession, LoginSessionId,
-    ServedCertificate, ServiceTokenId, ServiceTokenRoute, SocketId, SocketRoute, SshLogin,
+    ServedCertificate, ServedZone, ServiceTokenId, ServiceTokenRoute, SocketId, SocketRoute, SshLogin, ZoneId,
 };
 use serde::{Deserialize, Serialize};
 
@@ -28,6 +28,8 @@ pub enum ConfigKey {
     Certificate(CertificateId),
     /// A challenge of an ACME server.
     Challenge(ChallengeId),
+    /// A zone of the name server.
+    Zone(ZoneId),
 }
 
 /// The content of an entry.
@@ -48,6 +50,8 @@ pub enum ConfigValue {
     Certificate(Box<ServedCertificate>),
     /// A challenge of an ACME server.
     Challenge(AcmeChallenge),
+    /// A zone of the name server.
+    Zone(Box<ServedZone>),
 }
 
 /// Reason why an entry is not accepted.
@@ -93,6 +97,7 @@ impl ConfigValue {
             Self::Edge(orders) => ConfigKey::Edge(orders.edge),
             Self::Certificate(certificate) => ConfigKey::Certificate(certificate.id),
             Self::Challenge(challenge) => ConfigKey::Challenge(challenge.id),
+            Self::Zone(zone) => ConfigKey::Zone(zone.id),
         }
     }
 
@@ -128,6 +133,7 @@ impl fmt::Display for ConfigKey {
             Self::Edge(id) => write!(f, "edge.{id}"),
             Self::Certificate(id) => write!(f, "certificate.{id}"),
             Self::Challenge(id) => write!(f, "challenge.{id}"),
+            Self::Zone(id) => write!(f, "zone.{id}"),
         }
     }
 }
@@ -150,6 +156,7 @@ impl FromStr for ConfigKey {
             "edge" => Self::Edge(id.parse().map_err(unknown)?),
             "certificate" => Self::Certificate(id.parse().map_err(unknown)?),
             "challenge" => Self::Challenge(id.parse().map_err(unknown)?),
+            "zone" => Self::Zone(id.parse().map_err(unknown)?),
             _ => return Err(UnknownKey),
         })
     }

@@ -19,6 +19,7 @@ mod flows;
 mod nats;
 mod orders;
 mod snapshot;
+mod zones;
 
 use std::{
     collections::HashMap,
@@ -56,6 +57,7 @@ pub use nats::{
 pub use orders::Orders;
 pub use sallyport_directory::{Change as DirectoryChange, EdgeCard, EdgeState};
 pub use snapshot::{MAX_SNAPSHOT_BYTES, SNAPSHOT_FILE, Snapshot, SnapshotError};
+pub use zones::ServedZones;
 
 /// Changes that a slow subscriber may lag behind. Beyond it the subscriber has to read the whole map again.
 const MAX_QUEUED_CHANGES: usize = 1_024;
@@ -535,6 +537,8 @@ pub struct Bus {
     pub certificates: ServedCertificates,
     /// The challenges of ACME servers.
     pub challenges: AcmeChallenges,
+    /// The zones of the name server.
+    pub zones: ServedZones,
     /// The attached tunnels: all at a control, its own at an edge.
     pub directory: Directory,
     /// The edges of the installation, if there are several.
@@ -552,6 +556,7 @@ impl Default for Bus {
             identities: Identities { hints: hints.clone(), ..Identities::default() },
             certificates: ServedCertificates::hinting(hints.clone()),
             challenges: AcmeChallenges::hinting(hints.clone()),
+            zones: ServedZones::hinting(hints.clone()),
             fleet: Fleet::among(orders.clone()),
             orders,
             directory: Directory::default(),

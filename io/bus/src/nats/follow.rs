@@ -97,6 +97,7 @@ impl Bus {
             ConfigValue::Edge(orders) => self.orders.put(orders),
             ConfigValue::Certificate(certificate) => self.certificates.put(*certificate),
             ConfigValue::Challenge(challenge) => self.challenges.put(challenge),
+            ConfigValue::Zone(zone) => self.zones.put(*zone),
         }
     }
 
@@ -112,6 +113,7 @@ impl Bus {
             ConfigKey::Edge(id) => self.orders.remove(id),
             ConfigKey::Certificate(id) => self.certificates.remove(id),
             ConfigKey::Challenge(id) => self.challenges.remove(id),
+            ConfigKey::Zone(id) => self.zones.remove(id),
         }
     }
 }
