@@ -34,6 +34,7 @@ mod ssh_key;
 mod stats;
 mod token;
 mod tunnel;
+mod zone;
 
 pub use account::{
     Account, AccountReset, AccountSession, BeginTotp, BegunTotp, ChangePassword, ConfirmTotp, CreateAccount,
@@ -95,3 +96,4 @@ pub const IDEMPOTENCY_KEY: &str = "idempotency-key";
 pub const MAX_IDEMPOTENCY_KEY_BYTES: usize = 128;
 /// The largest request body that the API reads, in bytes.
 pub const MAX_BODY_BYTES: usize = 65_536;
+pub use zone::{CreateZone, CreateZoneRecord, Zone, ZoneRecord};

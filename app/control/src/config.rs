@@ -101,6 +101,8 @@ pub struct ControlConfig {
     pub resolver: Option<Resolver>,
     /// The ACME servers that sign certificates; `None`: no certificates are ordered.
     pub acme: Option<AcmeConfig>,
+    /// Whether the edges answer DNS for the domain of the installation and for zones of organisations.
+    pub has_name_server: bool,
     /// The labels that owners may choose for their sockets.
     pub labels: ChosenLabels,
     /// The file for the setup token, which the first account takes; `None` where the first account takes no token.

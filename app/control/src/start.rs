@@ -56,7 +56,7 @@ impl Control {
         secrets: Secrets,
         clock: Clock,
     ) -> anyhow::Result<Self> {
-        let Bus { routes, ssh_logins, identities, directory, fleet, orders, certificates, challenges, .. } = bus;
+        let Bus { routes, ssh_logins, identities, directory, fleet, orders, certificates, challenges, zones, .. } = bus;
         let metrics = Metrics::default();
         let passwords = Passwords::start()
             .map_err(|e| anyhow::anyhow!("cannot hash passwords: {}", e.inner().unwrap_or("busy")))?;
@@ -105,6 +105,7 @@ impl Control {
             orders,
             certificates,
             challenges,
+            zones,
             resolver: config.resolver.clone(),
             acme_sealer: Sealer::new(secrets.derived("acme")),
             domain_secret: secrets.derived("domains"),
@@ -144,6 +145,10 @@ impl Control {
             .await
             .map_err(|error| anyhow::anyhow!("{}", error.inner().unwrap_or(error.sentence())))
             .context("cannot read the certificates")?;
+        app.open_zones()
+            .await
+            .map_err(|error| anyhow::anyhow!("{}", error.inner().unwrap_or(error.sentence())))
+            .context("cannot read the zones")?;
         tokio::spawn(names::check_domains(Arc::downgrade(&app.0)));
         tokio::spawn(tidy::tidy(Arc::downgrade(&app.0)));
         tokio::spawn(tidy::sweep(Arc::downgrade(&app.0)));

@@ -68,6 +68,7 @@ pub use names::{
         WantedCertificate,
     },
     domains::{DomainCheck, MAX_DOMAINS_PER_ORGANISATION, StoredDomain},
+    zones::{MAX_RECORDS_PER_ZONE, MAX_ZONES_PER_ORGANISATION, StoredZone, StoredZoneRecord},
 };
 pub use sockets::{
     origins::DirectOriginChange,

@@ -30,6 +30,7 @@ mod ssh_keys;
 mod stats;
 mod tokens;
 mod tunnels;
+mod zones;
 
 use axum::{
     Router,
@@ -90,6 +91,11 @@ pub(crate) fn routes() -> Router<App> {
         .route("/v1/certificates", get(certificates::list).post(certificates::import))
         .route("/v1/certificates/{id}", get(certificates::get).delete(certificates::delete))
         .route("/v1/certificates/{id}/renew", post(certificates::renew))
+        .route("/v1/zones", get(zones::list).post(zones::create))
+        .route("/v1/zones/{name}", get(zones::get).delete(zones::delete))
+        .route("/v1/zones/{name}/rollover", post(zones::rollover))
+        .route("/v1/zones/{name}/records", get(zones::list_records).post(zones::create_record))
+        .route("/v1/zones/{name}/records/{id}", delete(zones::delete_record))
         .route("/v1/policies", get(policies::list).post(policies::create))
         .route("/v1/policies/{id}", get(policies::get).patch(policies::update).delete(policies::delete))
         .route("/v1/policies/{id}/attach", post(policies::attach))

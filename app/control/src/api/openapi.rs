@@ -15,7 +15,7 @@ use utoipa::{
 use super::{
     account_access, accounts, audit, certificates, domains, edges, flow_log, flows, info, invitations, login_sessions,
     logins, members, organisations, origins, persons, policies, providers, service_tokens, sockets, ssh_authorities,
-    ssh_keys, stats, tokens, tunnels,
+    ssh_keys, stats, tokens, tunnels, zones,
 };
 use crate::device;
 
@@ -44,6 +44,8 @@ use crate::device;
         origins::list, origins::create, origins::get, origins::update, origins::delete, ssh_keys::list,
         ssh_keys::create, ssh_keys::delete,
         domains::list, domains::create, domains::get, domains::check, domains::delete,
+        zones::list, zones::create, zones::get, zones::delete, zones::rollover, zones::list_records,
+        zones::create_record, zones::delete_record,
         certificates::list, certificates::import, certificates::get, certificates::renew, certificates::delete,
         policies::list, policies::create, policies::get, policies::update, policies::delete, policies::attach,
         policies::detach, policies::test,
@@ -73,6 +75,7 @@ use crate::device;
         (name = "origins", description = "Addresses that edges dial themselves, beside the tunnels of a socket."),
         (name = "domains", description = "Domains of organisations, which lead to their sockets."),
         (name = "certificates", description = "Certificates for names."),
+        (name = "zones", description = "Zones that the name server answers for."),
         (name = "policies", description = "Named rules for access."),
         (name = "programs", description = "Logins of programs for persons, and their certificates."),
         (name = "identity", description = "Identities of machines, for sockets that require one."),

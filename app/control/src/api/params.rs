@@ -21,6 +21,24 @@ pub(super) struct DomainPath {
     name: String,
 }
 
+/// A zone.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
+pub(super) struct ZonePath {
+    /// The zone's name.
+    name: String,
+}
+
+/// A record of a zone.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
+pub(super) struct ZoneRecordPath {
+    /// The zone's name.
+    name: String,
+    /// The record's id.
+    id: Uuid,
+}
+
 /// An edge.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Path)]

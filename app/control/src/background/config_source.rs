@@ -68,6 +68,11 @@ impl ConfigSource for Source {
                 ConfigKey::Challenge(id) => {
                     app.store.challenge(id, now).await.map_err(read_error)?.map(ConfigValue::Challenge)
                 }
+                ConfigKey::Zone(id) => {
+                    let whole = app.store.whole_zone(id).await.map_err(read_error)?;
+                    let whole = whole.filter(|_| app.config.has_name_server);
+                    whole.map(|(stored, served)| ConfigValue::Zone(Box::new(app.published_zone(&stored, served))))
+                }
                 ConfigKey::Edge(id) => {
                     app.store.edge(id).await.map_err(read_error)?.map(|edge| ConfigValue::Edge(orders(&edge)))
                 }
@@ -93,6 +98,11 @@ impl ConfigSource for Source {
             let certificates = certificates.into_iter().filter_map(served);
             all.extend(certificates.map(|served| ConfigValue::Certificate(Box::new(served))));
             all.extend(app.store.challenges(now).await.map_err(read_error)?.into_iter().map(ConfigValue::Challenge));
+            for zone in app.store.zones().await.map_err(read_error)?.iter().filter(|_| app.config.has_name_server) {
+                if let Some((stored, served)) = app.store.whole_zone(zone.id).await.map_err(read_error)? {
+                    all.push(ConfigValue::Zone(Box::new(app.published_zone(&stored, served))));
+                }
+            }
             let edges = app.store.edges().await.map_err(read_error)?;
             all.extend(edges.iter().map(orders).map(ConfigValue::Edge));
             Ok(all)

@@ -42,6 +42,12 @@ impl Control {
             .await
             .map_err(|error| anyhow::anyhow!("{}", error.inner().unwrap_or(error.sentence())))
             .context("cannot read the certificates again")?;
+        if app.config.has_name_server {
+            app.reload_zones()
+                .await
+                .map_err(|error| anyhow::anyhow!("{}", error.inner().unwrap_or(error.sentence())))
+                .context("cannot read the zones again")?;
+        }
         app.metrics.accounts.set(i64::try_from(accounts).unwrap_or(i64::MAX));
         Ok(differed)
     }

@@ -78,7 +78,7 @@ impl App {
     }
 
     /// The text that proves a domain of this organisation.
-    fn domain_proof(&self, organisation: AccountId) -> String {
+    pub(super) fn domain_proof(&self, organisation: AccountId) -> String {
         proof(&self.domain_secret, organisation)
     }
 

@@ -24,6 +24,7 @@ mod sockets;
 mod ssh_forward;
 mod ssh_keys;
 mod tunnels;
+mod zones;
 
 pub use operator::{OperatorReset, reset_account};
 pub use setup::SETUP_TOKEN_FILE;

@@ -10,7 +10,9 @@ mod routes;
 
 use std::{ops::Deref, sync::Arc};
 
-use sallyport_bus::{AcmeChallenges, Directory, Fleet, Identities, Orders, Routes, ServedCertificates, SshLogins};
+use sallyport_bus::{
+    AcmeChallenges, Directory, Fleet, Identities, Orders, Routes, ServedCertificates, ServedZones, SshLogins,
+};
 use sallyport_identity::Sealer;
 use sallyport_oidc::Providers;
 use sallyport_resolver::Resolver;
@@ -54,6 +56,7 @@ pub(crate) struct AppParts {
     pub(crate) orders: Orders,
     pub(crate) certificates: ServedCertificates,
     pub(crate) challenges: AcmeChallenges,
+    pub(crate) zones: ServedZones,
     /// Makes lookups for domains; `None`: domains cannot be verified.
     pub(crate) resolver: Option<Resolver>,
     /// Seals the keys of accounts at ACME servers. Edges do not have its secret.

@@ -163,6 +163,12 @@ pub enum StoreError {
         /// The name.
         name: String,
     },
+    /// The zone is there already.
+    #[error("there is a zone {name} already")]
+    ZoneTaken {
+        /// The name.
+        name: String,
+    },
     /// The label was given to a socket of another organisation.
     #[error("the label {label:?} is or was the name of another socket: choose another one")]
     LabelTaken {

@@ -536,6 +536,31 @@ const MIGRATIONS: &[&str] = &[
         key_authorization TEXT NOT NULL,
         expires_at        INTEGER NOT NULL
     ) STRICT;
+    -- Zones of the name server; the secrets of their keys are encrypted with a key that is not in the database.
+    CREATE TABLE zones (
+        id           BLOB PRIMARY KEY CHECK (length(id) = 16),
+        organisation BLOB REFERENCES accounts (id) ON DELETE CASCADE,
+        apex         TEXT NOT NULL,
+        serial       INTEGER NOT NULL,
+        created_at   INTEGER NOT NULL
+    ) STRICT;
+    CREATE UNIQUE INDEX zones_by_apex ON zones (apex);
+    CREATE TABLE zone_records (
+        id          BLOB PRIMARY KEY CHECK (length(id) = 16),
+        zone        BLOB NOT NULL REFERENCES zones (id) ON DELETE CASCADE,
+        position    INTEGER NOT NULL,
+        name        TEXT NOT NULL,
+        record_type TEXT NOT NULL,
+        ttl         INTEGER NOT NULL,
+        value       TEXT NOT NULL
+    ) STRICT;
+    CREATE INDEX records_of_zone ON zone_records (zone, position);
+    CREATE TABLE zone_keys (
+        zone     BLOB NOT NULL REFERENCES zones (id) ON DELETE CASCADE,
+        position INTEGER NOT NULL,
+        key      TEXT NOT NULL,
+        PRIMARY KEY (zone, position)
+    ) STRICT;
     ",
 ];
 

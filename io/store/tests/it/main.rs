@@ -26,3 +26,4 @@ mod policies;
 mod ports;
 mod postgres;
 mod ssh_keys;
+mod zones;

@@ -62,6 +62,7 @@ pub(super) fn of_control(args: &UpArgs, public: &Public, data: &Path, geo: Optio
         mail_hook: None,
         resolver: None,
         acme: None,
+        has_name_server: false,
         labels: args.names.labels(),
         setup_token_file: setup_token_file(args, public.ip, data),
     }

@@ -1,0 +1,362 @@
+//! Zones of the name server: the installation's own, and those of organisations.
+
+use http::StatusCode;
+use sallyport_api::{CreateZone, CreateZoneRecord, Zone, ZoneRecord};
+use sallyport_domains::RECORD_LABEL;
+use sallyport_identity::Purpose;
+use sallyport_model::{
+    ALL_EDGES, AccountId, ServedZone, ZoneId, ZoneKey, ZoneKeyAlgorithm, ZoneRecord as Record, ZoneRecordId,
+};
+use sallyport_store::{StoredZone, StoredZoneRecord};
+use sallyport_zone::{
+    dnssec::plan_csk_rollover,
+    served::{APEX_TTL_SECONDS, key_times, served_zone},
+};
+
+use crate::{audit, clock::date, problem::ApiError, security::random, state::App};
+
+/// How long others may keep the addresses of edges, in seconds: an edge that is gone is left out soon.
+const EDGES_TTL_SECONDS: u32 = 30;
+/// How long others may keep other records that the server makes, in seconds.
+const OWN_TTL_SECONDS: u32 = 300;
+/// The labels of the name servers below the domain of the installation.
+const NAME_SERVERS: [&str; 2] = ["ns1", "ns2"];
+/// How long a DS record of the parent may be kept, in seconds: a day, as at most registries.
+const PARENT_DS_TTL_SECONDS: u32 = 86_400;
+/// How often a secret is drawn that is no key.
+const MAX_SECRET_TRIES: usize = 4;
+
+/// An error of a zone, for the API.
+fn refused(field: &str, detail: impl std::fmt::Display) -> ApiError {
+    ApiError::field(field, detail)
+}
+
+impl App {
+    /// The names of the installation's name servers.
+    pub(crate) fn name_servers(&self) -> Vec<String> {
+        NAME_SERVERS.iter().map(|label| format!("{label}.{}", self.config.domain)).collect()
+    }
+
+    /// The records that the server makes itself: addresses of edges for the names of the installation, and the proof of
+    /// ownership for a zone of an organisation.
+    fn own_records(&self, zone: &StoredZone) -> Vec<Record> {
+        let record = |name: String, record_type: &str, ttl: u32, value: String| Record {
+            name,
+            record_type: record_type.to_owned(),
+            ttl,
+            value,
+        };
+        let apex = &zone.apex;
+        if let Some(organisation) = zone.organisation {
+            let proof = format!("\"{}\"", self.domain_proof(organisation));
+            return vec![record(format!("{RECORD_LABEL}.{apex}"), "TXT", OWN_TTL_SECONDS, proof)];
+        }
+        let names = [apex.clone(), format!("*.{apex}")].into_iter().chain(self.name_servers());
+        names.map(|name| record(name, "EDGES", EDGES_TTL_SECONDS, ALL_EDGES.to_owned())).collect()
+    }
+
+    /// The zone as edges answer for it. Records of its owner come before those of the server at the same name.
+    pub(crate) fn published_zone(&self, zone: &StoredZone, mut served: ServedZone) -> ServedZone {
+        served.name_servers = self.name_servers();
+        let own_domain = &self.config.domain;
+        // The addresses of edges are known here: such an alias is followed at once.
+        for record in served.records.iter_mut().filter(|record| record.record_type == "ALIAS") {
+            let target = record.value.trim_end_matches('.').to_ascii_lowercase();
+            let is_ours = target == *own_domain || target.strip_suffix(own_domain).is_some_and(|at| at.ends_with('.'));
+            if is_ours {
+                record.record_type = "EDGES".to_owned();
+                record.value = ALL_EDGES.to_owned();
+            }
+        }
+        let is_taken =
+            |own: &Record| served.records.iter().any(|record| record.name == own.name && own.record_type == "EDGES");
+        let own: Vec<_> = self.own_records(zone).into_iter().filter(|own| !is_taken(own)).collect();
+        served.records.extend(own);
+        served
+    }
+
+    /// Fails if the records make no zone.
+    fn check_zone(&self, zone: &StoredZone, served: ServedZone) -> Result<(), ApiError> {
+        let served = self.published_zone(zone, served);
+        let now = u64::try_from(self.clock.now().unix_seconds).unwrap_or_default();
+        let open = |sealed: &str| self.open_zone_secret(sealed);
+        served_zone(&served, open, now).map(drop).map_err(|error| refused("value", error))
+    }
+
+    fn open_zone_secret(&self, sealed: &str) -> Option<[u8; 32]> {
+        self.sealer.open::<[u8; 32]>(Purpose::ZoneKey, sealed)
+    }
+
+    /// A new key that signs from now on.
+    fn new_zone_key(&self, now: u64) -> Result<ZoneKey, ApiError> {
+        let algorithm = ZoneKeyAlgorithm::EcdsaP256;
+        for _ in 0..MAX_SECRET_TRIES {
+            let secret: [u8; 32] = random::bytes()?;
+            let sealed = self.sealer.seal(Purpose::ZoneKey, &secret, random::bytes()?);
+            let sealed_secret = sealed.ok_or_else(|| ApiError::internal("a key could not be sealed"))?;
+            let key = ZoneKey {
+                algorithm,
+                sealed_secret,
+                published: now,
+                active: now,
+                retired: None,
+                removed: None,
+                ds_from: Some(now),
+                ds_until: None,
+            };
+            let test = ServedZone {
+                id: ZoneId::from_bytes([0; 16]),
+                apex: self.config.domain.clone(),
+                serial: 1,
+                name_servers: self.name_servers(),
+                records: Vec::new(),
+                keys: vec![key.clone()],
+            };
+            if served_zone(&test, |sealed| self.open_zone_secret(sealed), now).is_ok() {
+                return Ok(key);
+            }
+        }
+        Err(ApiError::internal("no key of a zone could be made"))
+    }
+
+    fn unix_now(&self) -> u64 {
+        u64::try_from(self.clock.now().unix_seconds).unwrap_or_default()
+    }
+
+    /// Makes the zone of the installation, unless it is there.
+    pub(crate) async fn ensure_own_zone(&self) -> Result<(), ApiError> {
+        let apex = self.config.domain.clone();
+        if self.store.zone(&apex).await?.is_none() {
+            let zone = self.new_zone(None, apex)?;
+            let keys = [self.new_zone_key(self.unix_now())?];
+            self.store.create_zone(&zone, &keys).await?;
+            tracing::info!(zone = zone.apex, "zone of the installation made");
+        }
+        Ok(())
+    }
+
+    fn new_zone(&self, organisation: Option<AccountId>, apex: String) -> Result<StoredZone, ApiError> {
+        let now = self.clock.now().unix_seconds;
+        let serial = u32::try_from(now).unwrap_or(1);
+        Ok(StoredZone { id: ZoneId::from_random(random::bytes()?), organisation, apex, serial, created_at: now })
+    }
+
+    /// A zone that the caller may see and change: of its organisation, and for the owner of the installation also the
+    /// installation's.
+    pub(crate) async fn find_zone(
+        &self,
+        organisation: AccountId,
+        is_owner: bool,
+        name: &str,
+    ) -> Result<StoredZone, ApiError> {
+        let apex = name.trim_end_matches('.').to_ascii_lowercase();
+        let found = self.store.zone(&apex).await?;
+        let is_visible = |zone: &StoredZone| zone.organisation.map_or(is_owner, |owner| owner == organisation);
+        found.filter(is_visible).ok_or_else(|| ApiError::not_found("zone"))
+    }
+
+    /// The zone in the form of the API.
+    pub(crate) async fn zone_to_api(&self, zone: &StoredZone) -> Result<Zone, ApiError> {
+        let whole = self.store.whole_zone(zone.id).await?.ok_or_else(|| ApiError::not_found("zone"))?;
+        let (stored, served) = whole;
+        let records = u32::try_from(served.records.len()).unwrap_or(u32::MAX);
+        let now = self.unix_now();
+        let served = self.published_zone(&stored, served);
+        let made = served_zone(&served, |sealed| self.open_zone_secret(sealed), now).map_err(ApiError::internal)?;
+        Ok(Zone {
+            id: stored.id.uuid(),
+            name: stored.apex,
+            is_of_installation: stored.organisation.is_none(),
+            name_servers: served.name_servers,
+            ds: made.keys().map(|keys| keys.ds_texts(now)).unwrap_or_default(),
+            records,
+            serial: stored.serial,
+            created_at: date(stored.created_at),
+        })
+    }
+
+    /// Makes a zone of the organisation.
+    pub(crate) async fn create_zone(
+        &self,
+        organisation: AccountId,
+        is_owner: bool,
+        create: &CreateZone,
+    ) -> Result<StoredZone, ApiError> {
+        if !self.config.has_name_server {
+            let detail = "this server has no name server: its operator starts it with --listen-dns";
+            return Err(ApiError::new(StatusCode::CONFLICT, "no-name-server", detail));
+        }
+        let name = self.domain_name("name", &create.name)?;
+        if name.is_wildcard() {
+            return Err(refused("name", "a zone has a plain name: a wildcard is a record in it"));
+        }
+        let verified = self.store.domain(organisation, &name).await?.filter(|domain| domain.verified_at.is_some());
+        if verified.is_none() && !is_owner {
+            let detail = format!(
+                "{name} is not a verified domain of this organisation: `sallyport domain add {name}` first, and lead \
+                 the domain here when the zone is ready"
+            );
+            return Err(ApiError::new(StatusCode::CONFLICT, "domain-not-verified", detail));
+        }
+        let zone = self.new_zone(Some(organisation), name.to_string())?;
+        let keys = if create.signed { vec![self.new_zone_key(self.unix_now())?] } else { Vec::new() };
+        self.store.create_zone(&zone, &keys).await?;
+        self.publish_zone(zone.id).await?;
+        audit::set_target(&zone.apex);
+        tracing::info!(zone = zone.apex, "zone made");
+        Ok(zone)
+    }
+
+    /// The records of a zone, those of its owner first.
+    pub(crate) async fn zone_records(&self, zone: &StoredZone) -> Result<Vec<ZoneRecord>, ApiError> {
+        let to_api = |id: Option<ZoneRecordId>, record: Record| ZoneRecord {
+            id: id.map(|id| id.uuid()),
+            name: record.name,
+            record_type: record.record_type,
+            ttl: record.ttl,
+            value: record.value,
+        };
+        let stored = self.store.zone_records(zone.id).await?;
+        let mut shown: Vec<_> = stored.into_iter().map(|one| to_api(Some(one.id), one.record)).collect();
+        for own in self.own_records(zone) {
+            if !shown.iter().any(|record| record.name == own.name && own.record_type == "EDGES") {
+                shown.push(to_api(None, own));
+            }
+        }
+        Ok(shown)
+    }
+
+    /// Adds a record to a zone; edges answer with it when this returns.
+    pub(crate) async fn add_zone_record(
+        &self,
+        zone: &StoredZone,
+        create: CreateZoneRecord,
+    ) -> Result<ZoneRecord, ApiError> {
+        let name = match create.name.trim().to_ascii_lowercase().as_str() {
+            "@" | "" => zone.apex.clone(),
+            full if full.ends_with('.') => full.trim_end_matches('.').to_owned(),
+            full if full == zone.apex || full.ends_with(&format!(".{}", zone.apex)) => full.to_owned(),
+            label => format!("{label}.{}", zone.apex),
+        };
+        let record_type = create.record_type.trim().to_ascii_uppercase();
+        if name == zone.apex && matches!(record_type.as_str(), "SOA" | "NS") {
+            return Err(refused("type", "the server makes the SOA and NS records of a zone itself"));
+        }
+        let record = Record { name, record_type, ttl: create.ttl, value: create.value.trim().to_owned() };
+        let new = StoredZoneRecord { id: ZoneRecordId::from_random(random::bytes()?), record };
+        let added = std::slice::from_ref(&new);
+        let now = self.clock.now().unix_seconds;
+        let check = |served| self.check_zone(zone, served);
+        if !self.store.change_zone(zone.id, (added, &[]), None, now, check).await? {
+            return Err(ApiError::not_found("zone"));
+        }
+        self.publish_zone(zone.id).await?;
+        audit::set_target(&zone.apex);
+        let Record { name, record_type, ttl, value } = new.record;
+        Ok(ZoneRecord { id: Some(new.id.uuid()), name, record_type, ttl, value })
+    }
+
+    /// Removes a record of a zone; edges know it when this returns.
+    pub(crate) async fn delete_zone_record(&self, zone: &StoredZone, id: &str) -> Result<(), ApiError> {
+        let id: ZoneRecordId = id.parse().map_err(|_| ApiError::not_found("record"))?;
+        let known = self.store.zone_records(zone.id).await?;
+        if !known.iter().any(|record| record.id == id) {
+            return Err(ApiError::not_found("record"));
+        }
+        let check = |served| self.check_zone(zone, served);
+        self.store.change_zone(zone.id, (&[], &[id]), None, self.clock.now().unix_seconds, check).await?;
+        self.publish_zone(zone.id).await?;
+        audit::set_target(&zone.apex);
+        Ok(())
+    }
+
+    /// Begins the rollover of a zone's key, or goes on with it: the first call adds a key, and a second one, after the
+    /// parent has the new DS record, ends the former key.
+    pub(crate) async fn roll_zone_key(&self, zone: &StoredZone) -> Result<(), ApiError> {
+        let (_, served) = self.store.whole_zone(zone.id).await?.ok_or_else(|| ApiError::not_found("zone"))?;
+        let (now, mut keys) = (self.unix_now(), served.keys);
+        keys.retain(|key| key.removed.is_none_or(|removed| removed > now));
+        let conflict = |code, detail: &str| Err(ApiError::new(StatusCode::CONFLICT, code, detail));
+        let longest = served.records.iter().map(|record| record.ttl).max().unwrap_or_default().max(APEX_TTL_SECONDS);
+        match keys.as_mut_slice() {
+            [] => return conflict("not-signed", "this zone is not signed, so it has no key to replace"),
+            [only] => {
+                let plan = plan_csk_rollover(key_times(only), now, None, PARENT_DS_TTL_SECONDS, longest);
+                set_times(only, plan.former);
+                let mut successor = self.new_zone_key(now)?;
+                set_times(&mut successor, plan.successor);
+                keys.push(successor);
+            }
+            [former, successor] if former.retired.is_none() => {
+                if successor.ds_from.is_some_and(|from| from > now) {
+                    let detail = "the new key is too young: others may still keep the former keys; see the DS records \
+                                  of the zone, and try again in two hours";
+                    return conflict("rollover-too-early", detail);
+                }
+                let begun = successor.published;
+                let plan = plan_csk_rollover(key_times(former), begun, Some(now), PARENT_DS_TTL_SECONDS, longest);
+                set_times(former, plan.former);
+            }
+            _ => return conflict("rollover-runs", "the former key ends by itself: wait until it is gone"),
+        }
+        let check = |served| self.check_zone(zone, served);
+        let time = self.clock.now().unix_seconds;
+        self.store.change_zone(zone.id, (&[], &[]), Some(&keys), time, check).await?;
+        self.publish_zone(zone.id).await?;
+        audit::set_target(&zone.apex);
+        Ok(())
+    }
+
+    /// Removes a zone of an organisation; edges know it when this returns.
+    pub(crate) async fn delete_zone(&self, zone: &StoredZone) -> Result<(), ApiError> {
+        if zone.organisation.is_none() {
+            let detail = "the zone of the installation stays: stop its name server with no --listen-dns";
+            return Err(ApiError::new(StatusCode::CONFLICT, "own-zone", detail));
+        }
+        self.store.delete_zone(zone.id).await?;
+        self.zones.remove(zone.id);
+        audit::set_target(&zone.apex);
+        tracing::info!(zone = zone.apex, "zone removed");
+        Ok(())
+    }
+
+    /// Publishes the present state of a zone to edges.
+    pub(crate) async fn publish_zone(&self, id: ZoneId) -> Result<(), ApiError> {
+        let _turn = self.publishing.lock().await;
+        match self.store.whole_zone(id).await? {
+            Some((stored, served)) => self.zones.put(self.published_zone(&stored, served)),
+            None => self.zones.remove(id),
+        }
+        Ok(())
+    }
+
+    /// Makes the zone of the installation, and publishes all zones, if there is a name server.
+    pub(crate) async fn open_zones(&self) -> Result<(), ApiError> {
+        if !self.config.has_name_server {
+            return Ok(());
+        }
+        self.ensure_own_zone().await?;
+        self.reload_zones().await
+    }
+
+    /// Reads the zones from the store again: another control may have changed them.
+    pub(crate) async fn reload_zones(&self) -> Result<(), ApiError> {
+        let stored = self.store.zones().await?;
+        for gone in self.zones.all().iter().filter(|zone| !stored.iter().any(|known| known.id == zone.id)) {
+            self.zones.remove(gone.id);
+        }
+        for zone in stored {
+            if let Some((stored, served)) = self.store.whole_zone(zone.id).await? {
+                self.zones.put(self.published_zone(&stored, served));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn set_times(key: &mut ZoneKey, times: sallyport_zone::dnssec::KeyTimes) {
+    key.published = times.published;
+    key.active = times.active;
+    (key.retired, key.removed) = (times.retired, times.removed);
+    (key.ds_from, key.ds_until) = (times.ds_from, times.ds_until);
+}
