@@ -187,6 +187,10 @@ pub struct ConnectTo {
     /// Edges that the connector may dial when the first one does not respond, at most eight; empty on one machine.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub edges: Vec<ConnectEdge>,
+    /// The root in PEM that signs the certificates of edges for connectors, where other clients see those of a public
+    /// authority; absent where the connector knows the root already.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca_pem: Option<String>,
 }
 
 /// An edge that accepts connectors.

@@ -118,10 +118,8 @@ pub struct AcmeConfig {
     pub fallback: Option<DirectoryConfig>,
     /// The names of the servers in CAA records; empty: CAA records are not looked at before.
     pub identities: Vec<String>,
-    /// The kinds of challenges that the edges answer.
+    /// The kinds of challenges that the edges answer at their ports. The name server answers DNS-01.
     pub challenges: Vec<ChallengeKind>,
-    /// Whether one wildcard covers the names below the domain of the installation. Needs DNS-01.
-    pub has_wildcard: bool,
     /// The most orders that run at a time.
     pub max_orders: u32,
     /// The most orders that begin in a minute, in the long run.
@@ -135,7 +133,6 @@ impl Default for AcmeConfig {
             fallback: None,
             identities: Vec::new(),
             challenges: vec![ChallengeKind::TlsAlpn01, ChallengeKind::Http01],
-            has_wildcard: false,
             max_orders: DEFAULT_MAX_ORDERS,
             max_orders_per_minute: DEFAULT_ORDERS_PER_MINUTE,
         }

@@ -1,6 +1,6 @@
 //! Starting control: publishing the store to edges, and starting the background tasks.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::AtomicBool};
 
 use anyhow::Context as _;
 use prometheus_client::registry::Registry;
@@ -107,6 +107,7 @@ impl Control {
             challenges,
             zones,
             resolver: config.resolver.clone(),
+            is_delegated: AtomicBool::new(false),
             acme_sealer: Sealer::new(secrets.derived("acme")),
             domain_secret: secrets.derived("domains"),
             names_changed: Notify::new(),

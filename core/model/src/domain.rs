@@ -81,6 +81,13 @@ pub fn wildcard_over(host: &str) -> Option<String> {
     host.split_once('.').map(|(_, rest)| format!("*.{rest}"))
 }
 
+/// The name below the domain of an installation at which its name server answers the challenges of a name. An alias
+/// leads there from `_acme-challenge` of a name whose zone is elsewhere.
+#[must_use]
+pub fn acme_alias(name: &str, domain: &str) -> String {
+    format!("{name}._acme.{domain}")
+}
+
 fn check_label(label: &str) -> Result<(), DomainNameError> {
     if label.is_empty() || label.len() > MAX_LABEL_BYTES {
         return Err(DomainNameError::Label);

@@ -41,9 +41,9 @@ pub use tls::{
     Certificates, GivenCertificateError, LocalCa, MAX_CACHED_CERTIFICATES, MAX_NEW_NAMES_PER_SECOND, NODE_CLIENTS_ALPN,
     Negotiated, NodeTlsError, PinMismatch, PresentedChain, PublicCertificate, TlsFailure, Trust, TrustError,
     UnbufferedTlsStream, client_config, client_config_by, client_config_of_node, client_config_of_node_for,
-    client_config_of_pem, custom_server_verifier, negotiated, offers_session, offers_tls13, roots, server_config,
-    server_config_for, server_config_for_challenge, server_config_for_holders, server_config_for_nodes,
-    server_config_for_returning, server_config_for_some_holders, server_config_for_tunnels, server_config_of_node,
-    unbuffered_server_config,
+    client_config_of_pem, client_config_with, custom_server_verifier, negotiated, offers_session, offers_tls13, roots,
+    server_config, server_config_built_in, server_config_for, server_config_for_challenge, server_config_for_holders,
+    server_config_for_nodes, server_config_for_returning, server_config_for_some_holders, server_config_for_tunnels,
+    server_config_of_node, unbuffered_server_config,
 };
 pub use udp::{Received, UdpPort, listen_udp};

@@ -126,7 +126,13 @@ fn to_api_with_holders(app: &App, tunnel: &sallyport_model::Tunnel, answers: &Tu
 fn to_api_with_credential(app: &App, tunnel: &sallyport_model::Tunnel, credential: Secret, via: Via) -> CreatedTunnel {
     let config = &app.config;
     let (port, quic_port) = (via.port(app).unwrap_or(config.public_port), config.quic_port);
-    let connect = ConnectTo { host: config.tunnel_host.clone(), port, quic_port, edges: serving_edges(app) };
+    let connect = ConnectTo {
+        host: config.tunnel_host.clone(),
+        port,
+        quic_port,
+        edges: serving_edges(app),
+        ca_pem: config.ca_pem.clone().filter(|_| config.acme.is_some()),
+    };
     CreatedTunnel { details: to_api(app, tunnel), credential, connect }
 }
 

@@ -247,7 +247,8 @@ impl OrderStep<'_> {
         };
         let names: Vec<String> = row.names.iter().map(ToString::to_string).collect();
         let csr = server_request(&names, &key).map_err(ApiError::internal)?;
-        let kinds = schedule.challenge_kinds(&self.acme.challenges);
+        let available = app.kinds_for(&row.names, &self.acme.challenges).await;
+        let kinds = schedule.challenge_kinds(&available);
         let request = CertificateRequest {
             names: &names,
             csr_der: &csr,

@@ -17,6 +17,8 @@ use crate::{
 
 /// How often control looks for certificates that are due.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// How often control looks whether the domain is delegated to its name server.
+const LOOK_AT_DELEGATION: Duration = Duration::from_secs(60);
 /// How long the first orders wait, until the ports of this process are open.
 const START_DELAY: Duration = Duration::from_millis(500);
 /// The most certificates that are read in one turn.
@@ -30,9 +32,14 @@ pub(crate) async fn run(app: Weak<AppParts>, acme: AcmeConfig) {
     tokio::time::sleep(START_DELAY).await;
     let mut running = JoinSet::new();
     let mut busy = HashSet::new();
+    let mut looked_at: Option<Instant> = None;
     while let Some(app) = app.upgrade() {
         let app = App(app);
-        if let Err(error) = app.want_certificates(&acme).await {
+        if looked_at.is_none_or(|at| at.elapsed() >= LOOK_AT_DELEGATION) {
+            app.look_at_delegation().await;
+            looked_at = Some(Instant::now());
+        }
+        if let Err(error) = app.want_certificates().await {
             tracing::warn!(error = error.sentence(), "the certificates that are needed are found out later");
         }
         let now = app.clock.now().unix_seconds;

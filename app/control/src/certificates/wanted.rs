@@ -1,24 +1,23 @@
 //! The names that need a certificate.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::atomic::Ordering::Relaxed};
 
-use sallyport_acme_schedule::ChallengeKind;
 use sallyport_model::{AccountId, CertificateId, DomainName, SocketRoute, SocketType, TlsMode};
 use sallyport_store::WantedCertificate;
 
-use crate::{config::AcmeConfig, problem::ApiError, security::random, state::App};
+use crate::{problem::ApiError, security::random, state::App};
 
 /// The labels below the domain that the server itself uses; the empty one is the domain.
 const OWN_LABELS: [&str; 4] = ["", "api.", "login.", "tunnel."];
 
-/// The certificates that the installation needs now: one for each name, with its organisation. With DNS-01, one wildcard
-/// covers the domain of the installation, so that generated names are in no public log.
+/// The certificates that the installation needs now: one for each name, with its organisation. Where the domain of the
+/// installation is delegated to its name server, one wildcard covers the domain, so that generated names are in no
+/// public log. Other wildcards need the name server too.
 fn wanted_names<'a>(
     domain: &str,
-    acme: &AcmeConfig,
+    is_delegated: bool,
     routes: impl Iterator<Item = &'a SocketRoute>,
 ) -> BTreeMap<Vec<DomainName>, Option<AccountId>> {
-    let has_dns = acme.challenges.contains(&ChallengeKind::Dns01);
     let mut wanted = BTreeMap::new();
     let mut want = |names: &[String], organisation| {
         let names: Result<Vec<DomainName>, _> = names.iter().map(|name| name.parse()).collect();
@@ -26,16 +25,16 @@ fn wanted_names<'a>(
             wanted.insert(names, organisation);
         }
     };
-    if acme.has_wildcard {
+    if is_delegated {
         want(&[domain.to_owned(), format!("*.{domain}")], None);
     } else {
         OWN_LABELS.iter().for_each(|label| want(&[format!("{label}{domain}")], None));
     }
     for route in routes.filter(|route| has_certificate(route)) {
-        if !acme.has_wildcard {
+        if !is_delegated {
             want(&[format!("{}.{domain}", route.name)], Some(route.account));
         }
-        for name in route.domains.iter().filter(|name| has_dns || !name.is_wildcard()) {
+        for name in route.domains.iter().filter(|name| is_delegated || !name.is_wildcard()) {
             want(&[name.to_string()], Some(route.account));
         }
     }
@@ -53,9 +52,9 @@ fn has_certificate(route: &SocketRoute) -> bool {
 
 impl App {
     /// Makes the rows of the store those of the names that need a certificate now.
-    pub(super) async fn want_certificates(&self, acme: &AcmeConfig) -> Result<(), ApiError> {
-        let routes = self.routes.all();
-        let wanted = wanted_names(&self.config.domain, acme, routes.iter().map(std::convert::AsRef::as_ref));
+    pub(super) async fn want_certificates(&self) -> Result<(), ApiError> {
+        let (routes, is_delegated) = (self.routes.all(), self.is_delegated.load(Relaxed));
+        let wanted = wanted_names(&self.config.domain, is_delegated, routes.iter().map(std::convert::AsRef::as_ref));
         let mut rows = Vec::with_capacity(wanted.len());
         for (names, organisation) in wanted {
             rows.push(WantedCertificate { id: CertificateId::from_random(random::bytes()?), organisation, names });
@@ -71,10 +70,6 @@ mod tests {
     use sallyport_model::{OriginProtocol, SocketId, SocketSettings};
 
     use super::*;
-
-    fn acme(challenges: &[ChallengeKind], has_wildcard: bool) -> AcmeConfig {
-        AcmeConfig { challenges: challenges.to_vec(), has_wildcard, ..AcmeConfig::default() }
-    }
 
     fn route(name: &str, socket_type: SocketType, domains: &[&str]) -> SocketRoute {
         SocketRoute {
@@ -94,15 +89,14 @@ mod tests {
         }
     }
 
-    fn names(acme: &AcmeConfig, routes: &[SocketRoute]) -> Vec<String> {
-        let wanted = wanted_names("t.example", acme, routes.iter());
+    fn names(is_delegated: bool, routes: &[SocketRoute]) -> Vec<String> {
+        let wanted = wanted_names("t.example", is_delegated, routes.iter());
         let text = |names: Vec<DomainName>| names.iter().map(ToString::to_string).collect::<Vec<_>>().join("+");
         wanted.into_keys().map(text).collect()
     }
 
     #[test]
     fn one_wildcard_covers_the_domain_where_dns_can_prove_it() {
-        use ChallengeKind::{Dns01, Http01};
         let routes = [
             route("calm-bay-1000", SocketType::Http, &["app.example.com", "*.example.com"]),
             route("calm-bay-1001", SocketType::Tcp, &[]),
@@ -110,17 +104,14 @@ mod tests {
         let own = ["api.t.example", "app.example.com", "calm-bay-1000.t.example", "login.t.example", "t.example"];
         let mut expected = own.to_vec();
         expected.push("tunnel.t.example");
-        assert_eq!(names(&acme(&[Http01], false), &routes), expected);
-        assert_eq!(
-            names(&acme(&[Http01, Dns01], true), &routes),
-            ["*.example.com", "app.example.com", "t.example+*.t.example"]
-        );
+        assert_eq!(names(false, &routes), expected);
+        assert_eq!(names(true, &routes), ["*.example.com", "app.example.com", "t.example+*.t.example"]);
     }
 
     #[test]
     fn a_socket_whose_origin_ends_tls_needs_none() {
         let mut passed = route("calm-bay-1000", SocketType::Tls, &["app.example.com"]);
         passed.settings.tls_mode = TlsMode::Passthrough;
-        assert_eq!(names(&acme(&[], false), &[passed]).len(), OWN_LABELS.len());
+        assert_eq!(names(false, &[passed]).len(), OWN_LABELS.len());
     }
 }

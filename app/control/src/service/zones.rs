@@ -2,7 +2,7 @@
 
 use http::StatusCode;
 use sallyport_api::{CreateZone, CreateZoneRecord, Zone, ZoneRecord};
-use sallyport_domains::RECORD_LABEL;
+use sallyport_domains::{RECORD_LABEL, proof};
 use sallyport_identity::Purpose;
 use sallyport_model::{
     ALL_EDGES, AccountId, ServedZone, ZoneId, ZoneKey, ZoneKeyAlgorithm, ZoneRecord as Record, ZoneRecordId,
@@ -37,6 +37,12 @@ impl App {
         NAME_SERVERS.iter().map(|label| format!("{label}.{}", self.config.domain)).collect()
     }
 
+    /// A record of the installation's own zone, by which control recognises its name server: the name and the text.
+    pub(crate) fn zone_mark(&self) -> (String, String) {
+        let mark = proof(&self.domain_secret, AccountId::from_bytes([0; 16]));
+        (format!("{RECORD_LABEL}.{}", self.config.domain), mark)
+    }
+
     /// The records that the server makes itself: addresses of edges for the names of the installation, and the proof of
     /// ownership for a zone of an organisation.
     fn own_records(&self, zone: &StoredZone) -> Vec<Record> {
@@ -51,8 +57,11 @@ impl App {
             let proof = format!("\"{}\"", self.domain_proof(organisation));
             return vec![record(format!("{RECORD_LABEL}.{apex}"), "TXT", OWN_TTL_SECONDS, proof)];
         }
+        let (name, mark) = self.zone_mark();
+        let mark = record(name, "TXT", OWN_TTL_SECONDS, format!("\"{mark}\""));
         let names = [apex.clone(), format!("*.{apex}")].into_iter().chain(self.name_servers());
-        names.map(|name| record(name, "EDGES", EDGES_TTL_SECONDS, ALL_EDGES.to_owned())).collect()
+        let edges = names.map(|name| record(name, "EDGES", EDGES_TTL_SECONDS, ALL_EDGES.to_owned()));
+        edges.chain([mark]).collect()
     }
 
     /// The zone as edges answer for it. Records of its owner come before those of the server at the same name.

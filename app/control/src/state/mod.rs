@@ -8,7 +8,10 @@ pub(crate) mod failing_providers;
 pub(crate) mod forwards;
 mod routes;
 
-use std::{ops::Deref, sync::Arc};
+use std::{
+    ops::Deref,
+    sync::{Arc, atomic::AtomicBool},
+};
 
 use sallyport_bus::{
     AcmeChallenges, Directory, Fleet, Identities, Orders, Routes, ServedCertificates, ServedZones, SshLogins,
@@ -59,6 +62,8 @@ pub(crate) struct AppParts {
     pub(crate) zones: ServedZones,
     /// Makes lookups for domains; `None`: domains cannot be verified.
     pub(crate) resolver: Option<Resolver>,
+    /// Whether the domain of the installation is delegated to its name server.
+    pub(crate) is_delegated: AtomicBool,
     /// Seals the keys of accounts at ACME servers. Edges do not have its secret.
     pub(crate) acme_sealer: Sealer,
     /// Makes the records that prove domains.

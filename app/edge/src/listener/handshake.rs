@@ -90,7 +90,7 @@ impl ConnectionRouter {
         let returning = server_config_for_returning(&base);
         let (unbuffered, unbuffered_returning) =
             (unbuffered_server_config(&base), unbuffered_server_config(&returning));
-        let tunnels = server_config_for_tunnels(&base, sallyport_wire::ALPN);
+        let tunnels = server_config_for_tunnels(&base, certificates.clone(), sallyport_wire::ALPN);
         Arc::new(Self { base, returning, unbuffered, unbuffered_returning, tunnels, certificates, trusted_proxies })
     }
 

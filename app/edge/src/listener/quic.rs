@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use sallyport_net::{Certificates, Shutdown, server_config};
+use sallyport_net::{Certificates, Shutdown, server_config_built_in};
 use sallyport_tunnel::carrier::quic::{QuicConnection, QuicIncoming, QuicListener};
 
 use crate::{
@@ -38,7 +38,7 @@ impl Edge {
         certificates: Arc<Certificates>,
         shutdown: Shutdown,
     ) -> io::Result<()> {
-        let tls = server_config(certificates, sallyport_wire::ALPN);
+        let tls = server_config_built_in(certificates, sallyport_wire::ALPN);
         let max_legs = u32::try_from(self.state.config.max_legs_per_session).unwrap_or(u32::MAX);
         let congestion = self.state.config.tunnel_congestion.as_ref().map(|congestion| congestion.name());
         let listener = QuicListener::new(socket, &tls, max_legs.saturating_add(SPARE_STREAMS), congestion)?;

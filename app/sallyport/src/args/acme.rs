@@ -55,13 +55,37 @@ pub(crate) struct AcmeArgs {
     pub(crate) acme_rate: u32,
 }
 
+/// Options for lookups.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct ResolverArgs {
+    /// The name servers that look up the records of domains: ADDR or ADDR:PORT [default: the system's]
+    #[arg(long, value_name = "ADDR", env = "SALLYPORT_RESOLVER", value_delimiter = ',', value_parser = server)]
+    pub(crate) resolver: Vec<SocketAddr>,
+}
+
+impl ResolverArgs {
+    /// The resolver for domains. A machine without a name service has none.
+    ///
+    /// # Errors
+    /// The given name servers cannot be used.
+    pub(crate) fn open(&self) -> anyhow::Result<Option<Resolver>> {
+        match Resolver::new(&self.resolver) {
+            Ok(resolver) => Ok(Some(resolver)),
+            Err(error) if self.resolver.is_empty() => {
+                tracing::warn!(%error, "domains cannot be verified");
+                Ok(None)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
 /// Options for domains and names.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Names")]
 pub(crate) struct NameArgs {
-    /// The name servers that look up the records of domains: ADDR or ADDR:PORT [default: the system's]
-    #[arg(long, value_name = "ADDR", env = "SALLYPORT_RESOLVER", value_delimiter = ',', value_parser = server)]
-    pub(crate) resolver: Vec<SocketAddr>,
+    #[command(flatten)]
+    pub(crate) resolver: ResolverArgs,
     /// Let owners choose the first label of their sockets' names (`socket create --name-label shop`)
     #[arg(long, env = "SALLYPORT_CHOOSE_LABELS")]
     pub(crate) choose_labels: bool,
@@ -114,21 +138,6 @@ impl AcmeArgs {
 }
 
 impl NameArgs {
-    /// The resolver for domains. A machine without a name service has none.
-    ///
-    /// # Errors
-    /// The given name servers cannot be used.
-    pub(crate) fn resolver(&self) -> anyhow::Result<Option<Resolver>> {
-        match Resolver::new(&self.resolver) {
-            Ok(resolver) => Ok(Some(resolver)),
-            Err(error) if self.resolver.is_empty() => {
-                tracing::warn!(%error, "domains cannot be verified");
-                Ok(None)
-            }
-            Err(error) => Err(error.into()),
-        }
-    }
-
     /// The labels that owners may choose.
     pub(crate) fn labels(&self) -> ChosenLabels {
         ChosenLabels { are_allowed: self.choose_labels, reserved: self.reserve_labels.clone() }

@@ -5,6 +5,7 @@ pub(crate) mod acme;
 pub(crate) mod argv;
 pub(crate) mod audit;
 pub(crate) mod bus;
+pub(crate) mod dns;
 pub(crate) mod listen;
 pub(crate) mod mail;
 pub(crate) mod password;

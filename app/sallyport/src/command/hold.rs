@@ -301,7 +301,11 @@ pub(super) fn options(
     way: TransportArgs,
     services: Vec<Service>,
 ) -> anyhow::Result<ConnectorOptions> {
-    let tls = sallyport_net::client_config(&target.trust, &[sallyport_connector::ALPN])?;
+    let alpn: &[&[u8]] = &[sallyport_connector::ALPN];
+    let tls = match &connect.ca_pem {
+        Some(root) => sallyport_net::client_config_with(&target.trust, root, alpn)?,
+        None => sallyport_net::client_config(&target.trust, alpn)?,
+    };
     let outbound =
         Outbound { congestion: way.congestion, mptcp: way.mptcp, ..target.network.to(&connect.host, connect.port) };
     Ok(ConnectorOptions {

@@ -362,7 +362,13 @@ async fn connect(context: &Context, args: ConnectArgs) -> anyhow::Result<()> {
 pub(super) async fn edge_of(client: &ApiClient) -> Result<ConnectTo, ClientError> {
     let info = client.info().await?;
     let edges = Vec::new();
-    Ok(ConnectTo { host: info.tunnel_host, port: info.tunnel_port, quic_port: info.tunnel_quic_port, edges })
+    Ok(ConnectTo {
+        host: info.tunnel_host,
+        port: info.tunnel_port,
+        quic_port: info.tunnel_quic_port,
+        edges,
+        ca_pem: info.ca_pem,
+    })
 }
 
 /// The id of a tunnel, without a request to the API.

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use prometheus_client::registry::Registry;
 use sallyport_audit::AuditLog;
 use sallyport_control::Control;
+use sallyport_dns::Counters;
 use sallyport_edge::Edge;
 
-use super::{AuditStream, BusMetrics};
+use super::{AuditStream, BusMetrics, dns_metrics::DnsMetrics};
 use crate::runtime::process_metrics::ProcessMetrics;
 
 /// The parts of a server that have metrics.
@@ -19,6 +20,8 @@ pub(crate) struct Metrics<'a> {
     pub(crate) stream: Option<&'a AuditStream>,
     pub(crate) process: ProcessMetrics,
     pub(crate) bus: Option<BusMetrics>,
+    /// Of the name server, where it runs.
+    pub(crate) dns: Option<Arc<Counters>>,
 }
 
 impl Metrics<'_> {
@@ -36,6 +39,9 @@ impl Metrics<'_> {
         self.process.register(&mut registry);
         if let Some(bus) = self.bus {
             bus.register(&mut registry);
+        }
+        if let Some(counters) = self.dns {
+            registry.register_collector(Box::new(DnsMetrics(counters)));
         }
         self.edge.publish_metrics(registry);
     }

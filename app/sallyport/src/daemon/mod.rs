@@ -6,6 +6,7 @@ mod bus_health;
 mod bus_metrics;
 mod claim;
 mod console;
+mod dns_metrics;
 mod metrics;
 mod takeover;
 

@@ -4,6 +4,8 @@
 mod api;
 pub(crate) mod control;
 pub(crate) mod edge;
+mod name_server;
+mod own_address;
 mod public_names;
 mod quic;
 mod ssh;

@@ -29,7 +29,7 @@ pub(crate) fn program(name: &str, package: &str) -> Option<PathBuf> {
 /// A server for these zones, without limits of rates, and its address.
 pub(crate) fn serve(zones: impl IntoIterator<Item = Zone>, settings: Settings) -> (Server, SocketAddr) {
     let zones = Zones::new(zones.into_iter().map(Arc::new)).unwrap();
-    let (udp, tcp) = bind("127.0.0.1:0".parse().unwrap(), 2).unwrap();
+    let (udp, tcp) = bind("127.0.0.1:0".parse().unwrap(), 2, false).unwrap();
     let mut config = ServerConfig::default();
     config.state.rate.answers_per_second = 0;
     let server = Server::start(&config, Arc::new(zones), Arc::new(settings), udp, vec![tcp]).unwrap();

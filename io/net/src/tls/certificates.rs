@@ -226,6 +226,11 @@ impl Certificates {
             self.counts.refused_name.fetch_add(1, Relaxed);
             return None;
         };
+        self.of_label(label)
+    }
+
+    /// The built-in certificate for a label below the domain.
+    fn of_label(&self, label: String) -> Option<Arc<CertifiedKey>> {
         if let Source::Given(given) = &self.source {
             return Some(given.read().clone());
         }
@@ -241,6 +246,12 @@ impl Certificates {
             return self.cached(WILDCARD).unwrap_or_else(make);
         }
         self.make(&label).map(|entry| entry.certificate)
+    }
+
+    /// The built-in certificate for a name, whatever public ones there are: connectors and other edges trust its root.
+    #[must_use]
+    pub fn built_in(&self, name: &str) -> Option<Arc<CertifiedKey>> {
+        self.label(name).and_then(|label| self.of_label(label))
     }
 
     /// Whether a name can have a certificate. Any other name counts as refused.

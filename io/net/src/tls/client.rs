@@ -67,6 +67,25 @@ pub fn client_config(trust: &Trust, alpn: &[&[u8]]) -> Result<Arc<ClientConfig>,
     Ok(Arc::new(config))
 }
 
+/// Like [`client_config`], with the authorities in this PEM text besides. A pinned root stays the only one.
+///
+/// # Errors
+/// There are no root certificates.
+pub fn client_config_with(trust: &Trust, also: &str, alpn: &[&[u8]]) -> Result<Arc<ClientConfig>, TrustError> {
+    if matches!(trust, Trust::Pinned(_)) {
+        return client_config(trust, alpn);
+    }
+    let mut roots = match roots(trust) {
+        // The text is enough on a machine without authorities of its own.
+        Err(TrustError::EmptySystem) => RootCertStore::empty(),
+        roots => roots?,
+    };
+    roots.add_parsable_certificates(CertificateDer::pem_slice_iter(also.as_bytes()).filter_map(Result::ok));
+    let mut config = builder().with_root_certificates(roots).with_no_client_auth();
+    config.alpn_protocols = protocols(alpn);
+    Ok(Arc::new(config))
+}
+
 /// Like [`client_config`], with only the authorities in this PEM text; `None` if it has no usable certificate.
 #[must_use]
 pub fn client_config_of_pem(text: &[u8], alpn: &[&[u8]]) -> Option<Arc<ClientConfig>> {

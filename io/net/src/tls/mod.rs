@@ -21,7 +21,7 @@ pub use certificates::{
     CertificateEnds, CertificateStats, Certificates, GivenCertificateError, MAX_CACHED_CERTIFICATES,
     MAX_NEW_NAMES_PER_SECOND,
 };
-pub use client::{Trust, TrustError, client_config, client_config_by, client_config_of_pem, roots};
+pub use client::{Trust, TrustError, client_config, client_config_by, client_config_of_pem, client_config_with, roots};
 pub use client_hello::{offers_session, offers_tls13};
 pub use failure::TlsFailure;
 pub(crate) use failure::handshake_failure;
@@ -32,8 +32,9 @@ pub use nodes::{
 pub use pin::PinMismatch;
 pub use public::{ACME_TLS_ALPN, PublicCertificate, server_config_for_challenge};
 pub use server::{
-    CertificateAdmission, Negotiated, negotiated, server_config, server_config_for, server_config_for_holders,
-    server_config_for_returning, server_config_for_some_holders, server_config_for_tunnels, unbuffered_server_config,
+    CertificateAdmission, Negotiated, negotiated, server_config, server_config_built_in, server_config_for,
+    server_config_for_holders, server_config_for_returning, server_config_for_some_holders, server_config_for_tunnels,
+    unbuffered_server_config,
 };
 pub use server_verifier::{PresentedChain, custom_server_verifier};
 pub use unbuffered::UnbufferedTlsStream;

@@ -55,6 +55,14 @@ pub fn server_config(certificates: Arc<Certificates>, tunnel_alpn: &[u8]) -> Arc
     Arc::new(config)
 }
 
+/// Like [`server_config`], with built-in certificates only: for connectors over QUIC.
+#[must_use]
+pub fn server_config_built_in(certificates: Arc<Certificates>, tunnel_alpn: &[u8]) -> Arc<ServerConfig> {
+    let mut config = ServerConfig::clone(&server_config(certificates.clone(), tunnel_alpn));
+    config.cert_resolver = Arc::new(BuiltIn(certificates));
+    Arc::new(config)
+}
+
 /// Like `base`, for clients that resume with a ticket: they get one new ticket in its place.
 #[must_use]
 pub fn server_config_for_returning(base: &ServerConfig) -> Arc<ServerConfig> {
@@ -63,10 +71,16 @@ pub fn server_config_for_returning(base: &ServerConfig) -> Arc<ServerConfig> {
     Arc::new(config)
 }
 
-/// Like `base`, for connectors: only with this protocol (ALPN), as [`crate::UnbufferedTlsStream`] needs it.
+/// Like `base`, for connectors: only with this protocol (ALPN), as [`crate::UnbufferedTlsStream`] needs it, and with
+/// built-in certificates.
 #[must_use]
-pub fn server_config_for_tunnels(base: &ServerConfig, tunnel_alpn: &[u8]) -> Arc<ServerConfig> {
+pub fn server_config_for_tunnels(
+    base: &ServerConfig,
+    certificates: Arc<Certificates>,
+    tunnel_alpn: &[u8],
+) -> Arc<ServerConfig> {
     let mut config = with_secret_extraction(base);
+    config.cert_resolver = Arc::new(BuiltIn(certificates));
     config.alpn_protocols = vec![tunnel_alpn.to_vec()];
     Arc::new(config)
 }
@@ -219,6 +233,16 @@ impl ClientCertVerifier for Holders {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.chain.supported_verify_schemes()
+    }
+}
+
+/// Presents built-in certificates only.
+#[derive(Debug)]
+struct BuiltIn(Arc<Certificates>);
+
+impl server::ResolvesServerCert for BuiltIn {
+    fn resolve(&self, hello: server::ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        self.0.built_in(hello.server_name()?)
     }
 }
 

@@ -136,7 +136,19 @@ impl Store {
         let kept: std::collections::HashMap<_, _> = all.iter().map(|row| (row.names.first(), row)).collect();
         let by_name: std::collections::HashMap<_, _> = wanted.iter().map(|one| (one.names.first(), one)).collect();
         let is_wanted = |row: &StoredCertificate| by_name.get(&row.names.first()).is_some_and(|one| is_same(row, one));
-        let gone: Vec<_> = all.iter().filter(|row| row.source == CertificateSource::Acme && !is_wanted(row)).collect();
+        // A certificate stays until another one that covers its names is issued.
+        let is_awaited = |row: &StoredCertificate| {
+            let covers = |one: &&WantedCertificate| {
+                row.names.iter().all(|name| one.names.iter().any(|wide| wide == name || wide.covers(name.as_str())))
+            };
+            let is_issued = |one: &WantedCertificate| {
+                kept.get(&one.names.first()).is_some_and(|row| is_same(row, one) && row.issued.is_some())
+            };
+            row.issued.is_some() && wanted.iter().filter(covers).any(|one| !is_issued(one))
+        };
+        let is_gone =
+            |row: &&StoredCertificate| row.source == CertificateSource::Acme && !is_wanted(row) && !is_awaited(row);
+        let gone: Vec<_> = all.iter().filter(is_gone).collect();
         let is_there = |one: &&WantedCertificate| {
             kept.get(&one.names.first())
                 .is_some_and(|row| row.source == CertificateSource::Imported || is_same(row, one))

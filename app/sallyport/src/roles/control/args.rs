@@ -101,6 +101,9 @@ pub(crate) struct ControlArgs {
     pub(super) acme: AcmeArgs,
     #[command(flatten)]
     pub(super) names: NameArgs,
+    /// The edges answer DNS for the domain and for zones of organisations: they have --listen-dns
+    #[arg(long, env = "SALLYPORT_NAME_SERVER")]
+    pub(super) name_server: bool,
     #[command(flatten)]
     pub(super) mail: MailArgs,
     /// The account that owns the installation and lets edges join, by e-mail address [default: the first account]

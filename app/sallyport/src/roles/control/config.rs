@@ -57,7 +57,7 @@ pub(super) fn of_control(args: &ControlArgs, geo: Option<Arc<Geo>>) -> ControlCo
         mail_hook: None,
         resolver: None,
         acme: None,
-        has_name_server: false,
+        has_name_server: args.name_server,
         labels: args.names.labels(),
         setup_token_file: None,
     }

@@ -107,7 +107,7 @@ impl Prepared {
         let certificates = Certificates::new(site, &args.domain)?;
         let ssh = if args.no_ssh { None } else { Some(SshKeys::open(keys.dir())?) };
         let (geo, mail_hook) = (args.geo.open()?, args.mail.hook()?);
-        let (acme, resolver) = (args.acme.config(&args.domain)?, args.names.resolver()?);
+        let (acme, resolver) = (args.acme.config(&args.domain)?, args.names.resolver.open()?);
         let issuer = Issuer {
             site: open_site()?,
             nodes: open_nodes()?,
@@ -191,7 +191,8 @@ async fn serve(
     edge.set_health_notes(Arc::new(move || format!("{}{}", bus_health(&health.0, &health.1), health.2.health())));
     let bus = BusMetrics { nats, fleet: bus.fleet, followed: None, published: Some(published.stats) };
     let (process, bus) = (ProcessMetrics::new(certificates.clone()), Some(bus));
-    Metrics { edge: &edge, control: Some(&control), audit: &audit, stream: Some(&stream), process, bus }.publish();
+    Metrics { edge: &edge, control: Some(&control), audit: &audit, stream: Some(&stream), process, bus, dns: None }
+        .publish();
 
     let mut tasks = stream.abort_handles();
     tasks.extend(control.order_certificates());

@@ -8,7 +8,9 @@ use sallyport_policy::Network;
 
 use crate::{
     args::{
+        acme::ResolverArgs,
         audit::{AuditLogArgs, AuditUseArgs},
+        dns::DnsArgs,
         listen::{ListenAddress, QuicArgs, RedirectAddress, listen_address, redirect_address},
         server::{GeoArgs, SshArgs},
     },
@@ -55,6 +57,10 @@ pub(crate) struct EdgeArgs {
     pub(super) takeover: bool,
     #[command(flatten)]
     pub(super) quic: QuicArgs,
+    #[command(flatten)]
+    pub(super) dns: DnsArgs,
+    #[command(flatten)]
+    pub(super) resolver: ResolverArgs,
     #[command(flatten)]
     pub(super) geo: GeoArgs,
     #[command(flatten)]

@@ -1,6 +1,6 @@
 //! The edge's part in the mesh: certificates, and its address for other edges.
 
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 
 use anyhow::Context as _;
 use sallyport_bus::Bus;
@@ -10,9 +10,7 @@ use sallyport_wire::{ALPN, MESH_ALPN};
 use tracing::warn;
 
 use super::state::EdgeState;
-
-/// Documentation addresses (RFC 5737, RFC 3849), used only to look up a route; nothing is sent to them.
-const FAR_AWAY: [&str; 2] = ["192.0.2.1:9", "[2001:db8::1]:9"];
+use crate::roles::own_address::own_addresses;
 
 /// TLS between edges, with the certificates from control.
 pub(super) fn tls(state: &EdgeState) -> anyhow::Result<MeshTlsPair> {
@@ -42,26 +40,12 @@ pub(super) fn addresses(advertise: &[SocketAddr], listening: SocketAddr) -> Vec<
     if !advertise.is_empty() {
         return advertise.to_vec();
     }
-    if !listening.ip().is_unspecified() {
-        return vec![listening];
-    }
-    let own: Vec<_> = FAR_AWAY.iter().filter_map(|far| own_address(far)).collect();
-    let own: Vec<_> = own.into_iter().filter(|own| own.is_ipv4() || listening.is_ipv6()).collect();
+    let own = own_addresses(listening.ip());
     if own.is_empty() {
         warn!("the address of this edge for others is not known: give it with --advertise ADDR:PORT");
         return vec![listening];
     }
     own.into_iter().map(|own| SocketAddr::new(own, listening.port())).collect()
-}
-
-/// The local address of the route to this address. Nothing is sent.
-fn own_address(far: &str) -> Option<IpAddr> {
-    let far: SocketAddr = far.parse().ok()?;
-    let any: SocketAddr = if far.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0_u16; 8], 0).into() };
-    let socket = UdpSocket::bind(any).ok()?;
-    socket.connect(far).ok()?;
-    let own = socket.local_addr().ok()?.ip();
-    (!own.is_unspecified() && !own.is_loopback()).then_some(own)
 }
 
 #[cfg(test)]

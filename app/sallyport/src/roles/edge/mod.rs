@@ -40,6 +40,7 @@ use self::{
     state::EdgeState,
 };
 use super::{
+    name_server::{DnsPorts, NameServer, NameServerParts},
     public_names,
     quic::{Quic, QuicPort},
 };
@@ -128,7 +129,7 @@ async fn serve(
     let (bus, followed) = (Bus::default(), ConfigProgress::default());
     let snapshot = restored(data, &bus);
     let sealer = Arc::new(Sealer::new(state::key(&state.bootstrap.seal_key)?));
-    public_names::follow(bus.certificates.clone(), sealer, certificates.clone());
+    public_names::follow(bus.certificates.clone(), sealer.clone(), certificates.clone());
     let link = join::link(&state)?;
 
     let own_card = watch::Sender::new(config::card(args, &state, address));
@@ -151,6 +152,17 @@ async fn serve(
     }
     let quic = QuicPort::open(args.quic.listen_quic, address, is_takeover)?;
     let quic = quic.map(|port| Quic::start(port, &edge, certificates.clone(), daemon.shutdown.clone()));
+    let parts = NameServerParts {
+        bus: bus.clone(),
+        sealer,
+        shared_secret: state::key(&state.bootstrap.seal_key)?,
+        own: own_card.borrow().addresses.iter().map(SocketAddr::ip).collect(),
+        resolver: args.resolver.open()?,
+        domain: state.bootstrap.domain.clone(),
+        identity: state.name.to_string(),
+    };
+    let dns = DnsPorts::open(&args.dns, address, is_takeover)?;
+    let dns = dns.map(|ports| NameServer::start(ports, &args.dns, parts)).transpose()?;
     let certified_until = Arc::new(AtomicI64::new(state.certificates.not_after));
     let health = Health {
         nats: nats.clone(),
@@ -166,8 +178,15 @@ async fn serve(
     let mesh_tls = settings.tls.clone();
     edge.join_mesh(settings);
     let process = ProcessMetrics::new(certificates.clone()).of_machine(certified_until.clone());
-    let observed =
-        Metrics { edge: &edge, control: None, audit: &audit, stream: Some(&stream), process, bus: bus_metrics };
+    let observed = Metrics {
+        edge: &edge,
+        control: None,
+        audit: &audit,
+        stream: Some(&stream),
+        process,
+        bus: bus_metrics,
+        dns: dns.as_ref().map(NameServer::counters),
+    };
     observed.publish();
 
     let ends = watch::Sender::new(false);
@@ -197,8 +216,19 @@ async fn serve(
     tasks.extend(stream.abort_handles());
     let when_replaced = WhenReplaced { tasks, snapshot: Some(followed), follower: None };
     let tasks = [following, answering, renewing];
-    let mut role =
-        EdgeRole { name, region, listen: address, data, quic, ends, directory, tasks, stream, audit: audit.clone() };
+    let mut role = EdgeRole {
+        name,
+        region,
+        listen: address,
+        data,
+        quic,
+        dns,
+        ends,
+        directory,
+        tasks,
+        stream,
+        audit: audit.clone(),
+    };
     let ports = HandOver::of(&listening)?;
     let service = Service { edge, listening, certificates, lock, ports, data, audit, when_replaced };
     let ended = daemon.serve(service, &mut role).await?;
@@ -215,6 +245,7 @@ struct EdgeRole<'a> {
     listen: SocketAddr,
     data: &'a Path,
     quic: Option<Quic>,
+    dns: Option<NameServer>,
     /// Publishes the departure of the edge.
     ends: watch::Sender<bool>,
     directory: JoinHandle<()>,
@@ -234,6 +265,9 @@ impl Role for EdgeRole<'_> {
     async fn drained(&mut self) {
         if let Some(quic) = self.quic.take() {
             quic.ended().await;
+        }
+        if let Some(dns) = self.dns.take() {
+            dns.end().await;
         }
     }
 

@@ -1,6 +1,6 @@
 //! Options of `sallyport up`.
 
-use std::{path::PathBuf, time::Duration};
+use std::{net::IpAddr, path::PathBuf, time::Duration};
 
 use clap::Args;
 use sallyport_net::Congestion;
@@ -10,6 +10,7 @@ use crate::{
     args::{
         acme::{AcmeArgs, NameArgs},
         audit::{AuditLogArgs, AuditUseArgs},
+        dns::DnsArgs,
         listen::{ListenAddress, PortRange, QuicArgs, RedirectAddress, listen_address, port_range, redirect_address},
         mail::MailArgs,
         port,
@@ -108,6 +109,12 @@ pub(crate) struct UpArgs {
     pub(super) acme: AcmeArgs,
     #[command(flatten)]
     pub(super) names: NameArgs,
+    #[command(flatten)]
+    pub(super) dns: DnsArgs,
+    /// The addresses of this machine for others, in answers of the name server [default: that of --listen; for a wildcard
+    /// address, the machine's outgoing one]
+    #[arg(long, value_name = "ADDR", env = "SALLYPORT_PUBLIC_ADDRESS", value_delimiter = ',')]
+    pub(super) public_address: Vec<IpAddr>,
     #[command(flatten)]
     pub(super) mail: MailArgs,
     #[command(flatten)]

@@ -62,7 +62,7 @@ pub(super) fn of_control(args: &UpArgs, public: &Public, data: &Path, geo: Optio
         mail_hook: None,
         resolver: None,
         acme: None,
-        has_name_server: false,
+        has_name_server: args.dns.listen_dns.is_some(),
         labels: args.names.labels(),
         setup_token_file: setup_token_file(args, public.ip, data),
     }

@@ -31,7 +31,10 @@ use tracing::info;
 pub(crate) use self::args::UpArgs;
 use self::{config::Public, ssh::SshParts};
 use super::{
-    api, public_names,
+    api,
+    name_server::{DnsPorts, NameServer, NameServerParts},
+    own_address::own_addresses,
+    public_names,
     quic::{Quic, QuicPort},
 };
 use crate::{
@@ -97,7 +100,7 @@ impl Prepared {
         let (shards, geo) = (threads::shards()?, args.geo.open()?);
         let site = args.site.open(&args.domain)?;
         let mail_hook = args.mail.hook()?;
-        let (acme, resolver) = (args.acme.config(&args.domain)?, args.names.resolver()?);
+        let (acme, resolver) = (args.acme.config(&args.domain)?, args.names.resolver.open()?);
         if acme.is_some() {
             certificates.require_public(true);
         }
@@ -130,6 +133,7 @@ async fn serve(args: &UpArgs, daemon: &Daemon) -> anyhow::Result<()> {
     let public = Public { ip: address.ip(), port: args.public_port.unwrap_or(address.port()) };
     let mut ssh = SshParts::open(args, &data, address.ip(), public.port, is_takeover)?;
     let quic = QuicPort::open(args.quic.listen_quic, address, is_takeover)?;
+    let dns = DnsPorts::open(&args.dns, address, is_takeover)?;
     // All checks are done: from here on a replaced process has stopped.
     let (lock, listening) = claim.take(&data)?;
     if let Some(ssh) = &mut ssh {
@@ -147,9 +151,24 @@ async fn serve(args: &UpArgs, daemon: &Daemon) -> anyhow::Result<()> {
     (config.audit, config.asker, config.mail_hook) = (Some(audit.clone()), asker.clone(), prepared.mail_hook);
     (config.acme, config.resolver) = (prepared.acme, prepared.resolver);
     let identity = config::identity(&secrets, &bus);
-    let sealer = Arc::new(Sealer::new(secrets.derived("seal")));
+    let shared_secret = secrets.derived("seal");
+    let sealer = Arc::new(Sealer::new(shared_secret));
     let control = Control::start(config, store.clone(), bus.clone(), secrets).await?;
-    public_names::follow(bus.certificates.clone(), sealer, certificates.clone());
+    public_names::follow(bus.certificates.clone(), sealer.clone(), certificates.clone());
+    let own = match args.public_address.is_empty() {
+        true => own_addresses(public.ip),
+        false => args.public_address.clone(),
+    };
+    let parts = NameServerParts {
+        bus: bus.clone(),
+        sealer,
+        shared_secret,
+        own,
+        resolver: args.names.resolver.open()?,
+        domain: args.domain.clone(),
+        identity: args.domain.clone(),
+    };
+    let dns = dns.map(|ports| NameServer::start(ports, &args.dns, parts)).transpose()?;
     if is_takeover {
         tokio::spawn(api::reload_after_takeover(control.clone()));
     }
@@ -168,7 +187,9 @@ async fn serve(args: &UpArgs, daemon: &Daemon) -> anyhow::Result<()> {
         edge.serve_ssh(ssh.settings(bus.ssh_logins, control.clone()));
     }
     let process = ProcessMetrics::new(certificates.clone());
-    Metrics { edge: &edge, control: Some(&control), audit: &audit, stream: None, process, bus: None }.publish();
+    let counters = dns.as_ref().map(NameServer::counters);
+    Metrics { edge: &edge, control: Some(&control), audit: &audit, stream: None, process, bus: None, dns: counters }
+        .publish();
 
     let quic = quic.map(|port| Quic::start(port, &edge, certificates.clone(), daemon.shutdown.clone()));
     let is_new = daemon.console.is_on() && store.count_accounts().await.is_ok_and(|count| count == 0);
@@ -183,6 +204,7 @@ async fn serve(args: &UpArgs, daemon: &Daemon) -> anyhow::Result<()> {
         control: control.clone(),
         store,
         quic,
+        dns,
         has_public_names: args.acme.acme.is_some(),
     };
     let ports = HandOver::of(&listening)?;
@@ -211,6 +233,7 @@ struct Up<'a> {
     control: Control,
     store: Store,
     quic: Option<Quic>,
+    dns: Option<NameServer>,
     /// Whether names have certificates of public authorities.
     has_public_names: bool,
 }
@@ -237,6 +260,9 @@ impl Role for Up<'_> {
     async fn drained(&mut self) {
         if let Some(quic) = self.quic.take() {
             quic.ended().await;
+        }
+        if let Some(dns) = self.dns.take() {
+            dns.end().await;
         }
     }
 
