@@ -3,6 +3,7 @@
 use std::{fmt, time::Duration};
 
 use instant_acme::{Account, AccountCredentials, CertificateIdentifier, NewAccount};
+use sallyport_acme_schedule::RenewalAnswer;
 use time::OffsetDateTime;
 
 use crate::{AcmeError, DirectoryConfig, certificate::leaf_der, directory::check_url, error::harmless, http::Http};
@@ -31,6 +32,14 @@ pub struct RenewalWindow {
     pub explanation_url: Option<String>,
     /// When to ask again, from now. The schedule has bounds on it.
     pub ask_again_after: Duration,
+}
+
+impl From<RenewalWindow> for RenewalAnswer {
+    fn from(window: RenewalWindow) -> Self {
+        let ask_again_after = window.ask_again_after.try_into().unwrap_or(time::Duration::MAX);
+        let RenewalWindow { start, end, explanation_url, .. } = window;
+        Self::Window { window: sallyport_acme_schedule::RenewalWindow { start, end }, explanation_url, ask_again_after }
+    }
 }
 
 impl fmt::Debug for AcmeAccount {
@@ -87,6 +96,11 @@ impl AcmeAccount {
     #[must_use]
     pub fn id(&self) -> &str {
         self.account.id()
+    }
+
+    /// Whether a stored URL can be called at all.
+    pub(crate) fn is_callable(&self, url: &str) -> bool {
+        check_url(url, self.directory_url.starts_with("http://")).is_some()
     }
 
     /// The URL of the directory.

@@ -33,7 +33,8 @@ impl DirectoryConfig {
             && contact.split_once('@').is_some_and(|(user, host)| !user.is_empty() && !host.is_empty())
             && contact.bytes().all(|byte| byte.is_ascii_graphic() && !b"?,%<>\"".contains(&byte));
         //= RFC 8555 section 7.3
-        // A server MUST NOT accept a contact with header fields, nor with more than one address.
+        // Clients MUST NOT provide a "mailto" URL in the "contact" field that contains "hfields" or more than one
+        // "addr-spec" in the "to" component.
         if !is_address {
             return Err(AcmeError::Config("the contact for the CA is not one e-mail address".to_owned()));
         }

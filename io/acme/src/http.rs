@@ -41,10 +41,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_TRIES: u32 = 3;
 /// Pause before the second try; each further pause is one longer.
 const PAUSE: Duration = Duration::from_millis(300);
-/// When to ask again for renewal information if the CA does not say, in seconds.
-///
-//= RFC 9773 section 4.3
-// Six hours are the interval that the RFC names for a CA that does not answer.
+/// When to ask again for renewal information if the CA does not say, in seconds. RFC 9773, section 4.3, names six hours
+/// for answers that stay away.
 const ASK_AGAIN_SECONDS: u64 = 6 * 3_600;
 const AGENT: &str = concat!("sallyport/", env!("CARGO_PKG_VERSION"));
 
@@ -266,8 +264,10 @@ fn unreachable(host: &str, error: &io::Error) -> Failed {
             _ => harmless(&error.to_string()),
         },
     };
-    let is_passing = !failure.is_some_and(TlsFailure::is_certificate);
-    Failed { error: AcmeError::Unreachable { host: host.to_owned(), reason }, is_passing }
+    // A certificate and a name stay what they are, and another silence takes as long again.
+    let is_lasting = failure.is_some_and(TlsFailure::is_certificate)
+        || matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::NotFound);
+    Failed { error: AcmeError::Unreachable { host: host.to_owned(), reason }, is_passing: !is_lasting }
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use time::OffsetDateTime;
 
 use crate::{
     AcmeAccount, AcmeError, Solver, authorize,
-    certificate::{check_chain, leaf_der},
+    certificate::{check_chain, leaf_der, public_key},
     error::harmless,
     http::{latest_retry_after, with_retry_after},
     presented::Presented,
@@ -46,7 +46,7 @@ pub struct CertificateRequest<'a> {
     pub challenge_kinds: &'a [ChallengeKind],
     /// The profile, in place of the directory's.
     pub profile: Option<&'a str>,
-    /// An order that was made for the same names and signing request, to be continued.
+    /// An order of the same account, names and signing request, to be continued.
     pub order_url: Option<&'a str>,
     /// Time limit of the whole order, at most [`MAX_TIME_LIMIT`].
     pub time_limit: Duration,
@@ -69,7 +69,7 @@ impl AcmeAccount {
     /// Obtains a certificate, by a new order or the continued one.
     ///
     /// A continued order goes on where it is: one that is valid already gives its certificate, so a killed process
-    /// never causes two. If the CA has dropped it, or its certificate has another key, a new order is made. A CA that
+    /// never causes two. A new order is made if the CA has dropped it, or its certificate has another key. A CA that
     /// refuses to replace the certificate gets the order again without `replaces`. Answers of challenges are taken away
     /// in every case, by a task in the background when the future is dropped.
     ///
@@ -105,6 +105,7 @@ fn check(request: &CertificateRequest<'_>) -> Result<(), AcmeError> {
     if request.csr_der.len() > MAX_CSR_BYTES {
         return Err(AcmeError::Config(format!("the signing request is longer than {MAX_CSR_BYTES} bytes")));
     }
+    public_key(request.csr_der)?;
     Ok(())
 }
 
@@ -128,7 +129,7 @@ async fn resume(
     request: &CertificateRequest<'_>,
     presented: &mut Presented,
 ) -> Result<Option<Obtained>, AcmeError> {
-    let Some(url) = request.order_url else { return Ok(None) };
+    let Some(url) = request.order_url.filter(|url| account.is_callable(url)) else { return Ok(None) };
     let result = match account.account.order(url.to_owned()).await {
         Ok(mut order) => {
             if order.state().status == OrderStatus::Invalid {
@@ -140,8 +141,9 @@ async fn resume(
     };
     match result {
         Ok(obtained) => Ok(Some(obtained)),
-        // The CA knows it no more, or it was for other names or another key.
-        Err(error @ (AcmeError::Rejected { .. } | AcmeError::Malformed { .. } | AcmeError::Certificate(_))) => {
+        // The CA knows it no more, or it was for other names or another key. An answer that cannot be read is no reason:
+        // the certificate may be there.
+        Err(error @ (AcmeError::Rejected { .. } | AcmeError::Certificate(_))) => {
             tracing::info!(%error, "an earlier order cannot be continued: a new one is made");
             presented.remove_all().await;
             Ok(None)
@@ -222,8 +224,8 @@ async fn poll(order: &mut Order, left: OrderStatus) -> Result<(), AcmeError> {
     let (mut pause, mut lost_answers) = (FIRST_PAUSE, 0);
     let mut asked = None;
     for _ in 0..MAX_POLLS {
-        //= RFC 8555 section 7.5.1
-        // The server SHOULD provide information about its retry state ... with a Retry-After header.
+        //= RFC 8555 section 7.4
+        // Send a POST-as-GET request after the time given in the Retry-After header field of the response, if any.
         let wait = asked.take().filter(|wait| *wait > Duration::ZERO).unwrap_or(pause);
         tokio::time::sleep(wait).await;
         pause = (pause * 3 / 2).min(MAX_PAUSE);

@@ -190,7 +190,7 @@ async fn what_a_ca_slips_in_is_refused() {
     assert!(matches!(&error, AcmeError::Malformed { what } if what.contains("token")), "{error}");
     let name = Fault::Replace("\"value\": \"a.test\"", "\"value\": \"b.test\"");
     let error = bench.error("POST /authZ/", 9, name).await;
-    assert!(matches!(&error, AcmeError::Malformed { what } if what.contains("b.test")), "{error}");
+    assert!(matches!(&error, AcmeError::Certificate(text) if text.contains("b.test")), "{error}");
     let insecure = Fault::Replace("\"finalize\": \"https", "\"finalize\": \"http");
     bench.proxy.mend();
     for of in ["POST /order-plz", "POST /my-order/"] {

@@ -38,6 +38,12 @@ async fn a_wildcard_and_its_base_share_an_order() {
     let mut kinds: Vec<_> = pebble.responder.presented().iter().map(|one| (one.is_wildcard, one.kind)).collect();
     kinds.sort_by_key(|(is_wildcard, _)| *is_wildcard);
     assert_eq!(kinds, [(false, TlsAlpn01), (true, Dns01)]);
+    // Two texts in one TXT record.
+    let wanted = Wanted::new(&["*.b.test", "b.test"], &[Dns01]);
+    account.obtain(&wanted.request(), pebble.responder.clone()).await.unwrap();
+    let presented = pebble.responder.presented();
+    assert_eq!(presented[2].dns_name(), presented[3].dns_name());
+    assert_ne!(presented[2].dns_value(), presented[3].dns_value());
 }
 
 #[tokio::test]
