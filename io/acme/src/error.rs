@@ -69,7 +69,7 @@ pub enum AcmeError {
         reason: String,
     },
     /// Something took longer than its limit.
-    #[error("{what} took longer than {seconds} seconds")]
+    #[error("{what} takes longer than {seconds} seconds")]
     TimedOut {
         /// What took too long.
         what: String,

@@ -19,6 +19,7 @@ mod http;
 mod order;
 mod presented;
 mod problem;
+mod trust;
 
 pub use account::{AcmeAccount, RenewalWindow};
 pub use challenge::{BoxFuture, Challenge, Solver, TLS_ALPN_PROTOCOL};

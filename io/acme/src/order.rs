@@ -86,8 +86,12 @@ impl AcmeAccount {
         let run = with_retry_after(run(self, request, solver.as_ref(), &mut presented));
         let result = tokio::time::timeout(limit, run).await;
         presented.remove_all().await;
-        result.unwrap_or_else(|_| Err(AcmeError::TimedOut { what: "the order".to_owned(), seconds: limit.as_secs() }))
+        result.unwrap_or_else(|_| Err(timed_out(limit)))
     }
+}
+
+fn timed_out(limit: Duration) -> AcmeError {
+    AcmeError::TimedOut { what: "the order".to_owned(), seconds: limit.as_secs() }
 }
 
 /// Refuses what no CA would take.
@@ -208,10 +212,10 @@ async fn complete(
         match order.state().status {
             OrderStatus::Pending => {
                 authorize::authorize(order, request, presented).await?;
-                poll(order, OrderStatus::Pending).await?;
+                poll(order, OrderStatus::Pending, request.time_limit).await?;
             }
             OrderStatus::Ready => finalize(order, request.csr_der).await?,
-            OrderStatus::Processing => poll(order, OrderStatus::Processing).await?,
+            OrderStatus::Processing => poll(order, OrderStatus::Processing, request.time_limit).await?,
             OrderStatus::Valid => return download(order, request).await,
             OrderStatus::Invalid => return Err(authorize::refusal(order).await),
         }
@@ -220,13 +224,17 @@ async fn complete(
 }
 
 /// Looks at the order until it leaves this state.
-async fn poll(order: &mut Order, left: OrderStatus) -> Result<(), AcmeError> {
+async fn poll(order: &mut Order, left: OrderStatus, limit: Duration) -> Result<(), AcmeError> {
     let (mut pause, mut lost_answers) = (FIRST_PAUSE, 0);
     let mut asked = None;
     for _ in 0..MAX_POLLS {
         //= RFC 8555 section 7.4
         // Send a POST-as-GET request after the time given in the Retry-After header field of the response, if any.
         let wait = asked.take().filter(|wait| *wait > Duration::ZERO).unwrap_or(pause);
+        if wait >= limit {
+            // The order would end while it waits. Its URL is stored, so a later request continues it.
+            return Err(timed_out(limit));
+        }
         tokio::time::sleep(wait).await;
         pause = (pause * 3 / 2).min(MAX_PAUSE);
         match order.refresh().await.map(|state| state.status).map_err(AcmeError::from) {

@@ -241,7 +241,7 @@ async fn a_wait_without_end_between_two_looks_ends_with_the_order() {
     bench.proxy.spoil("POST /my-order/", 99, Fault::answer(200, fields, pending));
     let request = CertificateRequest { time_limit: Duration::from_secs(2), ..bench.wanted.request() };
     let error = bench.account.obtain(&request, bench.pebble.responder.clone()).await.unwrap_err();
-    assert_eq!(error.to_string(), "the order took longer than 2 seconds");
+    assert_eq!(error.to_string(), "the order takes longer than 2 seconds");
     assert_eq!(bench.proxy.count("POST /my-order/"), 1);
     assert_eq!(bench.pebble.responder.left(), 0);
 }
@@ -263,5 +263,5 @@ async fn a_silent_ca_ends_with_the_limit_of_a_call() {
     // Nobody has anything to do but wait: time passes at once.
     tokio::time::pause();
     let error = call.await.unwrap().unwrap_err();
-    assert_eq!(error.to_string(), format!("a call to localhost took longer than {} seconds", CALL_TIMEOUT.as_secs()));
+    assert_eq!(error.to_string(), format!("a call to localhost takes longer than {} seconds", CALL_TIMEOUT.as_secs()));
 }
