@@ -6,7 +6,13 @@ use instant_acme::{Account, AccountCredentials, CertificateIdentifier, NewAccoun
 use sallyport_acme_schedule::RenewalAnswer;
 use time::OffsetDateTime;
 
-use crate::{AcmeError, DirectoryConfig, certificate::leaf_der, directory::check_url, error::harmless, http::Http};
+use crate::{
+    AcmeError, DirectoryConfig,
+    certificate::leaf_der,
+    directory::check_url,
+    error::harmless,
+    http::{Http, MAX_TRIES_WITH_NONCES},
+};
 
 /// Bound on stored credentials, in bytes.
 const MAX_CREDENTIALS_BYTES: usize = 16 * 1_024;
@@ -60,8 +66,19 @@ impl AcmeAccount {
         let contact: Vec<&str> = contact.as_deref().into_iter().collect();
         let new = NewAccount { contact: &contact, terms_of_service_agreed: true, only_return_existing: false };
         let external = config.external_account.as_ref().map(crate::ExternalAccount::key);
-        let builder = Account::builder_with_http(Box::new(http(config).await?));
-        let (account, credentials) = builder.create(&new, config.url.clone(), external.as_ref()).await?;
+        let http = http(config).await?;
+        let create = async || {
+            let builder = Account::builder_with_http(Box::new(http.clone()));
+            builder.create(&new, config.url.clone(), external.as_ref()).await.map_err(AcmeError::from)
+        };
+        let mut created = create().await;
+        for _ in 1..MAX_TRIES_WITH_NONCES {
+            match &created {
+                Err(error) if error.is_nonce_refused() => created = create().await,
+                _ => break,
+            }
+        }
+        let (account, credentials) = created?;
         let text = serde_json::to_string(&credentials)
             .map_err(|_| AcmeError::Config("the credentials of the ACME account cannot be written".to_owned()))?;
         Ok((Self::of(account, config), text))

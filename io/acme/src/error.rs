@@ -119,6 +119,11 @@ impl AcmeError {
         matches!(self, Self::Rejected { problem_type, .. } if problem_type == "accountDoesNotExist")
     }
 
+    /// Whether the CA refused nonces, more often than the library tries.
+    pub(crate) fn is_nonce_refused(&self) -> bool {
+        matches!(self, Self::Rejected { problem_type, .. } if problem_type == "badNonce")
+    }
+
     /// Whether the same request may succeed when it is sent again soon: an answer was lost.
     pub(crate) fn is_transient(&self) -> bool {
         matches!(self, Self::Server { .. } | Self::Unreachable { .. } | Self::TimedOut { .. })

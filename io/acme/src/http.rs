@@ -35,6 +35,8 @@ pub const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 pub const MAX_ANSWER_BYTES: usize = 512 * 1_024;
 /// The longest wait that a CA can ask for, in seconds: 30 days.
 pub const MAX_RETRY_AFTER_SECONDS: u64 = 30 * 86_400;
+/// Bound on the tries of an order, or of a new account, whose nonces the CA refuses more often than the library tries.
+pub(crate) const MAX_TRIES_WITH_NONCES: usize = 4;
 /// Time limit of one connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Bound on the tries of one request whose connection breaks.
@@ -109,6 +111,7 @@ impl Http {
 
     /// The answer, if the library has something to do with it; everything else is an error already here.
     async fn answer(&self, request: Request<BodyWrapper<Bytes>>) -> Result<Response<Full<Bytes>>, AcmeError> {
+        let _ = LATEST_RETRY_AFTER.try_with(|latest| latest.set(None));
         let call = self.call(request).await?;
         let timed_out =
             || AcmeError::TimedOut { what: format!("a call to {}", call.host), seconds: CALL_TIMEOUT.as_secs() };

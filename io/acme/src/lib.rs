@@ -4,6 +4,11 @@
 //! certificate, and [`AcmeAccount::renewal_info`] asks when to replace one. A [`Solver`] of the caller answers the
 //! challenges and stores the order's URL, so that a new process continues the order of a killed one.
 //!
+//! A caller keeps, for each certificate, the key and its signing request from before the order until the certificate is
+//! stored, and the URL of the order with them. It passes the URL only to the account that made the order. Where
+//! [`AcmeError::is_account_gone`], it creates an account anew. An account reads its directory once: restore it now and
+//! then.
+//!
 //! Every call has bounds on time and size, follows no redirect, and goes over verified TLS. An [`AcmeError`] says who is
 //! at fault: its [`AcmeError::failure`] is what the schedule of `sallyport-acme-schedule` goes by.
 

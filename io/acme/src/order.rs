@@ -10,7 +10,7 @@ use crate::{
     AcmeAccount, AcmeError, Solver, authorize,
     certificate::{check_chain, leaf_der, public_key},
     error::harmless,
-    http::{latest_retry_after, with_retry_after},
+    http::{MAX_TRIES_WITH_NONCES, latest_retry_after, with_retry_after},
     presented::Presented,
 };
 
@@ -119,12 +119,36 @@ async fn run(
     solver: &dyn Solver,
     presented: &mut Presented,
 ) -> Result<Obtained, AcmeError> {
-    if let Some(obtained) = resume(account, request, presented).await? {
+    let mut order_url = request.order_url.map(str::to_owned);
+    for _ in 1..MAX_TRIES_WITH_NONCES {
+        let request = CertificateRequest { order_url: order_url.as_deref(), ..*request };
+        match once(account, &request, solver, presented).await {
+            Err((error, url)) if error.is_nonce_refused() => order_url = url.or(order_url),
+            other => return other.map_err(|(error, _)| error),
+        }
+        presented.remove_all().await;
+    }
+    let request = CertificateRequest { order_url: order_url.as_deref(), ..*request };
+    once(account, &request, solver, presented).await.map_err(|(error, _)| error)
+}
+
+/// Continues the order of the request, or makes one. An error comes with the URL of the new order, if there is one.
+async fn once(
+    account: &AcmeAccount,
+    request: &CertificateRequest<'_>,
+    solver: &dyn Solver,
+    presented: &mut Presented,
+) -> Result<Obtained, (AcmeError, Option<String>)> {
+    if let Some(obtained) = resume(account, request, presented).await.map_err(|error| (error, None))? {
         return Ok(obtained);
     }
-    let mut order = new_order(account, request).await?;
-    solver.order_created(order.url()).await.map_err(|reason| AcmeError::Solver(harmless(&reason)))?;
-    complete(&mut order, request, presented).await
+    let mut order = new_order(account, request).await.map_err(|error| (error, None))?;
+    let url = order.url().to_owned();
+    let result = match solver.order_created(&url).await {
+        Ok(()) => complete(&mut order, request, presented).await,
+        Err(reason) => Err(AcmeError::Solver(harmless(&reason))),
+    };
+    result.map_err(|error| (error, Some(url)))
 }
 
 /// Continues the order of the request; `None` if there is none that can be continued.
@@ -147,7 +171,7 @@ async fn resume(
         Ok(obtained) => Ok(Some(obtained)),
         // The CA knows it no more, or it was for other names or another key. An answer that cannot be read is no reason:
         // the certificate may be there.
-        Err(error @ (AcmeError::Rejected { .. } | AcmeError::Certificate(_))) => {
+        Err(error @ (AcmeError::Rejected { .. } | AcmeError::Certificate(_))) if !error.is_nonce_refused() => {
             tracing::info!(%error, "an earlier order cannot be continued: a new one is made");
             presented.remove_all().await;
             Ok(None)
@@ -190,7 +214,8 @@ async fn new_order(account: &AcmeAccount, request: &CertificateRequest<'_>) -> R
 /// Whether the order may be taken without `replaces`.
 fn is_refusal(error: &AcmeError) -> bool {
     match error {
-        AcmeError::AlreadyReplaced { .. } | AcmeError::Rejected { .. } | AcmeError::Malformed { .. } => true,
+        AcmeError::AlreadyReplaced { .. } | AcmeError::Malformed { .. } => true,
+        AcmeError::Rejected { .. } => !error.is_nonce_refused(),
         AcmeError::Server { status, .. } => *status == 500,
         _ => false,
     }

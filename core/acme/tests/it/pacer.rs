@@ -48,6 +48,19 @@ fn a_thousand_orders_start_one_a_second() {
 }
 
 #[test]
+fn an_idle_hour_saves_nothing_up() {
+    let (mut pacer, mut now) = (Pacer::new(CONFIG), Instant::now());
+    pacer.start(now).unwrap();
+    pacer.end();
+    now += Duration::from_secs(3_600);
+    for _ in 0..10 {
+        pacer.start(now).unwrap();
+        pacer.end();
+    }
+    assert_eq!(pacer.start(now), Err(PacerWait::Until(now + Duration::from_secs(1))));
+}
+
+#[test]
 fn many_due_orders_are_held_back() {
     let pacer = Pacer::new(CONFIG);
     assert_eq!(pacer.hold_back(10, u64::MAX), Duration::ZERO);
