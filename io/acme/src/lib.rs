@@ -9,8 +9,8 @@
 //! [`AcmeError::is_account_gone`], it creates an account anew. An account reads its directory once: restore it now and
 //! then.
 //!
-//! Every call has bounds on time and size, follows no redirect, and goes over verified TLS. An [`AcmeError`] says who is
-//! at fault: its [`AcmeError::failure`] is what the schedule of `sallyport-acme-schedule` goes by.
+//! Every call has bounds on time and size, follows no redirect, and goes over verified TLS. An [`AcmeError`] says who
+//! is at fault: its [`AcmeError::failure`] is what the schedule of `sallyport-acme-schedule` goes by.
 
 mod account;
 mod authorize;

@@ -169,8 +169,8 @@ async fn resume(
     };
     match result {
         Ok(obtained) => Ok(Some(obtained)),
-        // The CA knows it no more, or it was for other names or another key. An answer that cannot be read is no reason:
-        // the certificate may be there.
+        // The CA knows it no more, or it was for other names or another key. An answer that cannot be read is no
+        // reason: the certificate may be there.
         Err(error @ (AcmeError::Rejected { .. } | AcmeError::Certificate(_))) if !error.is_nonce_refused() => {
             tracing::info!(%error, "an earlier order cannot be continued: a new one is made");
             presented.remove_all().await;

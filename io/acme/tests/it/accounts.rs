@@ -57,8 +57,8 @@ async fn a_site_that_is_not_trusted_gets_nothing() {
     let error = AcmeAccount::create(&config).await.unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the CA at localhost cannot be reached: its certificate is not trusted here; name its root in a file if it is a \
-         private CA"
+        "the CA at localhost cannot be reached: its certificate is not trusted here; name its root in a file if it is \
+         a private CA"
     );
 }
 

@@ -120,7 +120,7 @@ impl Proxy {
         let fault = self.fault(&head);
         let answer = match &fault {
             Some(Fault::Answer { status, fields, body }) => format!(
-                "HTTP/1.1 {status} X\r\nContent-Type: application/problem+json\r\n{fields}Content-Length: {}\r\n\r\n{body}",
+                "HTTP/1.1 {status} X\r\nContent-Type: application/json\r\n{fields}Content-Length: {}\r\n\r\n{body}",
                 body.len()
             )
             .into_bytes(),
