@@ -127,10 +127,9 @@ impl Attempts {
         }
     }
 
-    /// A try at the staging directory succeeded: production is next, at once.
+    /// A try at the staging directory succeeded: production is next, at once, since the wait is over.
     pub(crate) fn pass_staging(&mut self) {
         self.needs_staging = false;
-        self.wait = None;
     }
 }
 

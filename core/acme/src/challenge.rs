@@ -46,8 +46,7 @@ impl fmt::Display for ChallengeKind {
 #[must_use]
 pub fn challenge_kinds(names: &[String], available: &[ChallengeKind], failed: &[ChallengeKind]) -> Vec<ChallengeKind> {
     let all_wildcards = !names.is_empty() && names.iter().all(|name| name.starts_with("*."));
-    //= RFC 8555 section 7.1.3
-    // Servers offer only DNS-01 for a wildcard.
+    // CAs offer nothing but DNS-01 for a wildcard.
     let is_usable = |kind: ChallengeKind| available.contains(&kind) && (!all_wildcards || kind == ChallengeKind::Dns01);
     let mut kinds: Vec<_> = PREFERENCE.into_iter().filter(|kind| is_usable(*kind)).collect();
     let has_wildcard = names.iter().any(|name| name.starts_with("*."));

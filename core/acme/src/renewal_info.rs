@@ -59,7 +59,7 @@ impl RenewalInfo {
     pub(crate) fn record(&mut self, answer: RenewalAnswer, now: OffsetDateTime, random: u64) {
         let ask_again = match answer {
             //= RFC 9773 section 4.2
-            // A RenewalInfo object in which the end timestamp equals or precedes the start timestamp is invalid.
+            // A `RenewalInfo` object in which the end timestamp equals or precedes the start timestamp is invalid.
             // [...] clients MUST treat one as though they failed to receive any response from the server.
             RenewalAnswer::Window { window, explanation_url, ask_again_after } if window.start < window.end => {
                 // The drawn time stays as long as the window does: drawing anew each time would favour early times.

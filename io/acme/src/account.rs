@@ -3,9 +3,16 @@
 use std::{fmt, time::Duration};
 
 use instant_acme::{Account, AccountCredentials, CertificateIdentifier, NewAccount};
+use sallyport_acme_schedule::RenewalAnswer;
 use time::OffsetDateTime;
 
-use crate::{AcmeError, DirectoryConfig, certificate::leaf_der, directory::check_url, error::harmless, http::Http};
+use crate::{
+    AcmeError, DirectoryConfig,
+    certificate::leaf_der,
+    directory::check_url,
+    error::harmless,
+    http::{Http, MAX_TRIES_WITH_NONCES},
+};
 
 /// Bound on stored credentials, in bytes.
 const MAX_CREDENTIALS_BYTES: usize = 16 * 1_024;
@@ -33,6 +40,14 @@ pub struct RenewalWindow {
     pub ask_again_after: Duration,
 }
 
+impl From<RenewalWindow> for RenewalAnswer {
+    fn from(window: RenewalWindow) -> Self {
+        let ask_again_after = window.ask_again_after.try_into().unwrap_or(time::Duration::MAX);
+        let RenewalWindow { start, end, explanation_url, .. } = window;
+        Self::Window { window: sallyport_acme_schedule::RenewalWindow { start, end }, explanation_url, ask_again_after }
+    }
+}
+
 impl fmt::Debug for AcmeAccount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AcmeAccount").field("id", &self.id()).field("directory_url", &self.directory_url).finish()
@@ -51,8 +66,19 @@ impl AcmeAccount {
         let contact: Vec<&str> = contact.as_deref().into_iter().collect();
         let new = NewAccount { contact: &contact, terms_of_service_agreed: true, only_return_existing: false };
         let external = config.external_account.as_ref().map(crate::ExternalAccount::key);
-        let builder = Account::builder_with_http(Box::new(http(config).await?));
-        let (account, credentials) = builder.create(&new, config.url.clone(), external.as_ref()).await?;
+        let http = http(config).await?;
+        let create = async || {
+            let builder = Account::builder_with_http(Box::new(http.clone()));
+            builder.create(&new, config.url.clone(), external.as_ref()).await.map_err(AcmeError::from)
+        };
+        let mut created = create().await;
+        for _ in 1..MAX_TRIES_WITH_NONCES {
+            match &created {
+                Err(error) if error.is_nonce_refused() => created = create().await,
+                _ => break,
+            }
+        }
+        let (account, credentials) = created?;
         let text = serde_json::to_string(&credentials)
             .map_err(|_| AcmeError::Config("the credentials of the ACME account cannot be written".to_owned()))?;
         Ok((Self::of(account, config), text))
@@ -87,6 +113,11 @@ impl AcmeAccount {
     #[must_use]
     pub fn id(&self) -> &str {
         self.account.id()
+    }
+
+    /// Whether a stored URL can be called at all.
+    pub(crate) fn is_callable(&self, url: &str) -> bool {
+        check_url(url, self.directory_url.starts_with("http://")).is_some()
     }
 
     /// The URL of the directory.

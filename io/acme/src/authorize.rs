@@ -135,7 +135,7 @@ fn name_of(authorization: &AuthorizationState, names: &[String]) -> Result<(Stri
     let has = |wanted: &str| names.iter().any(|asked| asked == wanted);
     let is_wildcard = identifier.wildcard || !has(&name);
     if is_wildcard && !has(&format!("*.{name}")) {
-        return Err(AcmeError::malformed(format!("an authorization is for another name, {}", harmless(&name))));
+        return Err(AcmeError::Certificate(format!("the order is for another name, {}", harmless(&name))));
     }
     Ok((name, is_wildcard))
 }
@@ -176,5 +176,50 @@ fn kind_of(challenge_type: &ChallengeType) -> Option<ChallengeKind> {
         ChallengeType::TlsAlpn01 => Some(ChallengeKind::TlsAlpn01),
         ChallengeType::Dns01 => Some(ChallengeKind::Dns01),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn authorization(status: &str, wildcard: bool, challenges: &str) -> AuthorizationState {
+        let text = format!(
+            r#"{{"status":"{status}","wildcard":{wildcard},"identifier":{{"type":"dns","value":"A.test"}},
+                "challenges":[{challenges}]}}"#
+        );
+        serde_json::from_str(&text).unwrap()
+    }
+
+    fn failed(kind: &str, problem: &str) -> AuthorizationState {
+        let problem = format!(r#"{{"type":"urn:ietf:params:acme:error:{problem}","detail":"why"}}"#);
+        let other = r#"{"type":"dns-persist-01","url":"https://a.test/0","status":"pending"}"#;
+        let challenge = format!(r#"{{"type":"{kind}","url":"https://a.test/1","status":"invalid","error":{problem}}}"#);
+        authorization("invalid", false, &format!("{other},{challenge}"))
+    }
+
+    #[test]
+    fn the_challenge_that_failed_is_named() {
+        let error = error_of(&failed("http-01", "connection"), "a.test");
+        assert_eq!(error.to_string(), "the CA could not verify a.test: why (connection)");
+        assert!(matches!(error, AcmeError::Authorization { challenge: Some(ChallengeKind::Http01), .. }));
+        let error = error_of(&failed("dns-01", "caa"), "a.test");
+        assert_eq!(error.to_string(), "a CAA record forbids this CA for a.test: why (caa)");
+        let error = error_of(&authorization("expired", false, ""), "a.test");
+        assert_eq!(error.to_string(), "the CA could not verify a.test: the authorization is expired");
+    }
+
+    #[test]
+    fn an_authorization_is_for_a_name_that_was_asked_for() {
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let plain = authorization("pending", false, "");
+        let wildcard = authorization("pending", true, "");
+        let found = |state: &AuthorizationState, asked: &[&str]| name_of(state, &names(asked)).ok();
+        assert_eq!(found(&plain, &["a.test"]), Some(("a.test".to_owned(), false)));
+        assert_eq!(found(&wildcard, &["a.test", "*.a.test"]), Some(("a.test".to_owned(), true)));
+        // A CA that forgets to say that it is a wildcard.
+        assert_eq!(found(&plain, &["*.a.test"]), Some(("a.test".to_owned(), true)));
+        assert_eq!(found(&plain, &["b.test"]), None);
+        assert_eq!(found(&wildcard, &["a.test"]), None);
     }
 }

@@ -53,7 +53,9 @@ pub(crate) fn check_chain(chain_pem: &str, names: &[String], csr_der: &[u8]) -> 
     }
     let first = blocks.first().ok_or_else(|| wrong("the chain is empty"))?;
     let (_, leaf) = X509Certificate::from_der(first.contents()).map_err(|_| wrong("it cannot be read"))?;
-    check_key(&leaf, csr_der)?;
+    if leaf.public_key().raw != public_key(csr_der)? {
+        return Err(wrong("it has another key"));
+    }
     check_names(&leaf, names)?;
     let validity = leaf.validity();
     // What is stored is made of the certificates alone, without the text that may stand between them.
@@ -65,13 +67,11 @@ pub(crate) fn check_chain(chain_pem: &str, names: &[String], csr_der: &[u8]) -> 
     })
 }
 
-fn check_key(leaf: &X509Certificate<'_>, csr_der: &[u8]) -> Result<(), AcmeError> {
+/// The public key of a signing request in DER.
+pub(crate) fn public_key(csr_der: &[u8]) -> Result<&[u8], AcmeError> {
     let (_, csr) = X509CertificationRequest::from_der(csr_der)
         .map_err(|_| AcmeError::Config("the signing request cannot be read".to_owned()))?;
-    if leaf.public_key().raw == csr.certification_request_info.subject_pki.raw {
-        return Ok(());
-    }
-    Err(AcmeError::Certificate("it has another key".to_owned()))
+    Ok(csr.certification_request_info.subject_pki.raw)
 }
 
 fn check_names(leaf: &X509Certificate<'_>, names: &[String]) -> Result<(), AcmeError> {
@@ -141,5 +141,25 @@ mod tests {
         assert!(reason(&chain.replace("MII", "MIJ"), &asked, &csr).contains("cannot be read"));
         let (address, csr) = issued(&["127.0.0.1"], &key);
         assert!(reason(&address, &asked, &csr).contains("not a DNS name"));
+    }
+
+    #[test]
+    fn damaged_bytes_are_refused_without_a_panic() {
+        let key = KeyPair::generate().unwrap();
+        let (chain, csr) = issued(&["a.test"], &key);
+        let asked = names(&["a.test"]);
+        let der = pem::parse(&chain).unwrap().into_contents();
+        for at in 0..der.len() {
+            let mut damaged = der.clone();
+            damaged[at] ^= 0xff;
+            let chain = pem::encode(&pem::Pem::new("CERTIFICATE", damaged.clone()));
+            // What remains readable has the name and the key that were asked for.
+            if check_chain(&chain, &asked, &csr).is_ok() {
+                assert!(damaged.windows(6).any(|window| window == b"a.test"));
+            }
+            let _ = check_chain(&chain, &asked, &damaged);
+            let _ = leaf_der(&damaged);
+            let _ = leaf_der(&der[..at]);
+        }
     }
 }

@@ -56,6 +56,9 @@ impl Challenge {
 }
 
 /// Answers challenges. All edges of an installation have to give the answer, whichever the CA reaches.
+///
+/// A name and its wildcard have the same TXT record with different texts. Both texts are then to be seen at once, and
+/// each is taken away on its own.
 pub trait Solver: Send + Sync {
     /// Makes the answer visible. The CA is told when the future has completed.
     ///

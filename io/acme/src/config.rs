@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rustls::ClientConfig;
 use sallyport_net::Trust;
 
-use crate::{AcmeError, ExternalAccount};
+use crate::{AcmeError, ExternalAccount, trust::client_config_of_pem};
 
 /// Bound on an e-mail address, in bytes.
 pub const MAX_CONTACT_BYTES: usize = 254;
@@ -15,7 +15,7 @@ pub const MAX_CONTACT_BYTES: usize = 254;
 pub struct DirectoryConfig {
     /// The URL of the directory. Plain `http` only at this machine.
     pub url: String,
-    /// The root certificates of the CA's site in PEM, in place of the system's.
+    /// The root certificates of the CA's site in PEM, in place of the system's. The site's own certificate is one, too.
     pub roots_pem: Option<String>,
     /// The e-mail address that the CA may write to.
     pub contact: Option<String>,
@@ -33,7 +33,8 @@ impl DirectoryConfig {
             && contact.split_once('@').is_some_and(|(user, host)| !user.is_empty() && !host.is_empty())
             && contact.bytes().all(|byte| byte.is_ascii_graphic() && !b"?,%<>\"".contains(&byte));
         //= RFC 8555 section 7.3
-        // A server MUST NOT accept a contact with header fields, nor with more than one address.
+        // Clients MUST NOT provide a "mailto" URL in the "contact" field that contains "hfields" or more than one
+        // "addr-spec" in the "to" component.
         if !is_address {
             return Err(AcmeError::Config("the contact for the CA is not one e-mail address".to_owned()));
         }
@@ -43,7 +44,7 @@ impl DirectoryConfig {
     /// The configuration of TLS with the CA's site.
     pub(crate) async fn tls(&self) -> Result<Arc<ClientConfig>, AcmeError> {
         match &self.roots_pem {
-            Some(pem) => sallyport_net::client_config_of_pem(pem.as_bytes(), &[b"http/1.1"]).ok_or_else(|| {
+            Some(pem) => client_config_of_pem(pem).ok_or_else(|| {
                 AcmeError::Config("the root certificates for the CA hold no usable certificate in PEM".to_owned())
             }),
             None => system_tls().await,

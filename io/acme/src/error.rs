@@ -69,7 +69,7 @@ pub enum AcmeError {
         reason: String,
     },
     /// Something took longer than its limit.
-    #[error("{what} took longer than {seconds} seconds")]
+    #[error("{what} takes longer than {seconds} seconds")]
     TimedOut {
         /// What took too long.
         what: String,
@@ -113,6 +113,17 @@ impl AcmeError {
         }
     }
 
+    /// Whether the CA does not know the account any more: a new one has to be created.
+    #[must_use]
+    pub fn is_account_gone(&self) -> bool {
+        matches!(self, Self::Rejected { problem_type, .. } if problem_type == "accountDoesNotExist")
+    }
+
+    /// Whether the CA refused nonces, more often than the library tries.
+    pub(crate) fn is_nonce_refused(&self) -> bool {
+        matches!(self, Self::Rejected { problem_type, .. } if problem_type == "badNonce")
+    }
+
     /// Whether the same request may succeed when it is sent again soon: an answer was lost.
     pub(crate) fn is_transient(&self) -> bool {
         matches!(self, Self::Server { .. } | Self::Unreachable { .. } | Self::TimedOut { .. })
@@ -130,4 +141,37 @@ fn wait(seconds: Option<u64>) -> String {
 /// A CA's words without control characters, cut to a bound.
 pub(crate) fn harmless(text: &str) -> String {
     text.chars().filter(|c| c.is_ascii_graphic() || *c == ' ').take(MAX_DETAIL_CHARS).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_schedule_learns_who_is_at_fault() {
+        let detail = String::new;
+        let limited = AcmeError::RateLimited { retry_after_seconds: Some(9), detail: detail() };
+        assert_eq!(limited.failure(), Failure::RateLimited { retry_after_seconds: Some(9) });
+        assert_eq!(limited.to_string(), "the CA limits orders (wait 9 seconds): ");
+        let challenge = Some(ChallengeKind::Dns01);
+        let failed = AcmeError::Authorization { name: detail(), challenge, detail: detail() };
+        assert_eq!(failed.failure(), Failure::Authorization { challenge });
+        let gone =
+            AcmeError::Rejected { problem_type: "accountDoesNotExist".to_owned(), status: 400, detail: detail() };
+        assert!(gone.is_account_gone());
+        for (error, is_fault_of_ca) in [
+            (gone, false),
+            (AcmeError::Caa { name: detail(), detail: detail() }, false),
+            (AcmeError::AlreadyReplaced { detail: detail() }, false),
+            (AcmeError::Server { status: 500, retry_after_seconds: None, detail: detail() }, true),
+            (AcmeError::Unreachable { host: detail(), reason: detail() }, true),
+            (AcmeError::TimedOut { what: detail(), seconds: 1 }, true),
+            (AcmeError::Malformed { what: detail() }, true),
+            (AcmeError::Certificate(detail()), true),
+            (AcmeError::Solver(detail()), false),
+            (AcmeError::Config(detail()), false),
+        ] {
+            assert_eq!(error.failure().is_fault_of_ca(), is_fault_of_ca, "{error:?}");
+        }
+    }
 }

@@ -35,16 +35,16 @@ pub const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 pub const MAX_ANSWER_BYTES: usize = 512 * 1_024;
 /// The longest wait that a CA can ask for, in seconds: 30 days.
 pub const MAX_RETRY_AFTER_SECONDS: u64 = 30 * 86_400;
+/// Bound on the tries of an order, or of a new account, whose nonces the CA refuses more often than the library tries.
+pub(crate) const MAX_TRIES_WITH_NONCES: usize = 4;
 /// Time limit of one connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Bound on the tries of one request whose connection breaks.
 const MAX_TRIES: u32 = 3;
 /// Pause before the second try; each further pause is one longer.
 const PAUSE: Duration = Duration::from_millis(300);
-/// When to ask again for renewal information if the CA does not say, in seconds.
-///
-//= RFC 9773 section 4.3
-// Six hours are the interval that the RFC names for a CA that does not answer.
+/// When to ask again for renewal information if the CA does not say, in seconds. RFC 9773, section 4.3, names six hours
+/// for answers that stay away.
 const ASK_AGAIN_SECONDS: u64 = 6 * 3_600;
 const AGENT: &str = concat!("sallyport/", env!("CARGO_PKG_VERSION"));
 
@@ -111,6 +111,7 @@ impl Http {
 
     /// The answer, if the library has something to do with it; everything else is an error already here.
     async fn answer(&self, request: Request<BodyWrapper<Bytes>>) -> Result<Response<Full<Bytes>>, AcmeError> {
+        let _ = LATEST_RETRY_AFTER.try_with(|latest| latest.set(None));
         let call = self.call(request).await?;
         let timed_out =
             || AcmeError::TimedOut { what: format!("a call to {}", call.host), seconds: CALL_TIMEOUT.as_secs() };
@@ -266,8 +267,10 @@ fn unreachable(host: &str, error: &io::Error) -> Failed {
             _ => harmless(&error.to_string()),
         },
     };
-    let is_passing = !failure.is_some_and(TlsFailure::is_certificate);
-    Failed { error: AcmeError::Unreachable { host: host.to_owned(), reason }, is_passing }
+    // A certificate and a name stay what they are, and another silence takes as long again.
+    let is_lasting = failure.is_some_and(TlsFailure::is_certificate)
+        || matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::NotFound);
+    Failed { error: AcmeError::Unreachable { host: host.to_owned(), reason }, is_passing: !is_lasting }
 }
 
 #[cfg(test)]

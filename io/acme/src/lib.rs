@@ -4,8 +4,13 @@
 //! certificate, and [`AcmeAccount::renewal_info`] asks when to replace one. A [`Solver`] of the caller answers the
 //! challenges and stores the order's URL, so that a new process continues the order of a killed one.
 //!
-//! Every call has bounds on time and size, follows no redirect, and goes over verified TLS. An [`AcmeError`] says who is
-//! at fault: its [`AcmeError::failure`] is what the schedule of `sallyport-acme-schedule` goes by.
+//! A caller keeps, for each certificate, the key and its signing request from before the order until the certificate is
+//! stored, and the URL of the order with them. It passes the URL only to the account that made the order. Where
+//! [`AcmeError::is_account_gone`], it creates an account anew. An account reads its directory once: restore it now and
+//! then.
+//!
+//! Every call has bounds on time and size, follows no redirect, and goes over verified TLS. An [`AcmeError`] says who
+//! is at fault: its [`AcmeError::failure`] is what the schedule of `sallyport-acme-schedule` goes by.
 
 mod account;
 mod authorize;
@@ -19,6 +24,7 @@ mod http;
 mod order;
 mod presented;
 mod problem;
+mod trust;
 
 pub use account::{AcmeAccount, RenewalWindow};
 pub use challenge::{BoxFuture, Challenge, Solver, TLS_ALPN_PROTOCOL};

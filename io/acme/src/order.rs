@@ -8,9 +8,9 @@ use time::OffsetDateTime;
 
 use crate::{
     AcmeAccount, AcmeError, Solver, authorize,
-    certificate::{check_chain, leaf_der},
+    certificate::{check_chain, leaf_der, public_key},
     error::harmless,
-    http::{latest_retry_after, with_retry_after},
+    http::{MAX_TRIES_WITH_NONCES, latest_retry_after, with_retry_after},
     presented::Presented,
 };
 
@@ -46,7 +46,7 @@ pub struct CertificateRequest<'a> {
     pub challenge_kinds: &'a [ChallengeKind],
     /// The profile, in place of the directory's.
     pub profile: Option<&'a str>,
-    /// An order that was made for the same names and signing request, to be continued.
+    /// An order of the same account, names and signing request, to be continued.
     pub order_url: Option<&'a str>,
     /// Time limit of the whole order, at most [`MAX_TIME_LIMIT`].
     pub time_limit: Duration,
@@ -69,7 +69,7 @@ impl AcmeAccount {
     /// Obtains a certificate, by a new order or the continued one.
     ///
     /// A continued order goes on where it is: one that is valid already gives its certificate, so a killed process
-    /// never causes two. If the CA has dropped it, or its certificate has another key, a new order is made. A CA that
+    /// never causes two. A new order is made if the CA has dropped it, or its certificate has another key. A CA that
     /// refuses to replace the certificate gets the order again without `replaces`. Answers of challenges are taken away
     /// in every case, by a task in the background when the future is dropped.
     ///
@@ -86,8 +86,12 @@ impl AcmeAccount {
         let run = with_retry_after(run(self, request, solver.as_ref(), &mut presented));
         let result = tokio::time::timeout(limit, run).await;
         presented.remove_all().await;
-        result.unwrap_or_else(|_| Err(AcmeError::TimedOut { what: "the order".to_owned(), seconds: limit.as_secs() }))
+        result.unwrap_or_else(|_| Err(timed_out(limit)))
     }
+}
+
+fn timed_out(limit: Duration) -> AcmeError {
+    AcmeError::TimedOut { what: "the order".to_owned(), seconds: limit.as_secs() }
 }
 
 /// Refuses what no CA would take.
@@ -105,6 +109,7 @@ fn check(request: &CertificateRequest<'_>) -> Result<(), AcmeError> {
     if request.csr_der.len() > MAX_CSR_BYTES {
         return Err(AcmeError::Config(format!("the signing request is longer than {MAX_CSR_BYTES} bytes")));
     }
+    public_key(request.csr_der)?;
     Ok(())
 }
 
@@ -114,12 +119,36 @@ async fn run(
     solver: &dyn Solver,
     presented: &mut Presented,
 ) -> Result<Obtained, AcmeError> {
-    if let Some(obtained) = resume(account, request, presented).await? {
+    let mut order_url = request.order_url.map(str::to_owned);
+    for _ in 1..MAX_TRIES_WITH_NONCES {
+        let request = CertificateRequest { order_url: order_url.as_deref(), ..*request };
+        match once(account, &request, solver, presented).await {
+            Err((error, url)) if error.is_nonce_refused() => order_url = url.or(order_url),
+            other => return other.map_err(|(error, _)| error),
+        }
+        presented.remove_all().await;
+    }
+    let request = CertificateRequest { order_url: order_url.as_deref(), ..*request };
+    once(account, &request, solver, presented).await.map_err(|(error, _)| error)
+}
+
+/// Continues the order of the request, or makes one. An error comes with the URL of the new order, if there is one.
+async fn once(
+    account: &AcmeAccount,
+    request: &CertificateRequest<'_>,
+    solver: &dyn Solver,
+    presented: &mut Presented,
+) -> Result<Obtained, (AcmeError, Option<String>)> {
+    if let Some(obtained) = resume(account, request, presented).await.map_err(|error| (error, None))? {
         return Ok(obtained);
     }
-    let mut order = new_order(account, request).await?;
-    solver.order_created(order.url()).await.map_err(|reason| AcmeError::Solver(harmless(&reason)))?;
-    complete(&mut order, request, presented).await
+    let mut order = new_order(account, request).await.map_err(|error| (error, None))?;
+    let url = order.url().to_owned();
+    let result = match solver.order_created(&url).await {
+        Ok(()) => complete(&mut order, request, presented).await,
+        Err(reason) => Err(AcmeError::Solver(harmless(&reason))),
+    };
+    result.map_err(|error| (error, Some(url)))
 }
 
 /// Continues the order of the request; `None` if there is none that can be continued.
@@ -128,7 +157,7 @@ async fn resume(
     request: &CertificateRequest<'_>,
     presented: &mut Presented,
 ) -> Result<Option<Obtained>, AcmeError> {
-    let Some(url) = request.order_url else { return Ok(None) };
+    let Some(url) = request.order_url.filter(|url| account.is_callable(url)) else { return Ok(None) };
     let result = match account.account.order(url.to_owned()).await {
         Ok(mut order) => {
             if order.state().status == OrderStatus::Invalid {
@@ -140,8 +169,9 @@ async fn resume(
     };
     match result {
         Ok(obtained) => Ok(Some(obtained)),
-        // The CA knows it no more, or it was for other names or another key.
-        Err(error @ (AcmeError::Rejected { .. } | AcmeError::Malformed { .. } | AcmeError::Certificate(_))) => {
+        // The CA knows it no more, or it was for other names or another key. An answer that cannot be read is no
+        // reason: the certificate may be there.
+        Err(error @ (AcmeError::Rejected { .. } | AcmeError::Certificate(_))) if !error.is_nonce_refused() => {
             tracing::info!(%error, "an earlier order cannot be continued: a new one is made");
             presented.remove_all().await;
             Ok(None)
@@ -184,7 +214,8 @@ async fn new_order(account: &AcmeAccount, request: &CertificateRequest<'_>) -> R
 /// Whether the order may be taken without `replaces`.
 fn is_refusal(error: &AcmeError) -> bool {
     match error {
-        AcmeError::AlreadyReplaced { .. } | AcmeError::Rejected { .. } | AcmeError::Malformed { .. } => true,
+        AcmeError::AlreadyReplaced { .. } | AcmeError::Malformed { .. } => true,
+        AcmeError::Rejected { .. } => !error.is_nonce_refused(),
         AcmeError::Server { status, .. } => *status == 500,
         _ => false,
     }
@@ -206,10 +237,10 @@ async fn complete(
         match order.state().status {
             OrderStatus::Pending => {
                 authorize::authorize(order, request, presented).await?;
-                poll(order, OrderStatus::Pending).await?;
+                poll(order, OrderStatus::Pending, request.time_limit).await?;
             }
             OrderStatus::Ready => finalize(order, request.csr_der).await?,
-            OrderStatus::Processing => poll(order, OrderStatus::Processing).await?,
+            OrderStatus::Processing => poll(order, OrderStatus::Processing, request.time_limit).await?,
             OrderStatus::Valid => return download(order, request).await,
             OrderStatus::Invalid => return Err(authorize::refusal(order).await),
         }
@@ -218,13 +249,17 @@ async fn complete(
 }
 
 /// Looks at the order until it leaves this state.
-async fn poll(order: &mut Order, left: OrderStatus) -> Result<(), AcmeError> {
+async fn poll(order: &mut Order, left: OrderStatus, limit: Duration) -> Result<(), AcmeError> {
     let (mut pause, mut lost_answers) = (FIRST_PAUSE, 0);
     let mut asked = None;
     for _ in 0..MAX_POLLS {
-        //= RFC 8555 section 7.5.1
-        // The server SHOULD provide information about its retry state ... with a Retry-After header.
+        //= RFC 8555 section 7.4
+        // Send a POST-as-GET request after the time given in the Retry-After header field of the response, if any.
         let wait = asked.take().filter(|wait| *wait > Duration::ZERO).unwrap_or(pause);
+        if wait >= limit {
+            // The order would end while it waits. Its URL is stored, so a later request continues it.
+            return Err(timed_out(limit));
+        }
         tokio::time::sleep(wait).await;
         pause = (pause * 3 / 2).min(MAX_PAUSE);
         match order.refresh().await.map(|state| state.status).map_err(AcmeError::from) {

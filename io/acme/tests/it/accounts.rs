@@ -1,8 +1,15 @@
 //! Accounts at Pebble.
 
+use std::sync::Arc;
+
+use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 use sallyport_acme::{AcmeAccount, AcmeError, ChallengeKind::Http01, DirectoryConfig, ExternalAccount};
 
-use crate::pebble::{HMAC_KEY, KID, Pebble, Wanted, Wishes};
+use crate::{
+    pebble::{HMAC_KEY, KID, Pebble, Wanted, Wishes},
+    proxy::{Fault, Proxy},
+    site::Site,
+};
 
 #[tokio::test]
 async fn an_account_is_restored_from_its_credentials() {
@@ -50,9 +57,35 @@ async fn a_site_that_is_not_trusted_gets_nothing() {
     let error = AcmeAccount::create(&config).await.unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the CA at localhost cannot be reached: its certificate is not trusted here; name its root in a file if it is a \
-         private CA"
+        "the CA at localhost cannot be reached: its certificate is not trusted here; name its root in a file if it is \
+         a private CA"
     );
+}
+
+/// What a client says about a site whose own certificate, which signed itself as an authority does, it was told to
+/// trust. The site answers everything with 404.
+async fn error_of_own_certificate(name: &str, not_after_year: i32) -> AcmeError {
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.not_after = rcgen::date_time_ymd(not_after_year, 1, 1);
+    let pem = params.self_signed(&key).unwrap().pem();
+    let site = Site { root_pem: pem.clone(), chain_pem: pem.clone(), key_pem: key.serialize_pem() };
+    let proxy = Proxy::start(Arc::new(site), 1).await;
+    proxy.spoil("GET /dir", 1, Fault::answer(404, "", ""));
+    let url = format!("https://127.0.0.1:{}/dir", proxy.port);
+    let config = DirectoryConfig { url, roots_pem: Some(pem), ..DirectoryConfig::default() };
+    AcmeAccount::create(&config).await.unwrap_err()
+}
+
+#[tokio::test]
+async fn the_own_certificate_of_a_site_can_be_trusted() {
+    let error = error_of_own_certificate("127.0.0.1", 2_100).await;
+    assert!(matches!(error, AcmeError::Rejected { status: 404, .. }), "{error}");
+    for (name, year) in [("localhost", 2_100), ("127.0.0.1", 2_020)] {
+        let error = error_of_own_certificate(name, year).await;
+        assert!(matches!(error, AcmeError::Unreachable { .. }), "{error}");
+    }
 }
 
 #[tokio::test]

@@ -50,6 +50,20 @@ const EVERY_STEP: [&str; 6] =
     ["HEAD /nonce-plz", "POST /order-plz", "POST /authZ/", "POST /chalZ/", "POST /finalize-order/", "POST /certZ/"];
 
 #[tokio::test]
+async fn every_request_says_who_we_are() {
+    let Some(bench) = Bench::start().await else { return };
+    let request = bench.wanted.request();
+    let order = bench.account.obtain(&request, bench.pebble.responder.clone());
+    // Callers spawn it.
+    fn spawnable<T: Send>(order: T) -> T {
+        order
+    }
+    spawnable(order).await.unwrap();
+    assert!(bench.proxy.have_all(&format!("\r\nuser-agent: sallyport/{}\r\n", env!("CARGO_PKG_VERSION"))));
+    assert!(bench.proxy.have_all("\r\nhost: localhost:"));
+}
+
+#[tokio::test]
 async fn a_rate_limit_says_how_long_to_wait() {
     let Some(bench) = Bench::start().await else { return };
     for (fields, expected) in [
@@ -190,7 +204,7 @@ async fn what_a_ca_slips_in_is_refused() {
     assert!(matches!(&error, AcmeError::Malformed { what } if what.contains("token")), "{error}");
     let name = Fault::Replace("\"value\": \"a.test\"", "\"value\": \"b.test\"");
     let error = bench.error("POST /authZ/", 9, name).await;
-    assert!(matches!(&error, AcmeError::Malformed { what } if what.contains("b.test")), "{error}");
+    assert!(matches!(&error, AcmeError::Certificate(text) if text.contains("b.test")), "{error}");
     let insecure = Fault::Replace("\"finalize\": \"https", "\"finalize\": \"http");
     bench.proxy.mend();
     for of in ["POST /order-plz", "POST /my-order/"] {
@@ -234,6 +248,37 @@ async fn a_ca_without_renewal_information_has_none() {
 }
 
 #[tokio::test]
+async fn when_to_ask_again_has_bounds() {
+    let Some(bench) = Bench::start().await else { return };
+    let obtained = bench.obtain().await.unwrap();
+    for (to, expected_seconds) in [("X-Retry-After: ", 6 * 3_600), ("Retry-After: 99999999999999999999", 30 * 86_400)] {
+        bench.proxy.spoil("GET /draft-ietf-acme-ari", 1, Fault::Replace("Retry-After: ", to));
+        let window = bench.account.renewal_info(obtained.chain_pem.as_bytes()).await.unwrap().unwrap();
+        assert!(window.ask_again_after.as_secs().abs_diff(expected_seconds) < 2, "{window:?}");
+    }
+    bench.proxy.spoil("GET /draft-ietf-acme-ari", 1, Fault::problem(404, "", "malformed", "unknown"));
+    let error = bench.account.renewal_info(obtained.chain_pem.as_bytes()).await.unwrap_err();
+    assert!(matches!(error, AcmeError::Rejected { status: 404, .. }), "{error}");
+}
+
+#[tokio::test]
+async fn nonces_that_are_refused_for_a_while_cause_no_second_order() {
+    let Some(bench) = Bench::start().await else { return };
+    let refused = Fault::problem(400, "", "badNonce", "stale");
+    for of in ["POST /authZ/", "POST /chalZ/", "POST /my-order/", "POST /finalize-order/", "POST /certZ/"] {
+        let before = bench.proxy.count("POST /order-plz");
+        bench.proxy.spoil(of, 5, refused.clone());
+        if let Err(error) = bench.obtain().await {
+            panic!("{of}: {error}");
+        }
+        bench.proxy.mend();
+        assert_eq!(bench.proxy.count("POST /order-plz"), before + 1, "{of}");
+    }
+    let error = bench.error("POST /order-plz", 99, refused).await;
+    assert!(matches!(&error, AcmeError::Rejected { problem_type, .. } if problem_type == "badNonce"), "{error}");
+}
+
+#[tokio::test]
 async fn a_wait_without_end_between_two_looks_ends_with_the_order() {
     let Some(bench) = Bench::start().await else { return };
     let pending = r#"{"status":"pending","finalize":"https://localhost/f","authorizations":[]}"#;
@@ -241,7 +286,7 @@ async fn a_wait_without_end_between_two_looks_ends_with_the_order() {
     bench.proxy.spoil("POST /my-order/", 99, Fault::answer(200, fields, pending));
     let request = CertificateRequest { time_limit: Duration::from_secs(2), ..bench.wanted.request() };
     let error = bench.account.obtain(&request, bench.pebble.responder.clone()).await.unwrap_err();
-    assert_eq!(error.to_string(), "the order took longer than 2 seconds");
+    assert_eq!(error.to_string(), "the order takes longer than 2 seconds");
     assert_eq!(bench.proxy.count("POST /my-order/"), 1);
     assert_eq!(bench.pebble.responder.left(), 0);
 }
@@ -263,5 +308,5 @@ async fn a_silent_ca_ends_with_the_limit_of_a_call() {
     // Nobody has anything to do but wait: time passes at once.
     tokio::time::pause();
     let error = call.await.unwrap().unwrap_err();
-    assert_eq!(error.to_string(), format!("a call to localhost took longer than {} seconds", CALL_TIMEOUT.as_secs()));
+    assert_eq!(error.to_string(), format!("a call to localhost takes longer than {} seconds", CALL_TIMEOUT.as_secs()));
 }

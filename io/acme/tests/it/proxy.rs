@@ -60,6 +60,7 @@ pub(crate) struct Proxy {
     site: Arc<Site>,
     pebble_port: u16,
     rules: Mutex<Vec<Rule>>,
+    /// The heads of all requests.
     requests: Mutex<Vec<String>>,
 }
 
@@ -97,8 +98,13 @@ impl Proxy {
         self.requests.lock().unwrap().iter().filter(|request| request.starts_with(of)).count()
     }
 
+    /// Whether every request so far has this header field.
+    pub(crate) fn have_all(&self, field: &str) -> bool {
+        self.requests.lock().unwrap().iter().all(|head| head.to_ascii_lowercase().contains(field))
+    }
+
     fn fault(&self, head: &str) -> Option<Fault> {
-        self.requests.lock().unwrap().push(head.lines().next()?.to_owned());
+        self.requests.lock().unwrap().push(head.to_owned());
         let mut rules = self.rules.lock().unwrap();
         let rule = rules.iter_mut().find(|rule| head.starts_with(rule.of) && rule.times > 0)?;
         if rule.after > 0 {
@@ -114,7 +120,7 @@ impl Proxy {
         let fault = self.fault(&head);
         let answer = match &fault {
             Some(Fault::Answer { status, fields, body }) => format!(
-                "HTTP/1.1 {status} X\r\nContent-Type: application/problem+json\r\n{fields}Content-Length: {}\r\n\r\n{body}",
+                "HTTP/1.1 {status} X\r\nContent-Type: application/json\r\n{fields}Content-Length: {}\r\n\r\n{body}",
                 body.len()
             )
             .into_bytes(),

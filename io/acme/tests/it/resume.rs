@@ -60,10 +60,9 @@ async fn an_order_that_cannot_be_continued_is_made_anew() {
     let Some(pebble) = Pebble::start().await else { return };
     let account = pebble.account().await;
     let wanted = Wanted::new(&["a.test"], &[Http01]);
-    // Nobody knows it, it is no order, and it is no URL that is called.
+    // Nobody knows it, and it is no URL that is called.
     let unknown = format!("https://localhost:{}/my-order/unknown", pebble.port);
-    let directory = format!("https://localhost:{}/dir", pebble.port);
-    for url in [unknown.as_str(), directory.as_str(), "http://localhost/my-order/1", "junk"] {
+    for url in [unknown.as_str(), "http://localhost/my-order/1", "junk"] {
         let request = CertificateRequest { order_url: Some(url), ..wanted.request() };
         let obtained = account.obtain(&request, pebble.responder.clone()).await.unwrap();
         assert_ne!(obtained.order_url, url);
@@ -85,6 +84,37 @@ async fn an_order_that_cannot_be_continued_is_made_anew() {
     // It belongs to another account.
     let request = CertificateRequest { order_url: Some(&obtained.order_url), ..wanted.request() };
     pebble.account().await.obtain(&request, pebble.responder.clone()).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_answer_that_cannot_be_read_causes_no_second_order() {
+    let Some(pebble) = Pebble::start().await else { return };
+    let (proxy, account, wanted) = interrupt_at(&pebble, "POST /certZ/").await;
+    let url = pebble.responder.orders().last().cloned().unwrap();
+    let resumed = CertificateRequest { order_url: Some(&url), ..wanted.request() };
+    for fault in [Fault::answer(200, "", "{"), Fault::problem(500, "", "serverInternal", "boom"), Fault::Drop] {
+        proxy.spoil("POST /my-order/", 9, fault);
+        account.obtain(&resumed, pebble.responder.clone()).await.unwrap_err();
+        proxy.mend();
+    }
+    let obtained = account.obtain(&resumed, pebble.responder.clone()).await.unwrap();
+    assert_eq!(obtained.order_url, url);
+    assert_eq!(proxy.count("POST /order-plz"), 1);
+}
+
+#[tokio::test]
+async fn a_ca_that_forgot_the_account_says_so() {
+    let Some(pebble) = Pebble::start().await else { return };
+    let (account, credentials) = AcmeAccount::create(&pebble.config()).await.unwrap();
+    let wanted = Wanted::new(&["a.test"], &[Http01]);
+    let obtained = account.obtain(&wanted.request(), pebble.responder.clone()).await.unwrap();
+    let Some(other) = Pebble::start().await else { return };
+    let moved = |text: &str| text.replace(&format!(":{}/", pebble.port), &format!(":{}/", other.port));
+    let (credentials, order_url) = (moved(&credentials), moved(&obtained.order_url));
+    let account = AcmeAccount::restore(&other.config(), &credentials).await.unwrap();
+    let request = CertificateRequest { order_url: Some(&order_url), ..wanted.request() };
+    let error = account.obtain(&request, other.responder.clone()).await.unwrap_err();
+    assert!(error.is_account_gone(), "{error}");
 }
 
 #[tokio::test]

@@ -61,7 +61,7 @@ pub(crate) async fn read_message<S: AsyncRead + Unpin>(stream: &mut S) -> Option
 /// Sends a request to a tool's own interface, and gives the whole answer.
 pub(crate) async fn post(port: u16, root_pem: Option<&str>, path: &str, body: &str) -> String {
     let request = format!(
-        "POST {path} HTTP/1.0\r\nHost: localhost:{port}\r\nUser-Agent: test\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        "POST {path} HTTP/1.0\r\nHost: localhost:{port}\r\nUser-Agent: test\r\nContent-Length: {}\r\n\r\n{body}",
         body.len()
     );
     let stream = sallyport_net::connect_tcp("127.0.0.1", port, PATIENCE).await.unwrap();
