@@ -141,8 +141,8 @@ impl Default for AcmeConfig {
 
 /// The most orders that run at a time, by default.
 const DEFAULT_MAX_ORDERS: u32 = 10;
-/// The most orders that begin in a minute, by default: half of what Let's Encrypt takes in the long run.
-const DEFAULT_ORDERS_PER_MINUTE: u32 = 60;
+/// The most orders that begin in a minute, by default.
+const DEFAULT_ORDERS_PER_MINUTE: u32 = 240;
 
 /// The labels that owners may choose for their sockets, below the domain of the installation.
 #[derive(Debug, Clone, Default)]

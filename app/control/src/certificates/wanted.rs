@@ -26,7 +26,8 @@ fn wanted_names<'a>(
         }
     };
     if is_delegated {
-        want(&[domain.to_owned(), format!("*.{domain}")], None);
+        // The wildcard first: the row of the domain alone keeps its name until this one is issued.
+        want(&[format!("*.{domain}"), domain.to_owned()], None);
     } else {
         OWN_LABELS.iter().for_each(|label| want(&[format!("{label}{domain}")], None));
     }
@@ -105,7 +106,7 @@ mod tests {
         let mut expected = own.to_vec();
         expected.push("tunnel.t.example");
         assert_eq!(names(false, &routes), expected);
-        assert_eq!(names(true, &routes), ["*.example.com", "app.example.com", "t.example+*.t.example"]);
+        assert_eq!(names(true, &routes), ["*.example.com", "*.t.example+t.example", "app.example.com"]);
     }
 
     #[test]

@@ -50,7 +50,7 @@ pub(crate) struct AcmeArgs {
     #[arg(long, value_name = "KIND", value_delimiter = ',', requires = "acme", value_parser = challenge)]
     pub(crate) acme_challenges: Vec<ChallengeKind>,
     /// The most orders that begin in a minute, in the long run
-    #[arg(long, value_name = "COUNT", default_value_t = 60, requires = "acme")]
+    #[arg(long, value_name = "COUNT", default_value_t = 240, requires = "acme")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=6_000))]
     pub(crate) acme_rate: u32,
 }
