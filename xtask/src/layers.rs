@@ -55,6 +55,7 @@ const PURE: &[&str] = &[
     "http",
     "httparse",
     "httpdate",
+    "idna",
     "ipnet",
     "jsonwebtoken",
     "jiff",
@@ -62,6 +63,7 @@ const PURE: &[&str] = &[
     "memchr",
     "parking_lot",
     "pem",
+    "psl",
     "rcgen",
     // A state machine of TLS, with clock and randomness as arguments of its configuration.
     "rustls",
@@ -76,6 +78,7 @@ const PURE: &[&str] = &[
     "thiserror",
     "time",
     "unicode-normalization",
+    "unicode-security",
     "uuid",
     "x509-parser",
     "zeroize",

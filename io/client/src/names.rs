@@ -1,7 +1,10 @@
-//! Domains and certificates.
+//! Domains, certificates and zones.
 
 use http::Method;
-use sallyport_api::{Certificate, CreateDomain, Domain, ImportCertificate};
+use sallyport_api::{
+    Certificate, CreateDomain, CreateZone, CreateZoneRecord, Domain, ImportCertificate, Zone, ZoneRecord,
+};
+use uuid::Uuid;
 
 use crate::{ApiClient, ClientError, client::path_segment};
 
@@ -84,5 +87,69 @@ impl ApiClient {
     /// There is no such certificate, or the server has ordered it.
     pub async fn delete_certificate(&self, name: &str) -> Result<(), ClientError> {
         self.delete(&format!("/v1/certificates/{}", path_segment(name))).await
+    }
+
+    /// The zones that the login may see.
+    ///
+    /// # Errors
+    /// There is no login.
+    pub async fn zones(&self) -> Result<Vec<Zone>, ClientError> {
+        self.list("/v1/zones").await
+    }
+
+    /// A zone, by its name.
+    ///
+    /// # Errors
+    /// There is no such zone.
+    pub async fn zone(&self, name: &str) -> Result<Zone, ClientError> {
+        self.get(&format!("/v1/zones/{}", path_segment(name))).await
+    }
+
+    /// Makes a zone.
+    ///
+    /// # Errors
+    /// The name is not a verified domain, or the server has no name server.
+    pub async fn create_zone(&self, zone: &CreateZone) -> Result<Zone, ClientError> {
+        self.send(Method::POST, "/v1/zones", zone).await
+    }
+
+    /// Begins or continues the rollover of a zone's key.
+    ///
+    /// # Errors
+    /// There is no such zone, or it is not the time.
+    pub async fn roll_zone_key(&self, name: &str) -> Result<Zone, ClientError> {
+        self.send(Method::POST, &format!("/v1/zones/{}/rollover", path_segment(name)), &()).await
+    }
+
+    /// Removes a zone.
+    ///
+    /// # Errors
+    /// There is no such zone, or it is the installation's.
+    pub async fn delete_zone(&self, name: &str) -> Result<(), ClientError> {
+        self.delete(&format!("/v1/zones/{}", path_segment(name))).await
+    }
+
+    /// The records of a zone.
+    ///
+    /// # Errors
+    /// There is no such zone.
+    pub async fn zone_records(&self, name: &str) -> Result<Vec<ZoneRecord>, ClientError> {
+        self.list(&format!("/v1/zones/{}/records", path_segment(name))).await
+    }
+
+    /// Adds a record to a zone.
+    ///
+    /// # Errors
+    /// There is no such zone, or the record is not accepted.
+    pub async fn create_zone_record(&self, name: &str, record: &CreateZoneRecord) -> Result<ZoneRecord, ClientError> {
+        self.send(Method::POST, &format!("/v1/zones/{}/records", path_segment(name)), record).await
+    }
+
+    /// Removes a record of a zone.
+    ///
+    /// # Errors
+    /// There is no such record.
+    pub async fn delete_zone_record(&self, name: &str, id: Uuid) -> Result<(), ClientError> {
+        self.delete(&format!("/v1/zones/{}/records/{id}", path_segment(name))).await
     }
 }

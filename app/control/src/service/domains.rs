@@ -303,7 +303,7 @@ impl App {
         texts: Option<&[String]>,
     ) -> Result<Option<Vec<DomainName>>, ApiError> {
         let Some(texts) = texts else { return Ok(None) };
-        if !texts.is_empty() && !(socket_type.is_http() || socket_type == SocketType::Tls) {
+        if !(texts.is_empty() || socket_type.is_http() || socket_type == SocketType::Tls) {
             let detail = "a domain leads to http, https and tls sockets: clients of tcp and udp sockets send no name";
             return Err(ApiError::field("domains", detail));
         }

@@ -46,6 +46,7 @@ use crate::{
         token::TokenCommand,
         trust::TrustCommand,
         tunnel::TunnelCommand,
+        zone::ZoneCommand,
     },
     context::{Context, Global},
     failure::{self, Failure},
@@ -115,6 +116,9 @@ pub(crate) enum Command {
     /// Domains of yours, which lead to your sockets
     #[command(subcommand)]
     Domain(DomainCommand),
+    /// Zones that the name server of your edges answers for
+    #[command(subcommand)]
+    Zone(ZoneCommand),
     /// Certificates for names: ordered by the server, or imported
     #[command(subcommand)]
     Cert(CertificateCommand),
@@ -289,6 +293,7 @@ async fn dispatch(cli: Cli, output: Output, offset: UtcOffset) -> anyhow::Result
         Command::Socket(command) => command::socket::run(&context, command).await,
         Command::Tunnel(command) => command::tunnel::run(&context, command).await,
         Command::Domain(command) => command::domain::run(&context, command).await,
+        Command::Zone(command) => command::zone::run(&context, command).await,
         Command::Cert(command) => command::certificate::run(&context, command).await,
         Command::Policy(command) => command::policy::run(&context, command).await,
         Command::SshKey(command) => command::ssh_key::run(&context, command).await,

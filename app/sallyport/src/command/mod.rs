@@ -36,6 +36,7 @@ pub(crate) mod token;
 pub(crate) mod trust;
 pub(crate) mod tunnel;
 pub(crate) mod version;
+pub(crate) mod zone;
 
 use sallyport_model::{DisplayName, Email};
 

@@ -172,6 +172,13 @@ pub(crate) fn domains(current: &OsStr) -> Vec<CompletionCandidate> {
     })
 }
 
+/// Zones, by name.
+pub(crate) fn zones(current: &OsStr) -> Vec<CompletionCandidate> {
+    offer(current, async |client: ApiClient| {
+        Ok(client.zones().await?.into_iter().map(|one| (one.name, format!("{} records", one.records))).collect())
+    })
+}
+
 /// Certificates, by their first names.
 pub(crate) fn certificates(current: &OsStr) -> Vec<CompletionCandidate> {
     offer(current, async |client: ApiClient| {

@@ -57,16 +57,19 @@ pub(super) fn certified(chain_pem: &str, key_pem: &str) -> Result<Arc<CertifiedK
     Ok(Arc::new(certified))
 }
 
+/// Certificates by name, each with its end in seconds since 1970.
+type ByName = HashMap<String, (Arc<CertifiedKey>, i64)>;
+
 /// The served certificates by name. Replaced as a whole.
 #[derive(Default)]
 pub(super) struct PublicNames {
-    by_name: RwLock<Arc<HashMap<String, (Arc<CertifiedKey>, i64)>>>,
+    by_name: RwLock<Arc<ByName>>,
 }
 
 impl PublicNames {
     /// Replaces all certificates. Of two for one name, the one with the later end is served.
     pub(super) fn set(&self, all: &[PublicCertificate]) {
-        let mut by_name: HashMap<String, (Arc<CertifiedKey>, i64)> = HashMap::with_capacity(all.len());
+        let mut by_name = ByName::with_capacity(all.len());
         for one in all {
             for name in &one.names {
                 let is_better = by_name.get(name).is_none_or(|(_, not_after)| *not_after < one.not_after);
