@@ -274,6 +274,3 @@ fn limited(rcode: Rcode, kind: AnswerKind, peer: &Peer, state: &mut State, now: 
     let verdict = Verdict::Drop(DropReason::RateLimited);
     (!is_sent).then_some(Outcome { rcode, kind, is_truncated: false, verdict })
 }
-
-#[cfg(test)]
-mod tests;
