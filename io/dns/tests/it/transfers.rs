@@ -144,7 +144,9 @@ async fn a_transferred_zone_verifies() {
     let folder = tempfile::tempdir().unwrap();
     let transfer = |key: Option<&str>| {
         let mut command = Command::new(&kdig);
-        key.iter().for_each(|key| drop(command.args(["-y", key])));
+        if let Some(key) = key {
+            command.args(["-y", key]);
+        }
         let port = address.port().to_string();
         let output = command.args(["@127.0.0.1", "-p", &port, "signed.test", "AXFR"]).output().unwrap();
         String::from_utf8_lossy(&output.stdout).into_owned()
@@ -152,7 +154,11 @@ async fn a_transferred_zone_verifies() {
     assert!(!transfer(None).contains("h77.signed.test."), "without a key nothing is transferred");
     let key = format!("hmac-sha256:secondary:{SECRET}");
     let text = transfer(Some(&key));
-    let records: String = text.lines().filter(|line| !line.starts_with(";;")).map(|line| format!("{line}\n")).collect();
+    let records: String = text
+        .lines()
+        .filter(|line| !line.starts_with(";;") && !line.contains("\tTSIG\t"))
+        .map(|line| format!("{line}\n"))
+        .collect();
     assert!(records.contains("h77.signed.test."), "{text}");
     let file = folder.path().join("signed.zone");
     fs::write(&file, without_last_soa(&records)).unwrap();
