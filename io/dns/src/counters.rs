@@ -17,6 +17,7 @@ pub struct Counters {
     bytes_in: AtomicU64,
     bytes_out: AtomicU64,
     send_errors: AtomicU64,
+    signatures: AtomicU64,
     pub(crate) tcp_open: AtomicU64,
     pub(crate) tcp_refused: AtomicU64,
     pub(crate) transfers: AtomicU64,
@@ -32,6 +33,7 @@ pub(crate) struct Tally {
     bytes_in: u64,
     bytes_out: u64,
     pub(crate) send_errors: u64,
+    pub(crate) signatures: u64,
 }
 
 impl Tally {
@@ -63,6 +65,7 @@ impl Counters {
         add(&self.bytes_in, tally.bytes_in);
         add(&self.bytes_out, tally.bytes_out);
         add(&self.send_errors, tally.send_errors);
+        add(&self.signatures, tally.signatures);
         *tally = Tally::default();
     }
 
@@ -100,6 +103,12 @@ impl Counters {
     #[must_use]
     pub fn bytes_out(&self) -> u64 {
         self.bytes_out.load(Ordering::Relaxed)
+    }
+
+    /// Signatures that were made, because no answer had them before.
+    #[must_use]
+    pub fn signatures(&self) -> u64 {
+        self.signatures.load(Ordering::Relaxed)
     }
 
     /// Answers that the kernel did not take.

@@ -63,13 +63,17 @@ impl Copy {
         Self { version, snapshot: current.snapshot(), current }
     }
 
-    /// What is served now. The lock is taken only after a change.
-    pub(crate) fn get(&mut self) -> &Snapshot {
+    /// Takes what is served now. The lock is taken only after a change.
+    pub(crate) fn refresh(&mut self) {
         let version = self.current.version.load(Ordering::Acquire);
         if version != self.version {
             self.snapshot = self.current.snapshot();
             self.version = version;
         }
+    }
+
+    /// What was served at the last look.
+    pub(crate) fn snapshot(&self) -> &Snapshot {
         &self.snapshot
     }
 }

@@ -199,7 +199,7 @@ impl Next {
 
 impl Resolver<'_, '_> {
     fn run(&mut self, question: &Question, found: Found<'_>) -> AnswerKind {
-        let apex = question.name.suffix_at(self.zone.apex().label_count()) as u16 + 12;
+        let apex = question.name.suffix_at(self.zone.apex_labels()) as u16 + 12;
         let place = SetPlace { owner: 12, apex };
         let mut step = match self.step(&question.name, place, question.rtype, found, true) {
             Next::Done(kind) => return kind,
@@ -328,7 +328,7 @@ impl Resolver<'_, '_> {
             1
         });
         let name = NameBuf::read(wire)?;
-        let apex = target_at + name.suffix_at(self.zone.apex().label_count());
+        let apex = target_at + name.suffix_at(self.zone.apex_labels());
         Some(Step { name, place: SetPlace { owner: target_at as u16, apex: apex as u16 } })
     }
 
@@ -374,7 +374,7 @@ impl Resolver<'_, '_> {
 
     /// Where the last `labels` labels of a name are that is at `place`.
     fn suffix_place(&self, name: &NameBuf, place: SetPlace, labels: usize) -> u16 {
-        if labels == self.zone.apex().label_count() {
+        if labels == self.zone.apex_labels() {
             return place.apex;
         }
         place.owner + name.suffix_at(labels) as u16

@@ -167,7 +167,8 @@ impl Zone {
         let negative_soa = soa.with_ttl(minimum.min(soa.ttl()));
         let has_cuts = nodes.values().any(|node| node.is_cut || node.set(RecordType::DNAME).is_some());
         let (transfer_keys, history) = (Vec::new(), VecDeque::new());
-        Ok(Self { apex, serial, soa, negative_soa, nodes, has_cuts, keys, transfer_keys, history })
+        let apex_labels = apex.label_count();
+        Ok(Self { apex, apex_labels, serial, soa, negative_soa, nodes, has_cuts, keys, transfer_keys, history })
     }
 }
 

@@ -24,9 +24,8 @@ impl Zone {
         {
             return Found::Name(node);
         }
-        let apex_labels = self.apex.label_count();
         let mut closest = None;
-        for labels in apex_labels..=name.label_count() {
+        for labels in self.apex_labels()..=name.label_count() {
             let Some(node) = self.node(name.suffix(labels)) else { break };
             let is_name = labels == name.label_count();
             //= RFC 4035 section 3.1.4.1

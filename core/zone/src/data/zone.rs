@@ -16,6 +16,8 @@ use crate::{
 #[derive(Debug)]
 pub struct Zone {
     pub(super) apex: Name,
+    /// Number of labels of the apex.
+    pub(super) apex_labels: usize,
     pub(super) serial: u32,
     pub(super) soa: RecordSet,
     /// The SOA record of answers that say what is not there. Its TTL is shorter (RFC 2308 section 3).
@@ -136,6 +138,10 @@ impl Zone {
             }
         }
         records
+    }
+
+    pub(crate) fn apex_labels(&self) -> usize {
+        self.apex_labels
     }
 
     pub(crate) fn soa(&self) -> &RecordSet {
