@@ -86,6 +86,8 @@ impl Worker {
             match self.receive(&mut buffer, &mut arrivals) {
                 Ok(()) => {}
                 Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+                    // A thread without queries keeps no former zones.
+                    self.copy.refresh();
                     continue;
                 }
                 // The kernel reports here that an earlier answer did not arrive.

@@ -113,7 +113,7 @@ impl<'a> At<'a> {
             return Lookup::Nothing;
         };
         match addresses(source, view, client) {
-            Some(sets) => sets.set(rtype).map_or(Lookup::Nothing, Lookup::Set),
+            Some(sets) => sets.set(rtype, client).map_or(Lookup::Nothing, Lookup::Set),
             None => Lookup::Unknown,
         }
     }
@@ -144,7 +144,7 @@ impl<'a> At<'a> {
         self.challenge.iter().for_each(|_| types.insert(RecordType::TXT));
         let sets = node.addresses().and_then(|source| addresses(source, view, client));
         for rtype in [RecordType::A, RecordType::AAAA] {
-            sets.and_then(|sets| sets.set(rtype)).iter().for_each(|_| types.insert(rtype));
+            sets.and_then(|sets| sets.set(rtype, client)).iter().for_each(|_| types.insert(rtype));
         }
         if let Some(keys) = self.zone.keys().filter(|_| self.is_apex) {
             let phase = keys.phase(now);

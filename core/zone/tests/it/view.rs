@@ -43,6 +43,24 @@ fn the_edges_answer_while_one_is_known() {
 }
 
 #[test]
+fn many_edges_are_shared_out_among_networks() {
+    let mut lab = lab();
+    let many: Vec<IpAddr> = (0..100_u8).map(|n| [192, 0, 2, n].into()).collect();
+    lab.view.set_group("eu", 20, &many).unwrap();
+    let mut seen = std::collections::BTreeSet::new();
+    for network in 0..100 {
+        lab.peer.address = [198, 51, network, 7].into();
+        let first = lab.ask(&Ask::new("a.example.com", 1).edns(DNSSEC_OK));
+        assert!(!first.metadata.truncation && (14..=17).contains(&first.answers.len()));
+        lab.peer.address = [198, 51, network, 99].into();
+        let second = lab.ask(&Ask::new("a.example.com", 1).edns(DNSSEC_OK));
+        assert_eq!(first.answers, second.answers, "one network, one answer");
+        seen.extend(first.answers.iter().map(|record| format!("{record}")).filter(|text| text.contains(" A 192")));
+    }
+    assert_eq!(seen.len(), 100);
+}
+
+#[test]
 fn an_alias_at_the_apex_has_the_addresses_of_its_target() {
     let mut lab = lab();
     assert_eq!(lab.text("example.com", 1), "ServFail aa");
