@@ -51,7 +51,7 @@ fn many_edges_are_shared_out_among_networks() {
     for network in 0..100 {
         lab.peer.address = [198, 51, network, 7].into();
         let first = lab.ask(&Ask::new("a.example.com", 1).edns(DNSSEC_OK));
-        assert!(!first.metadata.truncation && (14..=17).contains(&first.answers.len()));
+        assert!(!first.metadata.truncation && (11..=17).contains(&first.answers.len()));
         lab.peer.address = [198, 51, network, 99].into();
         let second = lab.ask(&Ask::new("a.example.com", 1).edns(DNSSEC_OK));
         assert_eq!(first.answers, second.answers, "one network, one answer");
