@@ -19,9 +19,7 @@ pub(crate) enum Found<'z> {
 impl Zone {
     /// Looks a name up that is within the zone.
     pub(crate) fn find(&self, name: &NameBuf, rtype: RecordType) -> Found<'_> {
-        if !self.has_cuts()
-            && let Some(node) = self.node(name.as_wire())
-        {
+        if let Some(node) = self.node(name.as_wire()).filter(|node| node.is_own()) {
             return Found::Name(node);
         }
         let mut closest = None;

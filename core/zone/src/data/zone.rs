@@ -23,8 +23,6 @@ pub struct Zone {
     /// The SOA record of answers that say what is not there. Its TTL is shorter (RFC 2308 section 3).
     pub(super) negative_soa: RecordSet,
     pub(super) nodes: HashMap<Box<[u8]>, Node>,
-    /// Whether some name is delegated or redirected: then the names above another matter.
-    pub(super) has_cuts: bool,
     pub(super) keys: Option<Arc<ZoneKeys>>,
     /// Names of the TSIG keys that may transfer the zone.
     pub(super) transfer_keys: Vec<Name>,
@@ -37,6 +35,8 @@ pub(crate) struct Node {
     pub(super) sets: Box<[RecordSet]>,
     pub(super) addresses: Option<(AddressSource, u32)>,
     pub(super) is_cut: bool,
+    /// A name above is delegated or redirected: this one is not the zone's to answer for.
+    pub(super) is_hidden: bool,
     pub(super) has_wildcard: bool,
 }
 
@@ -64,6 +64,11 @@ impl Node {
 
     pub(crate) fn is_cut(&self) -> bool {
         self.is_cut
+    }
+
+    /// Whether the zone answers for the name by its own records.
+    pub(crate) fn is_own(&self) -> bool {
+        !self.is_cut && !self.is_hidden
     }
 
     /// Adds the types of the sets.
@@ -154,10 +159,6 @@ impl Zone {
 
     pub(crate) fn node(&self, wire: &[u8]) -> Option<&Node> {
         self.nodes.get(wire)
-    }
-
-    pub(crate) fn has_cuts(&self) -> bool {
-        self.has_cuts
     }
 
     pub(crate) fn nodes(&self) -> impl Iterator<Item = (Name, &Node)> {
