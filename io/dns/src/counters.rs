@@ -21,6 +21,7 @@ pub struct Counters {
     pub(crate) tcp_open: AtomicU64,
     pub(crate) tcp_refused: AtomicU64,
     pub(crate) transfers: AtomicU64,
+    pub(crate) panics: AtomicU64,
 }
 
 /// What one thread counts until it adds it to [`Counters`].
@@ -127,6 +128,12 @@ impl Counters {
     #[must_use]
     pub fn tcp_refused(&self) -> u64 {
         self.tcp_refused.load(Ordering::Relaxed)
+    }
+
+    /// Queries that made a thread panic. Each is a fault of the server.
+    #[must_use]
+    pub fn panics(&self) -> u64 {
+        self.panics.load(Ordering::Relaxed)
     }
 
     /// Transfers of zones that were completed.

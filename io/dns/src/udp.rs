@@ -4,6 +4,7 @@ use std::{
     io::{self, IoSlice, IoSliceMut},
     net::{IpAddr, SocketAddr, UdpSocket},
     os::fd::AsRawFd as _,
+    panic::{self, AssertUnwindSafe},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -77,8 +78,14 @@ impl Worker {
         Ok(Self { socket, is_wildcard, copy, state, counters, is_stopping })
     }
 
-    /// Answers until the server stops.
+    /// Answers until the server stops. A query that makes a thread panic is lost, and nothing else.
     pub(crate) fn run(mut self) {
+        while panic::catch_unwind(AssertUnwindSafe(|| self.work())).is_err() {
+            self.counters.panics.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn work(&mut self) {
         let mut buffer = vec![0; MAX_BATCH * MAX_QUERY_BYTES];
         let mut answers: Vec<Vec<u8>> = vec![Vec::new(); MAX_BATCH];
         let (mut arrivals, mut tally) = (Vec::with_capacity(MAX_BATCH), Tally::default());

@@ -178,7 +178,7 @@ fn transfer(
         return Dispatched::Done(AnswerKind::Refused, tsig);
     };
     if peer.transport == Transport::Udp {
-        //= RFC 1995 section 4
+        //= RFC 1995 section 2
         //# If the UDP reply does not fit, the query is responded to with a single SOA record of the server's
         //# current version to inform the client that a TCP query should be initiated.
         response.set_authoritative();

@@ -299,8 +299,7 @@ impl Resolver<'_, '_> {
     }
 
     /// Writes a DNAME record and the CNAME record that follows from it. Returns its target.
-    //= RFC 6672 section 3.1
-    //# The server MUST synthesize a CNAME RR ... and include it in the answer section
+    // The CNAME record is for clients that do not know DNAME records (RFC 6672 section 3.1).
     fn redirect(&mut self, name: &NameBuf, place: SetPlace, node: &Node, labels: usize) -> Option<Step> {
         let dname = node.set(RecordType::DNAME)?;
         let owner = name.suffix(labels);
@@ -364,7 +363,8 @@ impl Resolver<'_, '_> {
                 let place = SetPlace { owner: target_at as u16, apex: place.apex };
                 let is_written = self.response.write_optional(Section::Additional, set, place);
                 //= RFC 9471 section 3.1
-                //# If the message cannot contain all the in-domain glue records, the server MUST set the TC flag
+                //# it MUST include all available glue records for in-domain name servers in the additional section or MUST
+                //# set TC=1 if constrained by message size.
                 if !is_written && is_suffix(data, cut) {
                     self.response.truncate();
                 }
