@@ -59,6 +59,24 @@ fn kinds_taken_together_are_bounded_too() {
     assert!(bytes_out <= bytes_in, "{bytes_in} in, {bytes_out} out");
 }
 
+/// A flood in the names of all networks stays below the rate of each.
+#[test]
+fn a_flood_in_the_names_of_many_networks_is_bounded_too() {
+    let mut lab = lab();
+    let query = Ask::new("x.wild.example.com", 1).edns(DNSSEC_OK).bytes();
+    let (mut bytes_in, mut bytes_out, begun) = (0, 0, lab.now.monotonic);
+    for n in 0..40_000_u32 {
+        lab.now.monotonic = begun + Duration::from_micros(u64::from(n) * 100);
+        lab.peer.address = n.wrapping_mul(2_654_435_761).to_be_bytes().into();
+        let (_, out) = lab.send(&query);
+        if n >= 10_000 {
+            bytes_in += query.len();
+            bytes_out += out.len();
+        }
+    }
+    assert!(bytes_out <= bytes_in, "{bytes_in} in, {bytes_out} out");
+}
+
 #[test]
 fn real_clients_get_through() {
     let mut lab = lab();
