@@ -25,7 +25,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     };
     let zone = Zone::from_master_file(apex, &std::fs::read_to_string(file)?, keys)?;
     let zones = Arc::new(Zones::new([Arc::new(zone)])?);
-    let (udp, tcp) = bind(address, threads)?;
+    let (udp, tcp) = bind(address, threads, false)?;
     let mut config = ServerConfig::default();
     config.state.rate.answers_per_second = 0;
     let server = Server::start(&config, zones, Arc::new(Settings::default()), udp, vec![tcp])?;

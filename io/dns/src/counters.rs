@@ -17,9 +17,11 @@ pub struct Counters {
     bytes_in: AtomicU64,
     bytes_out: AtomicU64,
     send_errors: AtomicU64,
+    signatures: AtomicU64,
     pub(crate) tcp_open: AtomicU64,
     pub(crate) tcp_refused: AtomicU64,
     pub(crate) transfers: AtomicU64,
+    pub(crate) panics: AtomicU64,
 }
 
 /// What one thread counts until it adds it to [`Counters`].
@@ -32,6 +34,7 @@ pub(crate) struct Tally {
     bytes_in: u64,
     bytes_out: u64,
     pub(crate) send_errors: u64,
+    pub(crate) signatures: u64,
 }
 
 impl Tally {
@@ -63,6 +66,7 @@ impl Counters {
         add(&self.bytes_in, tally.bytes_in);
         add(&self.bytes_out, tally.bytes_out);
         add(&self.send_errors, tally.send_errors);
+        add(&self.signatures, tally.signatures);
         *tally = Tally::default();
     }
 
@@ -102,6 +106,12 @@ impl Counters {
         self.bytes_out.load(Ordering::Relaxed)
     }
 
+    /// Signatures that were made, because no answer had them before.
+    #[must_use]
+    pub fn signatures(&self) -> u64 {
+        self.signatures.load(Ordering::Relaxed)
+    }
+
     /// Answers that the kernel did not take.
     #[must_use]
     pub fn send_errors(&self) -> u64 {
@@ -118,6 +128,12 @@ impl Counters {
     #[must_use]
     pub fn tcp_refused(&self) -> u64 {
         self.tcp_refused.load(Ordering::Relaxed)
+    }
+
+    /// Queries that made a thread panic. Each is a fault of the server.
+    #[must_use]
+    pub fn panics(&self) -> u64 {
+        self.panics.load(Ordering::Relaxed)
     }
 
     /// Transfers of zones that were completed.

@@ -8,7 +8,7 @@ use std::{
     time::{Instant, SystemTime, UNIX_EPOCH},
 };
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use sallyport_zone::{Now, Serving, Settings, View, Zones};
 
 /// The zones, the view and the settings of one moment.
@@ -29,19 +29,24 @@ impl Snapshot {
 #[derive(Debug, Default)]
 pub(crate) struct Current {
     snapshot: RwLock<Snapshot>,
+    /// What was served before. It is freed with the next change, and not by a thread that answers.
+    former: Mutex<Snapshot>,
     /// Grows with each change, after it.
     version: AtomicU64,
 }
 
 impl Current {
     pub(crate) fn new(snapshot: Snapshot) -> Self {
-        Self { snapshot: RwLock::new(snapshot), version: AtomicU64::new(0) }
+        Self { snapshot: RwLock::new(snapshot), former: Mutex::default(), version: AtomicU64::new(0) }
     }
 
     pub(crate) fn change(&self, change: impl FnOnce(&mut Snapshot)) {
         let mut snapshot = self.snapshot.write();
+        let former = snapshot.clone();
         change(&mut snapshot);
         self.version.fetch_add(1, Ordering::Release);
+        drop(snapshot);
+        *self.former.lock() = former;
     }
 
     pub(crate) fn snapshot(&self) -> Snapshot {
@@ -63,13 +68,17 @@ impl Copy {
         Self { version, snapshot: current.snapshot(), current }
     }
 
-    /// What is served now. The lock is taken only after a change.
-    pub(crate) fn get(&mut self) -> &Snapshot {
+    /// Takes what is served now. The lock is taken only after a change.
+    pub(crate) fn refresh(&mut self) {
         let version = self.current.version.load(Ordering::Acquire);
         if version != self.version {
             self.snapshot = self.current.snapshot();
             self.version = version;
         }
+    }
+
+    /// What was served at the last look.
+    pub(crate) fn snapshot(&self) -> &Snapshot {
         &self.snapshot
     }
 }

@@ -61,6 +61,8 @@ pub struct Server {
     threads: Vec<JoinHandle<()>>,
     tasks: Vec<tokio::task::JoinHandle<()>>,
     address: SocketAddr,
+    /// Held while a view is copied and changed.
+    view_change: Mutex<()>,
 }
 
 impl Server {
@@ -89,11 +91,14 @@ impl Server {
             threads: Vec::new(),
             tasks: Vec::new(),
             address,
+            view_change: Mutex::default(),
         };
         let mut state_config = config.state.clone();
-        let rate = &mut state_config.rate.answers_per_second;
-        if *rate > 0 {
-            *rate = (*rate / udp.len() as u32).max(1);
+        let rate = &mut state_config.rate;
+        for bound in [&mut rate.answers_per_second, &mut rate.new_networks_per_second] {
+            if *bound > 0 {
+                *bound = (*bound / udp.len() as u32).max(1);
+            }
         }
         for (index, socket) in udp.into_iter().enumerate() {
             let state = State::new(state_config.clone(), random_key()?);
@@ -137,7 +142,15 @@ impl Server {
         self.current.change(|snapshot| snapshot.settings = settings);
     }
 
-    /// The view that is served now: a new view begins as its copy.
+    /// Serves a changed copy of the view from the next query on. Of several changes at one time none is lost.
+    pub fn change_view(&self, change: impl FnOnce(&mut View)) {
+        let _one = self.view_change.lock();
+        let mut view = View::clone(&self.view());
+        change(&mut view);
+        self.set_view(Arc::new(view));
+    }
+
+    /// The view that is served now.
     #[must_use]
     pub fn view(&self) -> Arc<View> {
         self.current.snapshot().view

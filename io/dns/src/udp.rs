@@ -4,6 +4,7 @@ use std::{
     io::{self, IoSlice, IoSliceMut},
     net::{IpAddr, SocketAddr, UdpSocket},
     os::fd::AsRawFd as _,
+    panic::{self, AssertUnwindSafe},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -29,6 +30,8 @@ use crate::{
 const MAX_BATCH: usize = 32;
 /// The longest query, in bytes. A longer one is malformed.
 const MAX_QUERY_BYTES: usize = 4_096;
+/// Signatures that answers of a batch wait for.
+const MAX_SIGNATURES_BEFORE_SEND: u64 = 4;
 /// How long a thread waits until it looks whether the server stops.
 const WAIT: Duration = Duration::from_millis(100);
 /// How long a thread waits after an error of its socket.
@@ -75,8 +78,14 @@ impl Worker {
         Ok(Self { socket, is_wildcard, copy, state, counters, is_stopping })
     }
 
-    /// Answers until the server stops.
+    /// Answers until the server stops. A query that makes a thread panic is lost, and nothing else.
     pub(crate) fn run(mut self) {
+        while panic::catch_unwind(AssertUnwindSafe(|| self.work())).is_err() {
+            self.counters.panics.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn work(&mut self) {
         let mut buffer = vec![0; MAX_BATCH * MAX_QUERY_BYTES];
         let mut answers: Vec<Vec<u8>> = vec![Vec::new(); MAX_BATCH];
         let (mut arrivals, mut tally) = (Vec::with_capacity(MAX_BATCH), Tally::default());
@@ -84,6 +93,8 @@ impl Worker {
             match self.receive(&mut buffer, &mut arrivals) {
                 Ok(()) => {}
                 Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+                    // A thread without queries keeps no former zones.
+                    self.copy.refresh();
                     continue;
                 }
                 // The kernel reports here that an earlier answer did not arrive.
@@ -94,7 +105,6 @@ impl Worker {
                 }
             }
             self.answer_all(&buffer, &arrivals, &mut answers, &mut tally);
-            self.send_all(&arrivals, &answers, &mut tally);
             self.counters.add(Transport::Udp, &mut tally);
         }
     }
@@ -117,19 +127,31 @@ impl Worker {
         Ok(())
     }
 
+    /// Answers a batch. Answers leave together, but none waits for the signatures of many others.
     fn answer_all(&mut self, buffer: &[u8], arrivals: &[Arrival], answers: &mut [Vec<u8>], tally: &mut Tally) {
         let now = current::now();
-        let serving = self.copy.get().serving();
-        for ((arrival, query), out) in arrivals.iter().zip(buffer.chunks_exact(MAX_QUERY_BYTES)).zip(answers) {
+        self.copy.refresh();
+        let (mut sent, mut signed) = (0, self.state.signatures_made());
+        for (index, (arrival, query)) in arrivals.iter().zip(buffer.chunks_exact(MAX_QUERY_BYTES)).enumerate() {
+            let out = &mut answers[index];
             out.clear();
             let Some(client) = socket_address(&arrival.client).filter(|client| client.port() != 0) else { continue };
             let peer = Peer { address: client.ip(), transport: Transport::Udp };
+            let serving = self.copy.snapshot().serving();
             let outcome = answer(&query[..arrival.len], &peer, &serving, &mut self.state, now, out);
             if !matches!(outcome.verdict, Verdict::Send) {
                 out.clear();
             }
             tally.record(arrival.len, out.len(), &outcome);
+            let made = self.state.signatures_made() - signed;
+            if made >= MAX_SIGNATURES_BEFORE_SEND {
+                tally.signatures += made;
+                self.send_all(&arrivals[sent..=index], &answers[sent..=index], tally);
+                (sent, signed) = (index + 1, signed + made);
+            }
         }
+        tally.signatures += self.state.signatures_made() - signed;
+        self.send_all(&arrivals[sent..], &answers[sent..arrivals.len()], tally);
     }
 
     /// Sends the answers. Those from one address of this machine leave together.

@@ -178,7 +178,7 @@ fn transfer(
         return Dispatched::Done(AnswerKind::Refused, tsig);
     };
     if peer.transport == Transport::Udp {
-        //= RFC 1995 section 4
+        //= RFC 1995 section 2
         //# If the UDP reply does not fit, the query is responded to with a single SOA record of the server's
         //# current version to inform the client that a TCP query should be initiated.
         response.set_authoritative();
@@ -274,6 +274,3 @@ fn limited(rcode: Rcode, kind: AnswerKind, peer: &Peer, state: &mut State, now: 
     let verdict = Verdict::Drop(DropReason::RateLimited);
     (!is_sent).then_some(Outcome { rcode, kind, is_truncated: false, verdict })
 }
-
-#[cfg(test)]
-mod tests;

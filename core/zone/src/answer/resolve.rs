@@ -113,7 +113,7 @@ impl<'a> At<'a> {
             return Lookup::Nothing;
         };
         match addresses(source, view, client) {
-            Some(sets) => sets.set(rtype).map_or(Lookup::Nothing, Lookup::Set),
+            Some(sets) => sets.set(rtype, client).map_or(Lookup::Nothing, Lookup::Set),
             None => Lookup::Unknown,
         }
     }
@@ -144,7 +144,7 @@ impl<'a> At<'a> {
         self.challenge.iter().for_each(|_| types.insert(RecordType::TXT));
         let sets = node.addresses().and_then(|source| addresses(source, view, client));
         for rtype in [RecordType::A, RecordType::AAAA] {
-            sets.and_then(|sets| sets.set(rtype)).iter().for_each(|_| types.insert(rtype));
+            sets.and_then(|sets| sets.set(rtype, client)).iter().for_each(|_| types.insert(rtype));
         }
         if let Some(keys) = self.zone.keys().filter(|_| self.is_apex) {
             let phase = keys.phase(now);
@@ -199,7 +199,7 @@ impl Next {
 
 impl Resolver<'_, '_> {
     fn run(&mut self, question: &Question, found: Found<'_>) -> AnswerKind {
-        let apex = question.name.suffix_at(self.zone.apex().label_count()) as u16 + 12;
+        let apex = question.name.suffix_at(self.zone.apex_labels()) as u16 + 12;
         let place = SetPlace { owner: 12, apex };
         let mut step = match self.step(&question.name, place, question.rtype, found, true) {
             Next::Done(kind) => return kind,
@@ -299,8 +299,7 @@ impl Resolver<'_, '_> {
     }
 
     /// Writes a DNAME record and the CNAME record that follows from it. Returns its target.
-    //= RFC 6672 section 3.1
-    //# The server MUST synthesize a CNAME RR ... and include it in the answer section
+    // The CNAME record is for clients that do not know DNAME records (RFC 6672 section 3.1).
     fn redirect(&mut self, name: &NameBuf, place: SetPlace, node: &Node, labels: usize) -> Option<Step> {
         let dname = node.set(RecordType::DNAME)?;
         let owner = name.suffix(labels);
@@ -328,7 +327,7 @@ impl Resolver<'_, '_> {
             1
         });
         let name = NameBuf::read(wire)?;
-        let apex = target_at + name.suffix_at(self.zone.apex().label_count());
+        let apex = target_at + name.suffix_at(self.zone.apex_labels());
         Some(Step { name, place: SetPlace { owner: target_at as u16, apex: apex as u16 } })
     }
 
@@ -364,7 +363,8 @@ impl Resolver<'_, '_> {
                 let place = SetPlace { owner: target_at as u16, apex: place.apex };
                 let is_written = self.response.write_optional(Section::Additional, set, place);
                 //= RFC 9471 section 3.1
-                //# If the message cannot contain all the in-domain glue records, the server MUST set the TC flag
+                //# it MUST include all available glue records for in-domain name servers in the additional section or MUST
+                //# set TC=1 if constrained by message size.
                 if !is_written && is_suffix(data, cut) {
                     self.response.truncate();
                 }
@@ -374,7 +374,7 @@ impl Resolver<'_, '_> {
 
     /// Where the last `labels` labels of a name are that is at `place`.
     fn suffix_place(&self, name: &NameBuf, place: SetPlace, labels: usize) -> u16 {
-        if labels == self.zone.apex().label_count() {
+        if labels == self.zone.apex_labels() {
             return place.apex;
         }
         place.owner + name.suffix_at(labels) as u16

@@ -98,8 +98,7 @@ impl<'a> Response<'a> {
             option(COOKIE, [cookie.client, &server]);
         }
         if let Some(subnet) = edns.subnet {
-            //= RFC 7871 section 7.2.1
-            //# A SCOPE PREFIX-LENGTH value of 0 means that the answer is suitable for all addresses
+            // The scope 0 says that the answer is for every client (RFC 7871 section 7.2.1).
             let bytes = usize::from(subnet.prefix).div_ceil(8);
             match (subnet.address, subnet.prefix) {
                 (std::net::IpAddr::V4(_), 0) => option(CLIENT_SUBNET, [&[0, 1, 0, 0], &[]]),
@@ -200,9 +199,7 @@ impl<'a> Response<'a> {
     /// Completes the answer with the header and the OPT record. Returns its code, and whether it is cut short.
     pub(super) fn finish(mut self, options: &[u8]) -> (Rcode, bool) {
         if self.is_truncated {
-            //= RFC 2181 section 9
-            //# the TC header bit ... Where TC is set, the partial RRSet that would not completely fit may be left in
-            //# the response
+            // A client ignores an answer that is cut short, and asks again over TCP (RFC 2181 section 9).
             self.out.truncate(self.question_end);
             self.counts = [0; 3];
         }

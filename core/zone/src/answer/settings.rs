@@ -121,4 +121,10 @@ impl State {
             options: Vec::new(),
         }
     }
+
+    /// Number of signatures that were made for answers. Each takes as long as several answers without.
+    #[must_use]
+    pub fn signatures_made(&self) -> u64 {
+        self.signatures.made()
+    }
 }

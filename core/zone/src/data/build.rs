@@ -165,9 +165,9 @@ impl Zone {
         //# The TTL of this record is set from the minimum of the MINIMUM field of the SOA record and the TTL of
         //# the SOA itself
         let negative_soa = soa.with_ttl(minimum.min(soa.ttl()));
-        let has_cuts = nodes.values().any(|node| node.is_cut || node.set(RecordType::DNAME).is_some());
         let (transfer_keys, history) = (Vec::new(), VecDeque::new());
-        Ok(Self { apex, serial, soa, negative_soa, nodes, has_cuts, keys, transfer_keys, history })
+        let apex_labels = apex.label_count();
+        Ok(Self { apex, apex_labels, serial, soa, negative_soa, nodes, keys, transfer_keys, history })
     }
 }
 
@@ -299,7 +299,10 @@ fn check_name(apex: &Name, owner: &Name, draft: &Draft) -> Result<(), ZoneError>
 
 fn nodes(apex: &Name, drafts: BTreeMap<Name, Draft>) -> Result<HashMap<Box<[u8]>, Node>, ZoneError> {
     let mut nodes: HashMap<Box<[u8]>, Node> = HashMap::with_capacity(drafts.len() + 1);
+    let mut barrier: Option<Name> = None;
     for (owner, draft) in drafts {
+        // Names below follow in canonical order.
+        let is_hidden = barrier.as_ref().is_some_and(|barrier| owner != *barrier && owner.is_within(barrier));
         let is_cut = owner != *apex && draft.sets.contains_key(&RecordType::NS);
         let mut sets = Vec::with_capacity(draft.sets.len());
         for (rtype, (ttl, data)) in draft.sets {
@@ -307,12 +310,18 @@ fn nodes(apex: &Name, drafts: BTreeMap<Name, Draft>) -> Result<HashMap<Box<[u8]>
             sets.push(set.map_err(|source| ZoneError::Set(owner.clone(), rtype, source))?);
         }
         let node = nodes.entry(owner.as_wire().into()).or_default();
-        (node.sets, node.addresses, node.is_cut) = (sets.into(), draft.addresses, is_cut);
+        (node.sets, node.addresses) = (sets.into(), draft.addresses);
+        (node.is_cut, node.is_hidden) = (is_cut, is_hidden);
+        if !is_hidden && (is_cut || node.set(RecordType::DNAME).is_some()) {
+            barrier = Some(owner.clone());
+        }
         // The names between this one and the apex exist too.
         let (mut below, mut is_wildcard) = (owner.clone(), owner.is_wildcard());
         while let Some(above) = below.parent().filter(|above| below != *apex && above.is_within(apex)) {
             let is_known = nodes.contains_key(above.as_wire());
-            nodes.entry(above.as_wire().into()).or_default().has_wildcard |= is_wildcard;
+            let node = nodes.entry(above.as_wire().into()).or_default();
+            node.has_wildcard |= is_wildcard;
+            node.is_hidden |= !is_known && is_hidden;
             // Its own ancestors came with it.
             if is_known {
                 break;

@@ -19,34 +19,28 @@ pub(crate) enum Found<'z> {
 impl Zone {
     /// Looks a name up that is within the zone.
     pub(crate) fn find(&self, name: &NameBuf, rtype: RecordType) -> Found<'_> {
-        if !self.has_cuts()
-            && let Some(node) = self.node(name.as_wire())
-        {
+        if let Some(node) = self.node(name.as_wire()).filter(|node| node.is_own()) {
             return Found::Name(node);
         }
-        let apex_labels = self.apex.label_count();
         let mut closest = None;
-        for labels in apex_labels..=name.label_count() {
+        for labels in self.apex_labels()..=name.label_count() {
             let Some(node) = self.node(name.suffix(labels)) else { break };
             let is_name = labels == name.label_count();
-            //= RFC 4035 section 3.1.4.1
-            //# The DS RRset of a delegation belongs to the parent
+            // The DS record of a delegation is the parent's (RFC 4035 section 3.1.4.1).
             if node.is_cut() && !(is_name && rtype == RecordType::DS) {
                 return Found::Cut { node, labels };
             }
             if is_name {
                 return Found::Name(node);
             }
-            //= RFC 6672 section 2.3
-            //# The owner name of a DNAME is not redirected itself
+            // The name of a DNAME record is not redirected itself (RFC 6672 section 2.3).
             if node.set(RecordType::DNAME).is_some() {
                 return Found::Redirect { node, labels };
             }
             closest = Some((node, labels));
         }
         match closest {
-            //= RFC 4592 section 3.3.1
-            //# the source of synthesis is *.<closest encloser>
+            // The wildcard below the closest name that is there (RFC 4592 section 3.3.1).
             Some((node, labels)) if node.has_wildcard => {
                 let mut wire = [0; 257];
                 let suffix = name.suffix(labels);

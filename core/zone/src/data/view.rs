@@ -12,6 +12,8 @@ use crate::{
 pub const MAX_GROUPS: usize = 100_000;
 /// The most addresses of a group or of another name.
 pub const MAX_ADDRESSES: usize = 256;
+/// The most addresses of one answer: it fits into every UDP message, with a signature.
+const MAX_ADDRESSES_OF_ANSWER: usize = 16;
 /// The most names with answers to challenges at one time.
 pub const MAX_CHALLENGES: usize = 100_000;
 /// The most values of one challenge's name: orders for a name and for its wildcard may run at the same time.
@@ -36,11 +38,11 @@ pub enum ViewError {
     Challenge(Name),
 }
 
-/// The addresses of a group, as sets of records.
+/// The addresses of a group, as sets of records. Clients of different networks may get different ones of many.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AddressSets {
-    v4: Option<RecordSet>,
-    v6: Option<RecordSet>,
+    v4: Vec<RecordSet>,
+    v6: Vec<RecordSet>,
 }
 
 /// Who asks.
@@ -50,6 +52,21 @@ pub struct Client {
     pub address: IpAddr,
     /// The network of its client, if the resolver names it.
     pub subnet: Option<ClientSubnet>,
+}
+
+impl Client {
+    /// The client's one of so many shares, by its network.
+    fn share(&self, shares: usize) -> usize {
+        if shares <= 1 {
+            return 0;
+        }
+        let network = match self.address.to_canonical() {
+            IpAddr::V4(address) => u64::from(u32::from(address) >> 8),
+            IpAddr::V6(address) => (u128::from(address) >> 72) as u64,
+        };
+        // Multiplication by the golden ratio spreads neighbours.
+        (network.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % shares
+    }
 }
 
 /// What is known now. A view never changes; a new one takes its place.
@@ -70,25 +87,31 @@ impl AddressSets {
                 IpAddr::V6(address) => v6.push(address.octets().to_vec()),
             }
         }
-        // A set without records is `None`.
-        let set = |rtype, data| RecordSet::new(rtype, ttl, data, None).ok();
-        Self { v4: set(RecordType::A, v4), v6: set(RecordType::AAAA, v6) }
+        let sets = |rtype, mut data: Vec<Vec<u8>>| -> Vec<RecordSet> {
+            data.sort();
+            data.dedup();
+            let parts = data.len().div_ceil(MAX_ADDRESSES_OF_ANSWER).max(1);
+            let per_part = data.len().div_ceil(parts).max(1);
+            data.chunks(per_part).filter_map(|part| RecordSet::new(rtype, ttl, part.to_vec(), None).ok()).collect()
+        };
+        Self { v4: sets(RecordType::A, v4), v6: sets(RecordType::AAAA, v6) }
     }
 
-    /// The set of this type: A or AAAA.
+    /// The set of this type, A or AAAA, for this client. The resolvers of one network always get the same one.
     #[must_use]
-    pub fn set(&self, rtype: RecordType) -> Option<&RecordSet> {
-        match rtype {
-            RecordType::A => self.v4.as_ref(),
-            RecordType::AAAA => self.v6.as_ref(),
-            _ => None,
-        }
+    pub fn set(&self, rtype: RecordType, client: &Client) -> Option<&RecordSet> {
+        let sets = match rtype {
+            RecordType::A => &self.v4,
+            RecordType::AAAA => &self.v6,
+            _ => return None,
+        };
+        sets.get(client.share(sets.len()))
     }
 
     /// Whether there is no address.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.v4.is_none() && self.v6.is_none()
+        self.v4.is_empty() && self.v6.is_empty()
     }
 }
 

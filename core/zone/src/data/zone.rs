@@ -16,13 +16,13 @@ use crate::{
 #[derive(Debug)]
 pub struct Zone {
     pub(super) apex: Name,
+    /// Number of labels of the apex.
+    pub(super) apex_labels: usize,
     pub(super) serial: u32,
     pub(super) soa: RecordSet,
     /// The SOA record of answers that say what is not there. Its TTL is shorter (RFC 2308 section 3).
     pub(super) negative_soa: RecordSet,
     pub(super) nodes: HashMap<Box<[u8]>, Node>,
-    /// Whether some name is delegated or redirected: then the names above another matter.
-    pub(super) has_cuts: bool,
     pub(super) keys: Option<Arc<ZoneKeys>>,
     /// Names of the TSIG keys that may transfer the zone.
     pub(super) transfer_keys: Vec<Name>,
@@ -35,6 +35,8 @@ pub(crate) struct Node {
     pub(super) sets: Box<[RecordSet]>,
     pub(super) addresses: Option<(AddressSource, u32)>,
     pub(super) is_cut: bool,
+    /// A name above is delegated or redirected: this one is not the zone's to answer for.
+    pub(super) is_hidden: bool,
     pub(super) has_wildcard: bool,
 }
 
@@ -62,6 +64,11 @@ impl Node {
 
     pub(crate) fn is_cut(&self) -> bool {
         self.is_cut
+    }
+
+    /// Whether the zone answers for the name by its own records.
+    pub(crate) fn is_own(&self) -> bool {
+        !self.is_cut && !self.is_hidden
     }
 
     /// Adds the types of the sets.
@@ -138,6 +145,10 @@ impl Zone {
         records
     }
 
+    pub(crate) fn apex_labels(&self) -> usize {
+        self.apex_labels
+    }
+
     pub(crate) fn soa(&self) -> &RecordSet {
         &self.soa
     }
@@ -148,10 +159,6 @@ impl Zone {
 
     pub(crate) fn node(&self, wire: &[u8]) -> Option<&Node> {
         self.nodes.get(wire)
-    }
-
-    pub(crate) fn has_cuts(&self) -> bool {
-        self.has_cuts
     }
 
     pub(crate) fn nodes(&self) -> impl Iterator<Item = (Name, &Node)> {

@@ -16,6 +16,7 @@ pub struct SignatureCache {
     young: HashMap<(u128, u16), [u8; SIGNATURE_BYTES]>,
     old: HashMap<(u128, u16), [u8; SIGNATURE_BYTES]>,
     half: usize,
+    made: u64,
 }
 
 impl SignatureCache {
@@ -23,7 +24,13 @@ impl SignatureCache {
     /// one hash.
     #[must_use]
     pub fn new(max_signatures: usize, key: [u8; 16]) -> Self {
-        Self { key, young: HashMap::new(), old: HashMap::new(), half: (max_signatures / 2).max(1) }
+        Self { key, young: HashMap::new(), old: HashMap::new(), half: (max_signatures / 2).max(1), made: 0 }
+    }
+
+    /// Number of signatures that were made, because the cache did not have them.
+    #[must_use]
+    pub fn made(&self) -> u64 {
+        self.made
     }
 
     /// Number of signatures that it keeps now.
@@ -53,7 +60,13 @@ impl SignatureCache {
         Some(found)
     }
 
-    pub(super) fn insert(&mut self, id: (u128, u16), signature: [u8; SIGNATURE_BYTES]) {
+    /// Adds a signature that was made.
+    pub(super) fn record(&mut self, id: (u128, u16), signature: [u8; SIGNATURE_BYTES]) {
+        self.made += 1;
+        self.insert(id, signature);
+    }
+
+    fn insert(&mut self, id: (u128, u16), signature: [u8; SIGNATURE_BYTES]) {
         if self.young.len() >= self.half {
             self.old = std::mem::take(&mut self.young);
         }
@@ -74,9 +87,9 @@ mod tests {
     #[test]
     fn the_cache_is_bounded_and_keeps_what_is_asked_for() {
         let mut cache = SignatureCache::new(100, [1; 16]);
-        cache.insert((0, 0), [7; 64]);
+        cache.record((0, 0), [7; 64]);
         for n in 1..10_000 {
-            cache.insert((n, 0), [0; 64]);
+            cache.record((n, 0), [0; 64]);
             assert_eq!(cache.get((0, 0)), Some([7; 64]), "after {n}");
             assert!(cache.len() <= 101);
         }

@@ -46,7 +46,7 @@ pub(crate) fn write_signatures<'a, D: Iterator<Item = &'a [u8]> + Clone>(
             Some(signature) => signature,
             None => {
                 let Some(signature) = key.sign(scratch) else { continue };
-                cache.insert(id, signature);
+                cache.record(id, signature);
                 signature
             }
         };

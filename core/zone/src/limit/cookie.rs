@@ -10,7 +10,7 @@ pub const SERVER_COOKIE_BYTES: usize = 16;
 /// The version and three reserved bytes.
 const VERSION: [u8; 4] = [1, 0, 0, 0];
 //= RFC 9018 section 4.3
-//# The Server SHOULD allow cookies within a 1-hour period in the past and a 5-minute period into the future
+//# The DNS server SHOULD allow cookies within a 1-hour period in the past and a 5-minute period into the future
 const MAX_AGE_SECONDS: u32 = 3_600;
 const MAX_AHEAD_SECONDS: u32 = 300;
 /// A cookie this old is replaced, in seconds.
@@ -45,8 +45,7 @@ impl CookieSecrets {
     pub fn check(&self, client: &[u8; 8], server: &[u8], address: IpAddr, now: u64) -> CookieVerdict {
         let Ok(server) = <&[u8; SERVER_COOKIE_BYTES]>::try_from(server) else { return CookieVerdict::Unknown };
         let age = (now as u32).wrapping_sub(time_of(server)) as i32;
-        //= RFC 9018 section 4.3
-        //# The Timestamp ... is compared by serial number arithmetic
+        // Times are compared as serial numbers (RFC 9018 section 4.3).
         let is_fresh = age <= MAX_AGE_SECONDS as i32 && age >= -(MAX_AHEAD_SECONDS as i32);
         let is_ours = |secret: &[u8; 16]| {
             let hash = hash(secret, client, server.first_chunk().unwrap_or(&[0; 8]), address);

@@ -4,6 +4,9 @@
 //! server is silent, but for every second answer or so, which is cut short (TC): a real client asks again over TCP, and
 //! a victim gets no more bytes than the forger sent. As long as the flood lasts the account of the network stays below
 //! zero, so that no full answer leaves at all.
+//!
+//! A flood in the names of many networks stays below the rate of each. So the limiter counts networks that it has not
+//! seen before: when too many come in a second, those of this *storm* get no full answers until it is over.
 
 use std::{
     fmt,
@@ -49,13 +52,15 @@ pub struct RateConfig {
     pub answers_per_second: u32,
     /// Past the rate every n-th answer is cut short, and the others are dropped. 0: all are dropped. 1: none is.
     pub slip: u8,
+    /// Networks that are new, a second, beyond which they are part of a storm. 0: there is no storm.
+    pub new_networks_per_second: u32,
     /// Networks without a limit.
     pub exempt: Vec<IpNet>,
 }
 
 impl Default for RateConfig {
     fn default() -> Self {
-        Self { answers_per_second: 100, slip: 2, exempt: Vec::new() }
+        Self { answers_per_second: 100, slip: 2, new_networks_per_second: 2_000, exempt: Vec::new() }
     }
 }
 
@@ -79,6 +84,53 @@ struct Account {
     balance: i64,
     /// Answers past the rate, for the slip.
     over: u8,
+    /// The storm in which the network came; 0: none.
+    storm: u32,
+    /// The second in which the storm has counted the network.
+    counted: u64,
+}
+
+/// New networks, second by second.
+#[derive(Debug, Default)]
+struct Storms {
+    /// The current second, from 1 on.
+    second: u64,
+    /// Networks of this second that are new, or came in this storm.
+    suspects: u32,
+    /// Answers of the storm, for the slip.
+    over: u8,
+    /// Number of the current storm, or of the last one.
+    number: u32,
+    is_active: bool,
+}
+
+impl Storms {
+    /// Counts a network that is new, or came in this storm. Returns whether it is part of a storm.
+    fn record(&mut self, account: &mut Account, is_new: bool, millis: u64, most: u32) -> bool {
+        let second = millis / 1_000 + 1;
+        if second != self.second {
+            // A storm is over when a second had few suspects, or nobody at all.
+            let was_calm = self.suspects <= most || second > self.second + 1;
+            self.is_active &= !was_calm;
+            (self.second, self.suspects) = (second, 0);
+        }
+        let is_suspect = is_new || (self.is_active && account.storm == self.number);
+        if most == 0 || !is_suspect {
+            return false;
+        }
+        if account.counted != second {
+            account.counted = second;
+            self.suspects = self.suspects.saturating_add(1);
+        }
+        if !self.is_active && self.suspects > most {
+            self.is_active = true;
+            self.number = self.number.wrapping_add(1).max(1);
+        }
+        if is_new && self.is_active {
+            account.storm = self.number;
+        }
+        self.is_active
+    }
 }
 
 /// The accounts of networks.
@@ -86,6 +138,7 @@ pub struct RateLimiter {
     config: RateConfig,
     key: [u8; 16],
     start: Option<Instant>,
+    storms: Storms,
     accounts: Vec<[Account; WAYS]>,
 }
 
@@ -94,7 +147,7 @@ impl RateLimiter {
     #[must_use]
     pub fn new(config: RateConfig, key: [u8; 16]) -> Self {
         let places = if config.answers_per_second == 0 { 0 } else { MAX_ACCOUNTS / WAYS };
-        Self { config, key, start: None, accounts: vec![[Account::default(); WAYS]; places] }
+        Self { config, key, start: None, storms: Storms::default(), accounts: vec![[Account::default(); WAYS]; places] }
     }
 
     /// Counts an answer to this address.
@@ -109,12 +162,13 @@ impl RateLimiter {
         let places = self.accounts.len();
         let place = &mut self.accounts[(id >> 32) as usize % places];
         let rate = i64::from(self.config.answers_per_second);
-        let account = match place.iter().position(|account| account.id == id) {
+        let known = place.iter().position(|account| account.id == id);
+        let account = match known {
             Some(at) => &mut place[at],
             None => {
                 // The account that was not used for the longest time.
                 let at = (0..WAYS).min_by_key(|at| (place[*at].id != 0, place[*at].seen)).unwrap_or(0);
-                place[at] = Account { id, seen: millis, balance: rate * UNIT, over: 0 };
+                place[at] = Account { id, seen: millis, balance: rate * UNIT, ..Account::default() };
                 &mut place[at]
             }
         };
@@ -123,14 +177,18 @@ impl RateLimiter {
         account.seen = account.seen.max(millis);
         let lowest = -rate * UNIT * i64::from(WINDOW_SECONDS);
         account.balance = account.balance.saturating_add(gained).min(rate * UNIT).saturating_sub(UNIT).max(lowest);
-        if account.balance >= 0 {
+        let most = self.config.new_networks_per_second;
+        let is_in_storm = self.storms.record(account, known.is_none(), millis, most);
+        if account.balance >= 0 && !is_in_storm {
             return RateVerdict::Send;
         }
-        account.over = account.over.wrapping_add(1);
+        // Networks of a storm send a query or two each: they are counted together.
+        let over = if is_in_storm { &mut self.storms.over } else { &mut account.over };
+        *over = over.wrapping_add(1);
         match self.config.slip {
             0 => RateVerdict::Drop,
-            slip if account.over % slip == 0 => {
-                account.over = 0;
+            slip if *over % slip == 0 => {
+                *over = 0;
                 RateVerdict::Truncate
             }
             _ => RateVerdict::Drop,
@@ -169,7 +227,8 @@ mod tests {
     use super::*;
 
     fn limiter(answers_per_second: u32, slip: u8) -> RateLimiter {
-        RateLimiter::new(RateConfig { answers_per_second, slip, exempt: vec!["10.0.0.0/8".parse().unwrap()] }, [3; 16])
+        let exempt = vec!["10.0.0.0/8".parse().unwrap()];
+        RateLimiter::new(RateConfig { answers_per_second, slip, exempt, new_networks_per_second: 500 }, [3; 16])
     }
 
     fn address(text: &str) -> IpAddr {
@@ -211,6 +270,32 @@ mod tests {
         for _ in 0..1_000 {
             assert_eq!(none.record(address("192.0.2.1"), AnswerClass::Records, start), RateVerdict::Send);
         }
+    }
+
+    #[test]
+    fn a_storm_of_new_networks_gets_no_full_answers() {
+        let (mut limiter, start) = (limiter(10, 2), Instant::now());
+        let friend = address("192.0.2.1");
+        let second = |limiter: &mut RateLimiter, at: u64, networks: u32, first: u32| {
+            let mut sent = [0; 3];
+            for n in 0..networks {
+                let now = start + Duration::from_millis(at * 1_000 + u64::from(n) * 999 / u64::from(networks));
+                let forged = IpAddr::V4(((first + n) << 8 | 7).into());
+                sent[limiter.record(forged, AnswerClass::Records, now) as usize] += 1;
+                if n % 1_000 == 0 {
+                    assert_eq!(limiter.record(friend, AnswerClass::Records, now), RateVerdict::Send, "second {at}");
+                }
+            }
+            sent
+        };
+        assert_eq!(second(&mut limiter, 0, 400, 0x20_0000), [400, 0, 0], "few are no storm");
+        assert_eq!(second(&mut limiter, 1, 8_000, 0x30_0000)[0], 500);
+        // The same networks again, and others.
+        assert_eq!(second(&mut limiter, 2, 8_000, 0x30_0000)[0], 500, "those before the storm are known");
+        assert_eq!(second(&mut limiter, 3, 8_000, 0x40_0000), [0, 4_000, 4_000]);
+        // Over.
+        second(&mut limiter, 4, 100, 0x50_0000);
+        assert_eq!(second(&mut limiter, 5, 300, 0x40_0000), [300, 0, 0]);
     }
 
     #[test]

@@ -147,7 +147,19 @@ impl Ord for Name {
     //# left-justified octet strings.  The absence of a octet sorts before
     //# a zero value octet
     fn cmp(&self, other: &Self) -> Ordering {
-        self.labels().rev().cmp(other.labels().rev())
+        let (own, others) = (starts(&self.0), starts(&other.0));
+        let label = |wire: &'_ [u8], at: u8| -> (usize, usize) {
+            let at = usize::from(at);
+            (at + 1, at + 1 + usize::from(wire[at]))
+        };
+        for (a, b) in own.0[..own.1].iter().rev().zip(others.0[..others.1].iter().rev()) {
+            let ((a, a_end), (b, b_end)) = (label(&self.0, *a), label(&other.0, *b));
+            match self.0[a..a_end].cmp(&other.0[b..b_end]) {
+                Ordering::Equal => {}
+                order => return order,
+            }
+        }
+        own.1.cmp(&others.1)
     }
 }
 
@@ -217,6 +229,17 @@ pub(crate) fn is_suffix(wire: &[u8], suffix: &[u8]) -> bool {
         at += 1 + usize::from(wire[at]);
     }
     at == skip
+}
+
+/// Where the labels begin, and how many there are.
+fn starts(wire: &[u8]) -> ([u8; MAX_LABELS], usize) {
+    let (mut starts, mut count, mut at) = ([0; MAX_LABELS], 0, 0_usize);
+    while wire[at] != 0 {
+        starts[count] = at as u8;
+        count += 1;
+        at += 1 + usize::from(wire[at]);
+    }
+    (starts, count)
 }
 
 fn labels(wire: &[u8]) -> Vec<&[u8]> {

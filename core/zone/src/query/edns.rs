@@ -81,7 +81,7 @@ impl<'a> Edns<'a> {
 
 impl<'a> ReceivedCookie<'a> {
     //= RFC 7873 section 5.2.2
-    //# If the COOKIE option is present but malformed (...) the response is FORMERR
+    //# If the COOKIE option is too short to contain a Client Cookie, then FORMERR is generated.
     fn read(value: &'a [u8]) -> Option<Self> {
         let (client, server) = value.split_first_chunk::<8>()?;
         let is_valid = value.len() <= MAX_COOKIE_BYTES && (server.is_empty() || server.len() >= 8);
@@ -94,8 +94,8 @@ impl ClientSubnet {
         let (fixed, address) = value.split_first_chunk::<4>()?;
         let family = u16::from_be_bytes([fixed[0], fixed[1]]);
         let (prefix, scope) = (fixed[2], fixed[3]);
-        //= RFC 7871 section 7.1.2
-        //# SCOPE PREFIX-LENGTH ... MUST be set to 0 in queries
+        //= RFC 7871 section 6
+        //# In queries, it MUST be set to 0.
         if scope != 0 || address.len() != usize::from(prefix).div_ceil(8) {
             return None;
         }

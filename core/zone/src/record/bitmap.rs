@@ -35,8 +35,7 @@ impl TypeBitmap {
 
 /// Writes the field of an NSEC record.
 //= RFC 4034 section 4.1.2
-//# Each encoded block has a format of:
-//#   Type Bit Maps Field = ( Window Block # | Bitmap Length | Bitmap )+
+//# Type Bit Maps Field = ( Window Block # | Bitmap Length | Bitmap )+
 pub(crate) fn write_bitmap(types: &[u16], out: &mut Vec<u8>) {
     let mut rest = types;
     while let Some(first) = rest.first() {

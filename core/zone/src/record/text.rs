@@ -1,7 +1,7 @@
 //! Records from their presentation form: one record, or a master file (RFC 1035 section 5).
 
 use hickory_proto::{
-    rr::{Name as ParsedName, RData},
+    rr::{Name as ParsedName, RData, rdata::HTTPS},
     serialize::{
         binary::{BinEncodable as _, BinEncoder},
         txt::Parser,
@@ -57,7 +57,7 @@ pub fn parse_record(owner: &Name, ttl: u32, rtype: &str, text: &str, origin: &Na
                 return Ok(Record::plain(owner.clone(), ttl, rtype, unknown_data(rdata).map_err(error)?));
             }
             let line = format!("{owner} {ttl} IN {upper} {text}\n");
-            let mut records = parse_lines(&line, origin).map_err(error)?;
+            let mut records = parse_lines(&line, origin, true).map_err(error)?;
             let record = records.pop().ok_or_else(|| error("the text has no record".to_owned()))?;
             if !records.is_empty() {
                 return Err(error("the text has more than one record".to_owned()));
@@ -81,21 +81,31 @@ pub fn parse_master_file(text: &str, origin: &Name) -> Result<Vec<Record>, Recor
     if let Some(at) = text.lines().position(includes) {
         return Err(RecordTextError(format!("line {} of the master file: $INCLUDE is not allowed", at + 1)));
     }
-    parse_lines(text, origin).map_err(|reason| RecordTextError(format!("the master file: {reason}")))
+    parse_lines(text, origin, false).map_err(|reason| RecordTextError(format!("the master file: {reason}")))
 }
 
-fn parse_lines(text: &str, origin: &Name) -> Result<Vec<Record>, String> {
+/// Reads lines of a master file. One record alone has no `$ORIGIN`.
+fn parse_lines(text: &str, origin: &Name, is_one_record: bool) -> Result<Vec<Record>, String> {
     let origin = ParsedName::from_ascii(origin.to_string()).map_err(|source| source.to_string())?;
     if text.to_ascii_lowercase().contains("$include") {
         return Err("$INCLUDE is not allowed".to_owned());
     }
-    let (_, sets) = Parser::new(text, None, Some(origin)).parse().map_err(|source| source.to_string())?;
+    let (_, sets) = Parser::new(text, None, Some(origin.clone())).parse().map_err(|source| source.to_string())?;
     let mut records = Vec::new();
     for set in sets.values() {
         for record in set.records_without_rrsigs() {
             let owner = Name::from_labels(record.name.iter());
             let data = match &record.data {
                 RData::ANAME(target) => RecordData::Alias(Name::from_labels(target.0.iter())),
+                // The parser does not complete the targets of these types.
+                RData::SVCB(svcb) | RData::HTTPS(HTTPS(svcb)) if !svcb.target_name.is_fqdn() => {
+                    if !is_one_record {
+                        return Err(format!("{owner} {}: the target needs a dot at its end", record.record_type()));
+                    }
+                    let mut svcb = svcb.clone();
+                    svcb.target_name = svcb.target_name.append_domain(&origin).map_err(|source| source.to_string())?;
+                    RecordData::Plain(RecordType(u16::from(record.record_type())), canonical(&RData::SVCB(svcb))?)
+                }
                 rdata => RecordData::Plain(RecordType(u16::from(rdata.record_type())), canonical(rdata)?),
             };
             if record.dns_class != hickory_proto::rr::DNSClass::IN {
@@ -149,6 +159,8 @@ mod tests {
         assert_eq!(plain("CAA", "0 issue \"ca.example.net\""), b"\x00\x05issueca.example.net");
         assert_eq!(plain("DNAME", "Other.example."), name("other.example").as_wire());
         assert_eq!(plain("HTTPS", "1 . alpn=h2"), b"\x00\x01\x00\x00\x01\x00\x03\x02h2");
+        assert_eq!(plain("SVCB", "1 Svc"), [&[0, 1][..], b"\x03svc", name("example.com").as_wire()].concat());
+        assert_eq!(plain("HTTPS", "0 svc.example.net."), [&[0, 0][..], name("svc.example.net").as_wire()].concat());
         assert_eq!(plain("TYPE65300", "\\# 3 01 0203"), [1, 2, 3]);
         assert_eq!(parse("ALIAS", "lb.example.net.").unwrap().data, RecordData::Alias(name("lb.example.net")));
         assert_eq!(parse("EDGES", "eu").unwrap().data, RecordData::Edges("eu".to_owned()));
@@ -175,6 +187,8 @@ mod tests {
         let text =
             "$TTL 300\n@ IN SOA ns hostmaster 1 3600 600 86400 60\n@ NS ns\nns A 192.0.2.1\n@ ANAME lb.example.net.\n";
         assert_eq!(parse_master_file(text, &name("example.com")).unwrap().len(), 4);
+        let error = parse_master_file("@ 60 HTTPS 1 svc\n", &name("example.com")).unwrap_err().to_string();
+        assert_eq!(error, "the master file: example.com. HTTPS: the target needs a dot at its end");
         let text = "$TTL 300\n$InCLUDE /etc/passwd\n";
         let error = parse_master_file(text, &name("example.com")).unwrap_err();
         assert_eq!(error.to_string(), "line 2 of the master file: $INCLUDE is not allowed");

@@ -46,8 +46,7 @@ pub fn catalog_zone(apex: Name, serial: u32, members: &[Name]) -> Result<Zone, C
         minimum: 0,
     };
     let zones = apex.child("zones")?;
-    //= RFC 9432 section 4.1
-    //# there MUST be a single NS record with a NSDNAME of "invalid."
+    // Nobody resolves names of a catalog: its name server is no name (RFC 9432 section 4).
     let mut records = vec![
         soa.record(apex.clone(), 0),
         Record::plain(apex.clone(), TTL_SECONDS, RecordType::NS, invalid.as_wire().to_vec()),

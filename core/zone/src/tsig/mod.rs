@@ -175,9 +175,8 @@ impl TsigSession {
         let to_sign = if self.is_first {
             self.signer.encode_response_tbs(&self.previous_mac, message, &stub).unwrap_or_default()
         } else {
-            //= RFC 8945 section 5.3.1
-            //# The rest of the messages ... digest: Prior MAC (running), DNS Messages (any unsigned messages since
-            //# the last TSIG), TSIG Timers (current message)
+            // Further messages sign the MAC before them, and of the variables the time alone (RFC 8945 section
+            // 5.3.1).
             let mut bytes = (self.previous_mac.len() as u16).to_be_bytes().to_vec();
             bytes.extend(&self.previous_mac);
             bytes.extend(&*message);
