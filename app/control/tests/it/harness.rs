@@ -224,7 +224,8 @@ impl Api {
         Self::start_with(dir, clock, sign_up, |_| {}).await
     }
 
-    async fn start_with(
+    /// An API with another configuration.
+    pub(crate) async fn start_with(
         dir: tempfile::TempDir,
         clock: TestClock,
         sign_up: SignUp,
@@ -280,6 +281,10 @@ impl Api {
             audit: Some(audit.clone()),
             asker: Asker::here(Arc::new(flows.clone())),
             mail_hook: None,
+            resolver: None,
+            acme: None,
+            has_name_server: false,
+            labels: sallyport_control::ChosenLabels::default(),
             setup_token_file: None,
         };
         change(&mut config);
@@ -313,6 +318,13 @@ impl Api {
         self.store.close().await;
         self.audit.close().unwrap();
         Self::start_in(self.dir, self.clock, SignUp::Open).await
+    }
+
+    /// The same after a restart with a name server.
+    pub(crate) async fn restart_with_name_server(self) -> Self {
+        self.store.close().await;
+        self.audit.close().unwrap();
+        Self::start_with(self.dir, self.clock, SignUp::Open, |config| config.has_name_server = true).await
     }
 
     /// The same after a restart with the required amplification guard.

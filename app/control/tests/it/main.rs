@@ -10,6 +10,7 @@ mod client;
 mod contract;
 mod controls;
 mod creations;
+mod domains;
 mod edges;
 mod fake_hook;
 mod fake_provider;

@@ -109,7 +109,7 @@ async fn tcp_connections_are_bounded_and_idle_ones_end() {
     let mut config = ServerConfig::default();
     config.tcp.max_connections_per_address = 3;
     config.tcp.idle = Duration::from_millis(300);
-    let (udp, tcp) = bind("127.0.0.1:0".parse().unwrap(), 1).unwrap();
+    let (udp, tcp) = bind("127.0.0.1:0".parse().unwrap(), 1, false).unwrap();
     let zones = Arc::new(Zones::new([Arc::new(zone("192.0.2.1"))]).unwrap());
     let server = Server::start(&config, zones, Arc::default(), udp, vec![tcp]).unwrap();
     let mut streams: Vec<TcpStream> = (0..4).map(|_| connect(server.address())).collect();
@@ -133,7 +133,7 @@ async fn answers_come_from_the_address_that_was_asked() {
     for (bound, asked) in
         [("0.0.0.0:0", &["127.0.0.1", "127.0.0.2", "127.1.2.3"][..]), ("[::]:0", &["::1", "127.0.0.1", "127.0.0.2"])]
     {
-        let udp = bind_udp(bound.parse().unwrap(), 2).unwrap();
+        let udp = bind_udp(bound.parse().unwrap(), 2, false).unwrap();
         let zones = Arc::new(Zones::new([Arc::new(zone("192.0.2.1"))]).unwrap());
         let mut config = ServerConfig::default();
         config.state.rate.answers_per_second = 0;
@@ -160,5 +160,5 @@ async fn answers_come_from_the_address_that_was_asked() {
 #[test]
 fn a_taken_port_is_refused() {
     let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
-    assert!(bind_udp(taken.local_addr().unwrap(), 2).is_err());
+    assert!(bind_udp(taken.local_addr().unwrap(), 2, false).is_err());
 }

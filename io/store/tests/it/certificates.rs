@@ -91,7 +91,7 @@ async fn the_first_account_at_an_acme_server_counts_and_challenges_end() {
         key_authorization: "tok.key".into(),
     };
     store.put_challenge(&challenge, NOW, NOW + 60).await.unwrap();
-    assert_eq!(store.challenges(NOW).await.unwrap(), [challenge.clone()]);
+    assert_eq!(store.challenges(NOW).await.unwrap(), std::slice::from_ref(&challenge));
     assert_eq!(store.challenge(challenge.id, NOW + 60).await.unwrap(), None);
     store.delete_challenge(challenge.id).await.unwrap();
     assert!(store.challenges(NOW).await.unwrap().is_empty());
