@@ -57,6 +57,13 @@ impl App {
     pub(super) async fn order_obstacle(&self, names: &[DomainName], identities: &[String]) -> Option<String> {
         let resolver = self.resolver.as_ref()?;
         for name in names {
+            if name.is_wildcard() && !self.is_delegated.load(Relaxed) {
+                let domain = &self.config.domain;
+                return Some(format!(
+                    "a certificate for {name} needs the name server of this installation, and {domain} is not delegated \
+                     to one: import a certificate"
+                ));
+            }
             if name.is_wildcard() && !self.leads_challenges_here(name).await {
                 let (base, target) = (name.base(), acme_alias(name.base(), &self.config.domain));
                 return Some(format!(

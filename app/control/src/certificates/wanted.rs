@@ -12,7 +12,7 @@ const OWN_LABELS: [&str; 4] = ["", "api.", "login.", "tunnel."];
 
 /// The certificates that the installation needs now: one for each name, with its organisation. Where the domain of the
 /// installation is delegated to its name server, one wildcard covers the domain, so that generated names are in no
-/// public log. Other wildcards need the name server too.
+/// public log.
 fn wanted_names<'a>(
     domain: &str,
     is_delegated: bool,
@@ -35,7 +35,7 @@ fn wanted_names<'a>(
         if !is_delegated {
             want(&[format!("{}.{domain}", route.name)], Some(route.account));
         }
-        for name in route.domains.iter().filter(|name| is_delegated || !name.is_wildcard()) {
+        for name in &route.domains {
             want(&[name.to_string()], Some(route.account));
         }
     }
@@ -103,7 +103,8 @@ mod tests {
             route("calm-bay-1001", SocketType::Tcp, &[]),
         ];
         let own = ["api.t.example", "app.example.com", "calm-bay-1000.t.example", "login.t.example", "t.example"];
-        let mut expected = own.to_vec();
+        let mut expected = vec!["*.example.com"];
+        expected.extend(own);
         expected.push("tunnel.t.example");
         assert_eq!(names(false, &routes), expected);
         assert_eq!(names(true, &routes), ["*.example.com", "*.t.example+t.example", "app.example.com"]);

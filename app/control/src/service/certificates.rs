@@ -1,5 +1,6 @@
 //! Certificates for names: what the API shows of them, imports, and early renewals.
 
+use http::StatusCode;
 use sallyport_acme_schedule::Schedule;
 use sallyport_api::{Certificate, CertificateState, ImportCertificate, Secret};
 use sallyport_identity::Purpose;
@@ -155,10 +156,29 @@ impl App {
             }
             if !is_theirs {
                 let detail = format!("{name} is not a verified domain of this organisation");
-                return Err(ApiError::new(http::StatusCode::CONFLICT, "domain-not-verified", detail));
+                return Err(ApiError::new(StatusCode::CONFLICT, "domain-not-verified", detail));
             }
         }
         Ok(Some(organisation))
+    }
+
+    /// Removes imported certificates of the organisation for names that are no longer its verified domains.
+    pub(crate) async fn drop_foreign_imports(&self, organisation: AccountId) -> Result<(), ApiError> {
+        for row in self.store.certificates_of(Some(organisation)).await? {
+            if row.source != CertificateSource::Imported {
+                continue;
+            }
+            match self.owner_of_names(organisation, false, &row.names).await {
+                Ok(_) => {}
+                Err(error) if error.status() == StatusCode::CONFLICT => {
+                    self.store.delete_certificate(row.id).await?;
+                    self.certificates.remove(row.id);
+                    tracing::info!(name = %row.names[0], "imported certificate removed with its domain");
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     async fn is_verified(&self, organisation: AccountId, name: &DomainName) -> Result<bool, ApiError> {
@@ -170,11 +190,11 @@ impl App {
     pub(crate) async fn renew_certificate(&self, stored: &StoredCertificate) -> Result<StoredCertificate, ApiError> {
         if stored.source == CertificateSource::Imported {
             let detail = "this certificate was imported: import its successor";
-            return Err(ApiError::new(http::StatusCode::CONFLICT, "certificate-imported", detail));
+            return Err(ApiError::new(StatusCode::CONFLICT, "certificate-imported", detail));
         }
         if self.config.acme.is_none() {
             let detail = "this server orders no certificates: start it with --acme EMAIL";
-            return Err(ApiError::new(http::StatusCode::CONFLICT, "no-acme", detail));
+            return Err(ApiError::new(StatusCode::CONFLICT, "no-acme", detail));
         }
         let names = stored.names.iter().map(ToString::to_string).collect();
         let mut schedule: Schedule =
@@ -191,7 +211,7 @@ impl App {
     pub(crate) async fn delete_certificate(&self, stored: &StoredCertificate) -> Result<(), ApiError> {
         if stored.source != CertificateSource::Imported {
             let detail = "the server orders this certificate by itself: remove the domain or the socket instead";
-            return Err(ApiError::new(http::StatusCode::CONFLICT, "certificate-ordered", detail));
+            return Err(ApiError::new(StatusCode::CONFLICT, "certificate-ordered", detail));
         }
         self.store.delete_certificate(stored.id).await?;
         self.certificates.remove(stored.id);

@@ -242,6 +242,7 @@ impl App {
             check_at: Ownership::default().check_at(now),
         };
         self.store.check_domain(held.id, &lapsed).await?;
+        self.drop_foreign_imports(held.organisation).await?;
         if let Some(socket) = held.socket {
             self.publish(socket).await?;
         }
@@ -252,10 +253,21 @@ impl App {
     /// Looks the record of a domain up, and stores the result. Edges have the change when this returns.
     pub(crate) async fn check_domain(&self, domain: &StoredDomain) -> Result<(StoredDomain, DomainLookup), ApiError> {
         let lookup = self.look_domain_up(domain.organisation, &domain.name).await;
-        if domain.verified_at.is_none() && lookup.finding == Finding::Present {
-            self.take_domain_over(domain.organisation, &domain.name, lookup.finding).await?;
-        }
         let now = self.clock.now().unix_seconds;
+        if domain.verified_at.is_none()
+            && lookup.finding == Finding::Present
+            && let Err(refused) = self.take_domain_over(domain.organisation, &domain.name, lookup.finding).await
+        {
+            let refusal = DomainCheck {
+                verified_at: None,
+                missing_since: None,
+                checked_at: now,
+                problem: Some(refused.sentence().to_owned()),
+                check_at: Ownership::default().check_at(now),
+            };
+            self.store.check_domain(domain.id, &refusal).await?;
+            return Err(refused);
+        }
         let ownership = Ownership { verified_at: domain.verified_at, missing_since: domain.missing_since };
         let after = ownership.after(lookup.finding, now);
         let check = DomainCheck {
@@ -276,6 +288,9 @@ impl App {
             if let Some(socket) = checked.socket {
                 self.publish(socket).await?;
             }
+            if !verified {
+                self.drop_foreign_imports(checked.organisation).await?;
+            }
             self.names_changed.notify_one();
         }
         Ok((checked, lookup))
@@ -291,6 +306,7 @@ impl App {
         if let Some(socket) = gone.socket {
             self.publish(socket).await?;
         }
+        self.drop_foreign_imports(organisation).await?;
         self.names_changed.notify_one();
         tracing::info!(name = %gone.name, "domain removed");
         Ok(())

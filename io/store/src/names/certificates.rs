@@ -374,7 +374,7 @@ impl Store {
     /// Stores an imported certificate in the place of the row with its first name.
     ///
     /// # Errors
-    /// The database fails.
+    /// [`StoreError::DomainTaken`] if the row is another organisation's, or a failure of the database.
     pub async fn import_certificate(
         &self,
         new: &WantedCertificate,
@@ -383,6 +383,11 @@ impl Store {
     ) -> Result<CertificateId, StoreError> {
         let Some(first) = new.names.first() else { return Err(StoreError::Gone) };
         let mut write = self.write().await?;
+        let found = sql::query("SELECT * FROM certificates WHERE name = $1").bind(first.as_str());
+        let found = found.fetch_optional(write.sql()).await?.as_ref().map(certificate).transpose()?;
+        if found.is_some_and(|known| known.organisation != new.organisation) {
+            return Err(StoreError::DomainTaken { name: first.to_string(), by: "another organisation" });
+        }
         sql::query(
             "INSERT INTO certificates (id, organisation, name, names, source, due_at, created_at)
              VALUES ($1, $2, $3, $4, 'imported', $5, $5)
