@@ -8,7 +8,11 @@ use std::time::SystemTime;
 use http::StatusCode;
 use sallyport_api::CreatedToken;
 use sallyport_bus::LiveFlow;
-use sallyport_model::{LoginSession, LoginSessionId, Person, SocketType};
+use sallyport_model::{
+    AccountId, CertificateId, DomainId, LoginSession, LoginSessionId, Person, SocketType, ZoneId, ZoneRecord,
+    ZoneRecordId,
+};
+use sallyport_store::{IssuedChain, StoreError, StoredDomain, StoredZone, StoredZoneRecord, WantedCertificate};
 use serde_json::{Value, json};
 
 use crate::{
@@ -93,10 +97,41 @@ struct FullOrganisation {
     service_token: String,
     login_session: String,
     invitation: String,
+    record: String,
     viewer: String,
     viewer_id: String,
     stranger: String,
     _flow: sallyport_bus::FlowGuard,
+}
+
+/// Gives an organisation a domain, a zone with a record, and a certificate. Returns the id of the record.
+async fn names_of(api: &Api, organisation: AccountId) -> String {
+    let (name, now) = ("secret.example.org", api.clock.unix_seconds());
+    let domain = StoredDomain {
+        id: DomainId::from_random([1; 16]),
+        organisation,
+        name: name.parse().unwrap(),
+        socket: None,
+        verified_at: Some(now),
+        missing_since: None,
+        checked_at: None,
+        problem: None,
+        check_at: i64::MAX,
+        created_at: now,
+    };
+    api.store.create_domain(&domain).await.unwrap();
+    let (id, organisation) = (ZoneId::from_random([2; 16]), Some(organisation));
+    let zone = StoredZone { id, organisation, apex: name.to_owned(), serial: 1, created_at: now };
+    api.store.create_zone(&zone, &[]).await.unwrap();
+    let content = ZoneRecord { name: name.into(), record_type: "TXT".into(), ttl: 60, value: "secret".into() };
+    let record = StoredZoneRecord { id: ZoneRecordId::from_random([3; 16]), record: content };
+    let added = std::slice::from_ref(&record);
+    api.store.change_zone(id, (added, &[]), None, now, |_| Ok::<(), StoreError>(())).await.unwrap();
+    let (id, names) = (CertificateId::from_random([4; 16]), vec![domain.name]);
+    let wanted = WantedCertificate { id, organisation, names };
+    let issued = IssuedChain { chain: "x".into(), sealed_key: "y".into(), not_before: now, not_after: now + 9 };
+    api.store.import_certificate(&wanted, &issued, now).await.unwrap();
+    record.id.to_string()
 }
 
 impl FullOrganisation {
@@ -130,6 +165,7 @@ impl FullOrganisation {
         let token = text(&made("/v1/tokens", json!({"name": "secret-token", "scopes": ["account:read"]})).await["id"]);
         let ssh_key = text(&made("/v1/ssh-keys", json!({"public_key": KEY})).await["id"]);
         let invitation = api.invite(&owner, &id, "secret-guest@example.com", "admin").await.details.id.to_string();
+        let record = names_of(&api, id.parse().unwrap()).await;
         let login = LoginSession {
             id: LoginSessionId::from_random([5; 16]),
             organisation: id.parse().unwrap(),
@@ -167,6 +203,7 @@ impl FullOrganisation {
             service_token,
             login_session: login.id.to_string(),
             invitation,
+            record,
             viewer,
             viewer_id,
             stranger,
@@ -215,13 +252,18 @@ impl FullOrganisation {
             "members" => &self.viewer_id,
             "flows" => "secret-flow",
             "persons" => "secret@example.com",
+            "certificates" => "secret.example.org",
+            "zones/{name}/records" => &self.record,
             // Strangers do not learn whether the edge exists.
             "edges" => "0b7e3c1a-5f0e-4c57-9f63-6a1f0f9e2d11",
             "edge-tokens" => "0f1e2d3c4b5a6978",
             other if path.contains("{id}") => panic!("what is {{id}} of {other}? name it here"),
             _ => "",
         };
-        path.replace("{id}", id).replace("{tunnel_id}", &self.tunnel).replace("{origin_id}", &self.origin)
+        path.replace("{id}", id)
+            .replace("{tunnel_id}", &self.tunnel)
+            .replace("{origin_id}", &self.origin)
+            .replace("{name}", "secret.example.org")
     }
 
     /// A body that would be accepted from a permitted caller.
@@ -257,6 +299,9 @@ impl FullOrganisation {
             "hand_installation_over" => json!({"email": "stranger@example.com"}),
             "update_member" => json!({"role": "owner"}),
             "create_invitation" => json!({"email": "x@example.com", "role": "viewer"}),
+            "create_domain" | "create_zone" => json!({"name": "x.example.org"}),
+            "create_zone_record" => json!({"name": "x", "type": "TXT", "value": "x"}),
+            "import_certificate" => json!({"chain": "x", "key": "y"}),
             "accept_invitation" => json!({"code": "spi_x"}),
             other => panic!("what is a body of {other}? name it here"),
         }

@@ -45,6 +45,7 @@ mod policies;
 #[path = "../../../../io/store/tests/it/postgres/server.rs"]
 mod postgres;
 mod protocols;
+mod public_names;
 mod regions;
 mod restarts;
 mod run;

@@ -1,0 +1,345 @@
+//! Names that browsers trust: certificates of a real ACME server (Pebble), domains, and the name server.
+
+use std::{
+    fs,
+    net::TcpStream,
+    path::PathBuf,
+    process::{Command, Stdio},
+};
+
+use serde_json::{Value, json};
+
+use crate::{
+    fleet::{Bus, ControlHere, EdgeHere},
+    harness::{Home, Origin, Program, curl, text, wait_until},
+    protocols::tool,
+    tcp::free_port,
+};
+
+/// The domain of most tests: programs take names below localhost for this machine.
+const DOMAIN: &str = "names.localhost";
+
+/// A Pebble, and the name server of its tests.
+struct Pebble {
+    dir: PathBuf,
+    port: u16,
+    management: u16,
+    /// The ports at which it verifies names.
+    tls: u16,
+    http: u16,
+    /// The name server that it asks, and where its records are set.
+    dns: u16,
+    records: u16,
+    _programs: Vec<Program>,
+}
+
+impl Pebble {
+    /// `None` with a message if it is missing outside of CI. It asks the name server at `dns`, or one of its own.
+    fn start(home: &Home, dns: Option<u16>, environment: &[(&str, &str)]) -> Option<Self> {
+        let (pebble, names) = (tool("pebble")?, tool("pebble-challtestsrv")?);
+        let dir = home.dir.path().join("pebble");
+        fs::create_dir_all(&dir).unwrap();
+        let made = Command::new("openssl")
+            .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"])
+            .args(["-subj", "/CN=pebble", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout"])
+            .arg(dir.join("key.pem"))
+            .arg("-out")
+            .arg(dir.join("cert.pem"))
+            .output()
+            .unwrap();
+        assert!(made.status.success(), "{}", text(&made.stderr));
+        let [port, management, tls, http, records] = std::array::from_fn(|_| free_port());
+        let mut programs = Vec::new();
+        let dns = dns.unwrap_or_else(|| {
+            let own = free_port();
+            let mut command = Command::new(&names);
+            command.args(["-defaultIPv4", "127.0.0.1", "-defaultIPv6", "", "-doh", ""]);
+            command.args(["-http01", "", "-https01", "", "-tlsalpn01", "", "-dnsserver"]);
+            command.arg(format!("127.0.0.1:{own}")).arg("-management").arg(format!("127.0.0.1:{records}"));
+            programs.push(Program::start(&mut command));
+            wait_until("pebble-challtestsrv", || TcpStream::connect(("127.0.0.1", records)).ok());
+            own
+        });
+        let config = json!({"pebble": {
+            "listenAddress": format!("127.0.0.1:{port}"), "managementListenAddress": format!("127.0.0.1:{management}"),
+            "certificate": dir.join("cert.pem"), "privateKey": dir.join("key.pem"),
+            "httpPort": http, "tlsPort": tls, "ocspResponderURL": "", "externalAccountBindingRequired": false,
+            "retryAfter": {"authz": 1, "order": 1},
+            "profiles": {"default": {"description": "90 days", "validityPeriod": 7_776_000}},
+        }});
+        fs::write(dir.join("pebble.json"), config.to_string()).unwrap();
+        let mut command = Command::new(&pebble);
+        command.arg("-config").arg(dir.join("pebble.json")).args(["-dnsserver", &format!("127.0.0.1:{dns}")]);
+        command.env("PEBBLE_VA_NOSLEEP", "1").env("PEBBLE_WFE_NONCEREJECT", "0").envs(environment.iter().copied());
+        programs.push(Program::start(&mut command));
+        wait_until("pebble", || TcpStream::connect(("127.0.0.1", port)).ok());
+        let new = Self { dir, port, management, tls, http, dns, records, _programs: programs };
+        let root = new.ask(&format!("https://127.0.0.1:{management}/roots/0"));
+        fs::write(new.root(), root).unwrap();
+        Some(new)
+    }
+
+    fn ask(&self, url: &str) -> String {
+        let got =
+            Command::new("curl").args(["-fsS", "--cacert"]).arg(self.dir.join("cert.pem")).arg(url).output().unwrap();
+        assert!(got.status.success(), "{}", text(&got.stderr));
+        text(&got.stdout)
+    }
+
+    /// The root of its certificates.
+    fn root(&self) -> PathBuf {
+        self.dir.join("root.pem")
+    }
+
+    /// The options of a server for it.
+    fn options(&self) -> Vec<String> {
+        let words = [
+            "--acme",
+            "ann@example.com",
+            "--acme-directory",
+            &format!("https://127.0.0.1:{}/dir", self.port),
+            "--acme-root",
+            self.dir.join("cert.pem").to_str().unwrap(),
+            "--resolver",
+            &format!("127.0.0.1:{}", self.dns),
+        ]
+        .map(str::to_owned);
+        words.to_vec()
+    }
+
+    /// Sets a record of its name server: `set-txt`, `add-a`.
+    fn set(&self, what: &str, body: &Value) {
+        let url = format!("http://127.0.0.1:{}/{what}", self.records);
+        let set = Command::new("curl").args(["-fsS", "-d", &body.to_string(), &url]).output().unwrap();
+        assert!(set.status.success(), "{}", text(&set.stderr));
+    }
+
+    /// How many certificates it has issued.
+    fn issued(&self) -> usize {
+        self._programs.last().unwrap().output().matches("Issued certificate").count()
+    }
+}
+
+/// A server of these tests: `up` for a Pebble, at the ports where that verifies names.
+struct Server {
+    program: Program,
+    tls: u16,
+    http: u16,
+    root: PathBuf,
+}
+
+impl Server {
+    fn start(home: &Home, pebble: &Pebble, domain: &str, more: &[&str]) -> Self {
+        let (listen, plain) = (format!("127.0.0.1:{}", pebble.tls), format!("127.0.0.1:{}", pebble.http));
+        let data = home.data();
+        let mut args = vec!["up", "--domain", domain, "--listen", &listen, "--listen-http", &plain];
+        args.extend(["--data", data.to_str().unwrap(), "--sign-up", "open"]);
+        let options = pebble.options();
+        args.extend(options.iter().map(String::as_str));
+        args.extend(more);
+        let program = Program::start(&mut home.command(&args));
+        program.wait_for("ready");
+        Self { program, tls: pebble.tls, http: pebble.http, root: pebble.root() }
+    }
+
+    /// The fingerprint of the certificate that a client sees for a name, if the root of the ACME server signs it.
+    fn trusted(&self, name: &str) -> Option<String> {
+        let output = self.handshake(name, &["-CAfile", self.root.to_str().unwrap(), "-verify_hostname", name]);
+        let printed = text(&output);
+        printed.contains("Verify return code: 0 (ok)").then(|| {
+            let begin = printed.find("-----BEGIN CERTIFICATE-----").unwrap();
+            let end = printed.find("-----END CERTIFICATE-----").unwrap();
+            printed[begin..end].to_owned()
+        })
+    }
+
+    fn handshake(&self, name: &str, more: &[&str]) -> Vec<u8> {
+        let mut command = Command::new("openssl");
+        command.args(["s_client", "-connect", &format!("127.0.0.1:{}", self.tls), "-servername", name]).args(more);
+        let output = command.stdin(Stdio::null()).output().unwrap();
+        [output.stdout, output.stderr].concat()
+    }
+
+    fn get(&self, host: &str) -> (u16, String) {
+        let to = format!("{host}:{0}:127.0.0.1:{0}", self.tls);
+        let response = curl(&self.root, &format!("https://{host}:{}/", self.tls), &["--connect-to", &to]);
+        (response.status, response.body)
+    }
+}
+
+/// Proves a domain: sets its record, as `domain show` names it.
+fn prove(home: &Home, pebble: &Pebble, name: &str) {
+    let shown = home.json(&["domain", "show", name]);
+    let (at, value) = (&shown["records"][0]["name"], &shown["records"][0]["value"]);
+    pebble.set("set-txt", &json!({"host": format!("{}.", at.as_str().unwrap()), "value": value}));
+}
+
+#[test]
+fn a_domain_has_a_certificate_that_browsers_trust_and_no_other_name_has_one() {
+    let home = Home::new();
+    let Some(pebble) = Pebble::start(&home, None, &[]) else { return };
+    let up = Server::start(&home, &pebble, DOMAIN, &["--choose-labels"]);
+    for label in ["api", "login", "tunnel"] {
+        wait_until("the names of the server", || up.trusted(&format!("{label}.{DOMAIN}")));
+    }
+    home.account();
+    let socket = home.json(&["socket", "create", "--name", "web", "--name-label", "shop"]);
+    let (id, host) = (socket["id"].as_str().unwrap(), format!("shop.{DOMAIN}"));
+    assert_eq!(socket["dns_name"], host.as_str());
+    wait_until("the name of the socket", || up.trusted(&host));
+    let origin = Origin::start("one");
+    let _connector = home.connector(id, origin.address, &[]);
+
+    assert_eq!(home.json(&["domain", "add", "App.Example.ORG"])["state"], "pending");
+    let early = home.run(&["socket", "edit", "web", "--domain", "app.example.org"]);
+    assert_eq!(early.status.code(), Some(5), "{}", text(&early.stderr));
+    let check = home.run(&["domain", "check", "app.example.org"]);
+    assert_eq!(check.status.code(), Some(1), "{}", text(&check.stderr));
+    prove(&home, &pebble, "app.example.org");
+    let socket = home.json(&["socket", "edit", "web", "--domain", "app.example.org"]);
+    assert_eq!(socket["domains"], json!(["app.example.org"]));
+    let first = wait_until("the domain", || up.trusted("app.example.org"));
+    let (status, body) = up.get("app.example.org");
+    assert_eq!(status, 200, "{body}");
+    assert_eq!(up.get(&host).0, 200);
+    let plain = format!("http://app.example.org:{}/x", up.http);
+    let to = format!("app.example.org:{0}:127.0.0.1:{0}", up.http);
+    let moved = curl(&up.root, &plain, &["--connect-to", &to]);
+    assert_eq!(moved.status, 308);
+    assert_eq!(moved.header("location"), Some(format!("https://app.example.org:{}/x", up.tls).as_str()));
+
+    // Names that nobody has registered: an alert, no order, no certificate.
+    let issued = pebble.issued();
+    for name in ["nobody.names.localhost", "example.org", "a.app.example.org", "www.example.net"] {
+        let said = text(&up.handshake(name, &[]));
+        assert!(said.contains("unrecognized name"), "{name}: {said}");
+    }
+    let certificates = home.json(&["cert", "ls"]);
+    assert_eq!(certificates.as_array().unwrap().len(), 6, "{certificates}");
+    assert_eq!(issued, 6, "one order for each name");
+
+    // Another one at once, and none when the name has gone.
+    home.json(&["cert", "renew", "app.example.org"]);
+    wait_until("the renewal", || up.trusted("app.example.org").filter(|now| *now != first));
+    assert!(home.run(&["domain", "rm", "app.example.org", "--yes"]).status.success());
+    wait_until("the alert", || text(&up.handshake("app.example.org", &[])).contains("unrecognized name").then_some(()));
+    assert_eq!(pebble.issued(), 7);
+    assert!(up.program.stop().success());
+}
+
+#[test]
+fn an_order_that_is_killed_is_continued_and_makes_no_second_certificate() {
+    let home = Home::new();
+    // The server takes its time to verify a name.
+    let Some(pebble) = Pebble::start(&home, None, &[("PEBBLE_VA_NOSLEEP", "0"), ("PEBBLE_VA_SLEEPTIME", "3")]) else {
+        return;
+    };
+    let http = ["--acme-challenges", "http-01"];
+    let up = Server::start(&home, &pebble, DOMAIN, &http);
+    up.program.wait_for("account made");
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    up.program.signal("KILL");
+    up.program.ended();
+    let up = Server::start(&home, &pebble, DOMAIN, &http);
+    let names = [DOMAIN.to_owned(), format!("api.{DOMAIN}"), format!("login.{DOMAIN}"), format!("tunnel.{DOMAIN}")];
+    for name in &names {
+        wait_until("the names of the server", || up.trusted(name));
+    }
+    assert_eq!(pebble.issued(), names.len());
+    assert!(!up.program.output().contains("account made"), "the account is kept too");
+}
+
+#[test]
+fn a_delegated_domain_has_one_wildcard_certificate_by_the_own_name_server() {
+    const OWN: &str = "names.example.org";
+    let home = Home::new();
+    let dns = free_port();
+    let Some(pebble) = Pebble::start(&home, Some(dns), &[]) else { return };
+    let listen = format!("127.0.0.1:{dns}");
+    let up = Server::start(&home, &pebble, OWN, &["--listen-dns", &listen, "--public-address", "127.0.0.1"]);
+    for label in ["api", "any", "other"] {
+        wait_until("the wildcard", || up.trusted(&format!("{label}.{OWN}")));
+    }
+    wait_until("the domain", || up.trusted(OWN));
+    assert_eq!(pebble.issued(), 1, "one certificate for all names of the installation");
+    assert!(text(&up.handshake("a.b.names.example.org", &[])).contains("unrecognized name"));
+
+    let dig = |more: &[&str]| {
+        let mut command = Command::new("dig");
+        command.args(["@127.0.0.1", "-p", &dns.to_string(), "+norec"]).args(more);
+        command.output().ok().map(|output| text(&output.stdout))
+    };
+    let Some(answer) = dig(&["anything.names.example.org", "A"]) else {
+        println!("skipped: dig is not there (Debian's package bind9-dnsutils)");
+        return;
+    };
+    assert!(answer.contains("127.0.0.1") && answer.contains("status: NOERROR") && answer.contains(" aa"), "{answer}");
+    let signed = dig(&["+dnssec", OWN, "DNSKEY"]).unwrap();
+    assert!(signed.contains("RRSIG") && signed.contains("257 3 13"), "{signed}");
+    assert!(dig(&["www.example.com", "A"]).unwrap().contains("status: REFUSED"));
+    assert!(dig(&["+tcp", OWN, "SOA"]).unwrap().contains("ns1.names.example.org."));
+    assert!(up.program.stop().success());
+}
+
+#[test]
+fn any_edge_answers_the_challenges_and_all_serve_the_certificate() {
+    let home = Home::new();
+    let Some(bus) = Bus::start(&home, "") else { return };
+    let Some(pebble) = Pebble::start(&home, None, &[]) else { return };
+    let options = pebble.options();
+    let mut more: Vec<&str> = options.iter().map(String::as_str).collect();
+    let shared = pebble.tls.to_string();
+    more.extend(["--public-port", &shared]);
+    let control = ControlHere::start_with(&home, &bus, &more);
+    home.account();
+    let ips = ["127.0.0.1", "127.0.0.2", "127.0.0.3"];
+    let edges: Vec<EdgeHere> = ips
+        .iter()
+        .zip(["eu-1", "eu-2", "us-1"])
+        .map(|(ip, name)| {
+            let token = home.json(&["edge", "token", "create", "--name", name]);
+            let mut edge = EdgeHere::new(&home, name, ip);
+            edge.port = pebble.tls;
+            let plain = format!("{ip}:{}", pebble.http);
+            let join = ["--join", token["token"].as_str().unwrap(), "--region", &name[..2], "--listen-http", &plain];
+            edge.start(&home, &join);
+            edge
+        })
+        .collect();
+    let (_, host) = home.socket(&[]);
+    // Each name leads to another edge, and one order is made for each.
+    let domains = ["one.example.org", "two.example.org", "three.example.org"];
+    for (name, ip) in domains.iter().zip(ips) {
+        pebble.set("add-a", &json!({"host": format!("{name}."), "addresses": [ip]}));
+        home.json(&["domain", "add", name]);
+        prove(&home, &pebble, name);
+    }
+    let all = domains.join(",");
+    home.json(&["socket", "edit", host.split('.').next().unwrap(), "--domain", &all]);
+    let seen = |edge: &EdgeHere, name: &str| {
+        let output = Command::new("openssl")
+            .args(["s_client", "-connect", &format!("{}:{}", edge.ip, edge.port), "-servername", name])
+            .args(["-verify_hostname", name, "-CAfile"])
+            .arg(pebble.root())
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        text(&output.stdout).contains("Verify return code: 0 (ok)").then_some(())
+    };
+    for name in domains.iter().copied().chain([host.as_str()]) {
+        for edge in &edges {
+            wait_until("the certificate at every edge", || seen(edge, name));
+        }
+    }
+    let names_of_server = 4;
+    assert_eq!(pebble.issued(), domains.len() + 1 + names_of_server, "one order for each name");
+    // An edge that restarts without control serves the certificates that it knows.
+    drop(control);
+    let mut edges = edges;
+    edges[1].kill();
+    edges[1].start(&home, &[]);
+    wait_until("the certificate without control", || seen(&edges[1], domains[0]));
+    let state = fs::read_to_string(edges[1].data.join("config.snapshot")).unwrap();
+    assert!(!state.contains("PRIVATE KEY"), "keys are sealed on the disk of an edge");
+    assert!(!state.contains("acme-account") && !state.contains("my-account"), "an edge has no account");
+}
