@@ -3,6 +3,8 @@
 //! May use: `name`.
 
 mod bitmap;
+mod data;
+mod lexer;
 mod set;
 mod text;
 mod types;

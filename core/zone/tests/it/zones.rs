@@ -16,14 +16,17 @@ fn each_fault_has_a_sentence() {
     let ds = "DS 1 13 2 ABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABAB";
     for (text, expected) in [
         ("www.example.net. A 192.0.2.1", "www.example.net. is not within the zone example.com."),
+        ("a CNAME b\na CNAME c", "a.example.com. has more than one CNAME record: keep one"),
+        ("a DNAME b\nx.a A 192.0.2.1", "x.a.example.com. is below a.example.com., which has a DNAME record"),
+        ("a DNAME b\na NS ns", "a.example.com. has a DNAME record and NS records"),
         ("a CNAME b\na A 192.0.2.1", "a.example.com. has a CNAME record and other records"),
         ("*.a NS ns", "*.a.example.com. has a NS record: a wildcard cannot have one"),
         (&format!("a {ds}"), "a.example.com. has a DS record and no NS record"),
         ("a ANAME b.example.net.\na A 192.0.2.1", "a.example.com. has addresses of edges or of another name"),
         ("a NS ns\na ANAME b.example.net.", "a.example.com. is delegated: addresses of edges"),
         ("a SOA ns host 1 1 1 1 1", "a.example.com. has an SOA record: only the apex"),
-        ("a A", "the master file: "),
-        ("a DNSKEY 257 3 13 AAAA", "the master file: "),
+        ("a A", "line 4 of the master file: a.example.com. A: "),
+        ("a DNSKEY 257 3 13 AAAA", "line 4 of the master file: a.example.com. DNSKEY: "),
         ("$INCLUDE other", "line 4 of the master file: $INCLUDE is not allowed"),
     ] {
         let error = error(text);
