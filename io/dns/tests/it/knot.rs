@@ -90,7 +90,10 @@ fn generate(index: u64) -> (Zone, String, String) {
         records = more;
         writeln!(text, "{owner} 300 IN {rtype} {data}").unwrap();
     }
-    (zone.unwrap(), text, apex)
+    let zone = zone.unwrap();
+    let read = Zone::from_master_file(name, &text, None).unwrap();
+    assert_eq!(read.records(), zone.records(), "the master file that Knot reads");
+    (zone, text, apex)
 }
 
 /// A section without its order.
