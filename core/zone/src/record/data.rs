@@ -10,7 +10,7 @@ use hickory_proto::{
     },
 };
 
-use super::{RecordData, RecordType, lexer::Word};
+use super::{RecordData, RecordType, is_group_name, lexer::Word};
 use crate::name::Name;
 
 /// The longest string of a record, in bytes.
@@ -33,7 +33,8 @@ pub(super) fn record_data(rtype: &str, words: &[Word], origin: &Name) -> Result<
     let name = |word: &Word| complete(&word.text, origin);
     let (rtype, data) = match (upper.as_str(), words) {
         ("ALIAS" | "ANAME", [target]) => return Ok(RecordData::Alias(name(target)?)),
-        ("EDGES", [group]) => return Ok(RecordData::Edges(group.text.clone())),
+        ("EDGES", [group]) if is_group_name(&group.text) => return Ok(RecordData::Edges(group.text.clone())),
+        ("EDGES", [group]) => return Err(format!("{:?} is no name of a group of edges", group.text)),
         ("A", [address]) => (RecordType::A, parsed::<Ipv4Addr>(address, "IPv4 address")?.octets().to_vec()),
         ("AAAA", [address]) => (RecordType::AAAA, parsed::<Ipv6Addr>(address, "IPv6 address")?.octets().to_vec()),
         ("NS", [target]) => (RecordType::NS, name(target)?.as_wire().to_vec()),

@@ -167,6 +167,25 @@ mod tests {
     }
 
     #[test]
+    fn records_are_shown_as_they_are_read() {
+        for (rtype, text) in [
+            ("A", "192.0.2.1"),
+            ("MX", "10 mail.example.com."),
+            ("SRV", "1 2 3 web.example.com."),
+            ("SOA", "ns.example.com. host.example.com. 1 2 3 4 5"),
+            ("TXT", "\"a \\\"b\\\"\" \"\\195\\188\""),
+            ("CAA", "128 issue \"ca.example.net\""),
+            ("ALIAS", "lb.example.net."),
+            ("EDGES", "eu"),
+            ("TYPE65300", "\\# 3 010203"),
+            ("DS", "\\# 5 00010d02ab"),
+        ] {
+            let record = parse(rtype, text).unwrap();
+            assert_eq!(record.to_string(), format!("www.example.com. 60 IN {rtype} {text}"));
+        }
+    }
+
+    #[test]
     fn faults_are_named() {
         for (rtype, text) in [
             ("A", "192.0.2"),

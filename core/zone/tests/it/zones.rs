@@ -120,6 +120,9 @@ proptest! {
     ) {
         let name = "example.com".parse().unwrap();
         if let Ok(record) = parse_record(&name, 60, rtype, &parts.join(" "), &name) {
+            // What is shown is read as the same record.
+            let shown = parse_master_file(&record.to_string(), &"other.test".parse().unwrap());
+            prop_assert_eq!(shown, Ok(vec![record.clone()]));
             let records = [zone("example.com", "").records(), vec![record]].concat();
             // A zone, or a sentence.
             let _ = Zone::build(name, records, None);
