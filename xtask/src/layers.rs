@@ -50,7 +50,7 @@ const PURE: &[&str] = &[
     "aws-lc-rs",
     "base64",
     "bytes",
-    // Records, master files and TSIG; no file is included (core/zone/src/data/master_file.rs).
+    // Records, master files and TSIG; no file is included (core/zone/src/record/data.rs).
     "hickory-proto",
     "http",
     "httparse",

@@ -61,6 +61,9 @@ pub struct Server {
     threads: Vec<JoinHandle<()>>,
     tasks: Vec<tokio::task::JoinHandle<()>>,
     address: SocketAddr,
+    /// The sockets once more, for a successor.
+    udp: Vec<UdpSocket>,
+    tcp: Vec<TcpListener>,
     /// Held while a view is copied and changed.
     view_change: Mutex<()>,
 }
@@ -91,6 +94,8 @@ impl Server {
             threads: Vec::new(),
             tasks: Vec::new(),
             address,
+            udp: Vec::new(),
+            tcp: Vec::new(),
             view_change: Mutex::default(),
         };
         let mut state_config = config.state.clone();
@@ -102,19 +107,23 @@ impl Server {
         }
         for (index, socket) in udp.into_iter().enumerate() {
             let state = State::new(state_config.clone(), random_key()?);
+            server.udp.push(socket.try_clone()?);
             let (copy, counters) = (Copy::new(server.current.clone()), server.counters.clone());
             let worker = udp::Worker::new(socket, copy, state, counters, server.is_stopping.clone())?;
             let thread = thread::Builder::new().name(format!("dns-{index}")).spawn(move || worker.run())?;
             server.threads.push(thread);
         }
         let mut states = Vec::new();
+        // No sender of TCP is forged.
+        state_config.rate.answers_per_second = 0;
         for _ in 0..TCP_STATES {
-            states.push(Mutex::new(State::new(config.state.clone(), random_key()?)));
+            states.push(Mutex::new(State::new(state_config.clone(), random_key()?)));
         }
         let shared =
             Arc::new(tcp::Shared::new(server.current.clone(), server.counters.clone(), states, config.tcp.clone()));
         for listener in tcp {
             listener.set_nonblocking(true)?;
+            server.tcp.push(listener.try_clone()?);
             let listener = tokio::net::TcpListener::from_std(listener)?;
             server.tasks.push(tokio::spawn(tcp::accept(listener, shared.clone(), server.stop.subscribe())));
         }
@@ -125,6 +134,17 @@ impl Server {
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The sockets for a successor, which may be another process. Both answer until this server stops, and no query is
+    /// lost.
+    ///
+    /// # Errors
+    /// Too many files are open.
+    pub fn sockets(&self) -> io::Result<(Vec<UdpSocket>, Vec<TcpListener>)> {
+        let udp: io::Result<_> = self.udp.iter().map(UdpSocket::try_clone).collect();
+        let tcp: io::Result<_> = self.tcp.iter().map(TcpListener::try_clone).collect();
+        Ok((udp?, tcp?))
     }
 
     /// Serves these zones from the next query on.

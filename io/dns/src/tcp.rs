@@ -30,6 +30,8 @@ use crate::{
 const MAX_QUERIES_PER_CONNECTION: u32 = 100_000;
 /// Answers are collected up to this many bytes while more queries are at hand.
 const MAX_WAITING_BYTES: usize = 65_536;
+/// How long a client that has just connected may take for its query when the server stops.
+const STOP_GRACE: Duration = Duration::from_millis(500);
 /// How much is read at once, in bytes.
 const READ_BYTES: usize = 4_096;
 /// The wait after an error of the listener: no file descriptor is left, for example.
@@ -134,7 +136,7 @@ pub(crate) async fn accept(listener: TcpListener, shared: Arc<Shared>, mut stop:
     let mut connections = JoinSet::new();
     loop {
         let accepted = tokio::select! {
-            _ = stop.wait_for(|is_stopping| *is_stopping) => break,
+            () = stopped(&mut stop) => break,
             accepted = listener.accept() => accepted,
         };
         while connections.try_join_next().is_some() {}
@@ -165,6 +167,12 @@ async fn serve(stream: TcpStream, address: IpAddr, admission: Admission, mut sto
     drop(admission);
 }
 
+/// Waits until the server stops.
+async fn stopped(stop: &mut watch::Receiver<bool>) {
+    // A server that is gone has stopped.
+    let _ = stop.wait_for(|is_stopping| *is_stopping).await;
+}
+
 struct Connection {
     stream: BufReader<TcpStream>,
     shared: Arc<Shared>,
@@ -175,11 +183,22 @@ struct Connection {
 impl Connection {
     async fn run(&mut self, tally: &mut Tally, stop: &mut watch::Receiver<bool>) -> io::Result<()> {
         let (mut query, mut out, mut waiting) = (Vec::new(), Vec::new(), Vec::new());
-        for _ in 0..MAX_QUERIES_PER_CONNECTION {
+        for served in 0..MAX_QUERIES_PER_CONNECTION {
             let idle = self.shared.limits.idle;
-            tokio::select! {
-                _ = stop.wait_for(|is_stopping| *is_stopping) => return Ok(()),
-                read = timeout(idle, self.read(&mut query)) => if !read?? { return Ok(()) },
+            let has_query = {
+                let mut read = std::pin::pin!(self.read(&mut query));
+                let read_in_time = tokio::select! {
+                    read = timeout(idle, &mut read) => Some(read),
+                    () = stopped(stop) => None,
+                };
+                match read_in_time {
+                    Some(read) => read??,
+                    // Who has just connected gets one answer.
+                    None => served == 0 && timeout(STOP_GRACE, read).await??,
+                }
+            };
+            if !has_query {
+                return Ok(());
             }
             out.clear();
             let outcome = self.shared.answer(self.index, &query, &self.peer, &mut out);

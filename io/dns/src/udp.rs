@@ -31,7 +31,7 @@ const MAX_BATCH: usize = 32;
 /// The longest query, in bytes. A longer one is malformed.
 const MAX_QUERY_BYTES: usize = 4_096;
 /// Signatures that answers of a batch wait for.
-const MAX_SIGNATURES_BEFORE_SEND: u64 = 4;
+const MAX_SIGNATURES_BEFORE_SEND: u64 = 8;
 /// How long a thread waits until it looks whether the server stops.
 const WAIT: Duration = Duration::from_millis(100);
 /// How long a thread waits after an error of its socket.

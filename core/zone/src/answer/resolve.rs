@@ -15,8 +15,8 @@ use crate::{
     record::{RecordSet, RecordType, SetPlace, TypeBitmap},
 };
 
-/// The most CNAME and DNAME records of one answer.
-const MAX_CHAIN: usize = 16;
+/// The most CNAME records of one answer, those that follow from DNAME records included. Knot has the same bound.
+const MAX_CHAIN: usize = 5;
 /// The last place of a message that a pointer reaches.
 const MAX_POINTER: usize = 0x3fff;
 
@@ -78,6 +78,7 @@ pub(super) fn resolve(
         keys: zone.keys().map(AsRef::as_ref).filter(|_| is_signed),
         is_compact_ok: edns.is_some_and(|edns| edns.is_compact_ok),
         now: now.unix_seconds,
+        redirects: [std::ptr::null(); MAX_CHAIN],
         state,
         response,
     };
@@ -172,6 +173,8 @@ pub(super) struct Resolver<'a, 'b> {
     pub(super) keys: Option<&'a ZoneKeys>,
     pub(super) is_compact_ok: bool,
     pub(super) now: u64,
+    /// The DNAME records that were written. They are compared by their places alone.
+    redirects: [*const RecordSet; MAX_CHAIN],
     pub(super) state: &'a mut State,
     pub(super) response: &'a mut Response<'b>,
 }
@@ -201,17 +204,21 @@ impl Resolver<'_, '_> {
     fn run(&mut self, question: &Question, found: Found<'_>) -> AnswerKind {
         let apex = question.name.suffix_at(self.zone.apex_labels()) as u16 + 12;
         let place = SetPlace { owner: 12, apex };
-        let mut step = match self.step(&question.name, place, question.rtype, found, true) {
+        let mut step = match self.step(&question.name, place, question.rtype, found, 0) {
             Next::Done(kind) => return kind,
             Next::Follow(step) => step,
         };
         // The places of the names that were answered for: a loop ends where it closes.
         let mut visited = [place.owner; MAX_CHAIN];
-        for length in 1..MAX_CHAIN {
-            if visited[..length].iter().any(|at| self.response.has_name_at(*at, step.name.as_wire())) {
+        for length in 1..=MAX_CHAIN {
+            if self.response.is_truncated()
+                || visited[..length].iter().any(|at| self.response.has_name_at(*at, step.name.as_wire()))
+            {
                 break;
             }
-            visited[length] = step.place.owner;
+            if let Some(place) = visited.get_mut(length) {
+                *place = step.place.owner;
+            }
             // A target elsewhere is the client's to look up.
             if !is_suffix(step.name.as_wire(), self.zone.apex().as_wire())
                 || usize::from(step.place.owner) > MAX_POINTER - MAX_NAME_BYTES
@@ -219,7 +226,7 @@ impl Resolver<'_, '_> {
                 break;
             }
             let found = self.zone.find(&step.name, question.rtype);
-            step = match self.step(&step.name, step.place, question.rtype, found, false) {
+            step = match self.step(&step.name, step.place, question.rtype, found, length) {
                 Next::Done(_) => break,
                 Next::Follow(step) => step,
             };
@@ -227,8 +234,8 @@ impl Resolver<'_, '_> {
         AnswerKind::Records
     }
 
-    /// Answers for one name.
-    fn step(&mut self, name: &NameBuf, place: SetPlace, rtype: RecordType, found: Found<'_>, is_first: bool) -> Next {
+    /// Answers for one name, to which so many CNAME records have led.
+    fn step(&mut self, name: &NameBuf, place: SetPlace, rtype: RecordType, found: Found<'_>, links: usize) -> Next {
         match found {
             Found::Cut { node, labels } => {
                 self.referral(name, place, node, labels);
@@ -236,6 +243,9 @@ impl Resolver<'_, '_> {
             }
             Found::Redirect { node, labels } => {
                 self.response.set_authoritative();
+                if links == MAX_CHAIN {
+                    return Next::Done(AnswerKind::Records);
+                }
                 let step = self.redirect(name, place, node, labels);
                 // The CNAME record that was made is what the client asked for.
                 if step.is_some() && matches!(rtype, RecordType::CNAME | RecordType::ANY) {
@@ -264,9 +274,12 @@ impl Resolver<'_, '_> {
             Lookup::Nothing => {}
         }
         if let Some(cname) = at.node.and_then(|node| node.set(RecordType::CNAME)) {
+            if links == MAX_CHAIN {
+                return Next::Done(AnswerKind::Records);
+            }
             return Next::follow_or(self.alias(cname, name, place), AnswerKind::Records);
         }
-        if rtype == RecordType::NSEC && is_first && self.keys.is_some() {
+        if rtype == RecordType::NSEC && links == 0 && self.keys.is_some() {
             self.write_nsec(Section::Answer, name.as_wire(), place, Denied::Types(&at));
             return Next::Done(AnswerKind::Records);
         }
@@ -304,7 +317,12 @@ impl Resolver<'_, '_> {
         let dname = node.set(RecordType::DNAME)?;
         let owner = name.suffix(labels);
         let owner_at = self.suffix_place(name, place, labels);
-        self.write(Section::Answer, dname, owner, SetPlace { owner: owner_at, apex: place.apex });
+        // One DNAME record may redirect several names of a chain.
+        if !self.redirects.contains(&std::ptr::from_ref(dname)) {
+            self.write(Section::Answer, dname, owner, SetPlace { owner: owner_at, apex: place.apex });
+            self.redirects.rotate_right(1);
+            self.redirects[0] = dname;
+        }
         let target = dname.data().next()?;
         let prefix = name.as_wire().get(..name.as_wire().len() - owner.len())?;
         if prefix.len() + target.len() > MAX_NAME_BYTES {
@@ -358,7 +376,7 @@ impl Resolver<'_, '_> {
             if !is_suffix(data, self.zone.apex().as_wire()) || target_at > MAX_POINTER {
                 continue;
             }
-            let Some(node) = self.zone.node(data) else { continue };
+            let Some(node) = self.zone.find_glue(data) else { continue };
             for set in [RecordType::A, RecordType::AAAA].iter().filter_map(|rtype| node.set(*rtype)) {
                 let place = SetPlace { owner: target_at as u16, apex: place.apex };
                 let is_written = self.response.write_optional(Section::Additional, set, place);

@@ -133,6 +133,10 @@ impl<'a> Response<'a> {
         self.is_truncated = true;
     }
 
+    pub(super) fn is_truncated(&self) -> bool {
+        self.is_truncated
+    }
+
     /// Length so far, in bytes.
     pub(super) fn len(&self) -> usize {
         self.out.len()

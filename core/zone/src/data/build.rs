@@ -9,13 +9,13 @@ use super::zone::{AddressSource, Node, Zone};
 use crate::{
     dnssec::ZoneKeys,
     name::{Name, NameBuf},
-    record::{Record, RecordData, RecordSet, RecordType, SetError, parse_master_file},
+    record::{
+        MAX_GROUP_NAME_BYTES, Record, RecordData, RecordSet, RecordType, SetError, is_group_name, parse_master_file,
+    },
 };
 
 /// The most records of a zone.
 pub const MAX_ZONE_RECORDS: usize = 2_000_000;
-/// The longest name of a group of edges, in bytes.
-pub const MAX_GROUP_NAME_BYTES: usize = 64;
 /// The most types at one name: an NSEC record lists them.
 const MAX_TYPES_OF_A_NAME: usize = 48;
 
@@ -71,7 +71,9 @@ pub enum ZoneError {
     #[error("{0} is delegated: addresses of edges or of another name belong to the delegated zone")]
     AddressesAtCut(Name),
     /// A name of a group.
-    #[error("{0}: {1:?} is no name of a group of edges: it has 1 to {MAX_GROUP_NAME_BYTES} bytes without blanks")]
+    #[error(
+        "{0}: {1:?} is no name of a group of edges: it has 1 to {MAX_GROUP_NAME_BYTES} letters, digits, dots or dashes"
+    )]
     GroupName(Name, String),
     /// Too much.
     #[error("{0} {1}: {2}")]
@@ -189,8 +191,7 @@ impl Draft {
                 return Ok(());
             }
             RecordData::Edges(group) => {
-                let is_valid = (1..=MAX_GROUP_NAME_BYTES).contains(&group.len());
-                if !is_valid || group.contains(char::is_whitespace) {
+                if !is_group_name(&group) {
                     return Err(ZoneError::GroupName(owner, group));
                 }
                 AddressSource::Edges(group.into())

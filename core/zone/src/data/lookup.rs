@@ -39,16 +39,31 @@ impl Zone {
             }
             closest = Some((node, labels));
         }
-        match closest {
-            // The wildcard below the closest name that is there (RFC 4592 section 3.3.1).
-            Some((node, labels)) if node.has_wildcard => {
-                let mut wire = [0; 257];
-                let suffix = name.suffix(labels);
-                wire[..2].copy_from_slice(b"\x01*");
-                wire[2..2 + suffix.len()].copy_from_slice(suffix);
-                self.node(&wire[..2 + suffix.len()]).map_or(Found::Nothing, Found::Name)
-            }
-            _ => Found::Nothing,
+        closest.and_then(|closest| self.wildcard(name, closest)).map_or(Found::Nothing, Found::Name)
+    }
+
+    /// The node with the addresses of a name server, which may be below a delegation.
+    pub(crate) fn find_glue(&self, wire: &[u8]) -> Option<&Node> {
+        if let Some(node) = self.node(wire) {
+            return Some(node);
         }
+        let name = NameBuf::read(wire)?;
+        let known = (self.apex_labels()..name.label_count()).map_while(|labels| {
+            let node = self.node(name.suffix(labels))?;
+            Some((node, labels))
+        });
+        known.last().and_then(|closest| self.wildcard(&name, closest))
+    }
+
+    /// The wildcard below the closest name that is there (RFC 4592 section 3.3.1).
+    fn wildcard(&self, name: &NameBuf, (closest, labels): (&Node, usize)) -> Option<&Node> {
+        if !closest.has_wildcard {
+            return None;
+        }
+        let mut wire = [0; 257];
+        let suffix = name.suffix(labels);
+        wire[..2].copy_from_slice(b"\x01*");
+        wire[2..2 + suffix.len()].copy_from_slice(suffix);
+        self.node(&wire[..2 + suffix.len()])
     }
 }

@@ -9,7 +9,7 @@ mod view;
 mod zone;
 mod zones;
 
-pub use build::{MAX_GROUP_NAME_BYTES, MAX_ZONE_RECORDS, Soa, ZoneError};
+pub use build::{MAX_ZONE_RECORDS, Soa, ZoneError};
 pub use changes::{MAX_HISTORY, MAX_HISTORY_RECORDS, ZoneChange};
 pub(crate) use lookup::Found;
 pub use view::{AddressSets, Client, MAX_ADDRESSES, MAX_CHALLENGES, MAX_GROUPS, View, ViewError};

@@ -38,17 +38,6 @@ impl Name {
         read_text(text).map_err(|reason| NameError { text: text.chars().take(MAX_NAME_BYTES).collect(), reason })
     }
 
-    /// The name of these labels, which are known to be valid.
-    pub(crate) fn from_labels<'a>(labels: impl Iterator<Item = &'a [u8]>) -> Self {
-        let mut wire = Vec::with_capacity(MAX_NAME_BYTES);
-        for label in labels {
-            wire.push(label.len() as u8);
-            wire.extend(label.iter().map(u8::to_ascii_lowercase));
-        }
-        wire.push(0);
-        Self(wire.into())
-    }
-
     /// A name that is known to be valid and in lower case.
     pub(crate) fn from_wire(wire: &[u8]) -> Self {
         Self(wire.into())
@@ -197,6 +186,7 @@ fn read_text(text: &str) -> Result<Name, &'static str> {
                 rest = after.get(skip..).unwrap_or_default();
                 u8::try_from(escaped).map_err(|_| "an escape stands for no byte")?
             }
+            0x80.. => return Err("a letter is not of ASCII: write the label as xn--"),
             byte => *byte,
         };
         wire.push(byte.to_ascii_lowercase());
@@ -271,6 +261,7 @@ mod tests {
         assert_eq!(name("a\\.b.c").to_string(), "a\\.b.c.");
         assert!(Name::from_text("").is_err());
         assert!(Name::from_text("a..b").is_err());
+        assert!(Name::from_text("münchen.example").is_err());
         assert!(Name::from_text(&"a".repeat(64)).is_err());
         assert!(Name::from_text(&"a.".repeat(130)).is_err());
     }

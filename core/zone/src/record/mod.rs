@@ -3,7 +3,10 @@
 //! May use: `name`.
 
 mod bitmap;
+mod data;
+mod lexer;
 mod set;
+mod show;
 mod text;
 mod types;
 
@@ -38,6 +41,15 @@ pub enum RecordData {
     Edges(String),
     /// The addresses of another name. Somebody else resolves the name, and hands the addresses into the view.
     Alias(Name),
+}
+
+/// The longest name of a group of edges, in bytes.
+pub const MAX_GROUP_NAME_BYTES: usize = 64;
+
+/// Whether a group of edges may have this name: letters, digits, and `-`, `_`, `.`.
+pub(crate) fn is_group_name(name: &str) -> bool {
+    let is_plain = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_' | b'.');
+    (1..=MAX_GROUP_NAME_BYTES).contains(&name.len()) && name.bytes().all(is_plain)
 }
 
 impl Record {

@@ -1,14 +1,10 @@
 //! Records from their presentation form: one record, or a master file (RFC 1035 section 5).
 
-use hickory_proto::{
-    rr::{Name as ParsedName, RData, rdata::HTTPS},
-    serialize::{
-        binary::{BinEncodable as _, BinEncoder},
-        txt::Parser,
-    },
+use super::{
+    MAX_TTL_SECONDS, Record,
+    data::{complete, record_data, seconds},
+    lexer::{Entries, Entry},
 };
-
-use super::{MAX_TTL_SECONDS, Record, RecordData, RecordType};
 use crate::name::Name;
 
 /// The longest master file, in bytes.
@@ -35,40 +31,16 @@ pub fn parse_record(owner: &Name, ttl: u32, rtype: &str, text: &str, origin: &Na
     if text.len() > MAX_RECORD_TEXT_BYTES {
         return Err(error(format!("the text has more than {MAX_RECORD_TEXT_BYTES} bytes")));
     }
-    if text.contains(['\n', '\r']) {
-        return Err(error("a record is one line".to_owned()));
+    let mut entries = Entries::new(text);
+    let words = entries.next().transpose().map_err(|(_, reason)| error(reason))?.map(|entry| entry.words);
+    if entries.next().is_some() {
+        return Err(error("the text has more than one record".to_owned()));
     }
-    let target = || {
-        if text.trim().is_empty() {
-            return Err(error("a name is missing".to_owned()));
-        }
-        let origin = ParsedName::from_ascii(origin.to_string()).map_err(|source| error(source.to_string()))?;
-        let parsed = ParsedName::parse(text.trim(), Some(&origin)).map_err(|source| error(source.to_string()))?;
-        Ok(Name::from_labels(parsed.iter()))
-    };
-    let upper = rtype.to_ascii_uppercase();
-    let data = match upper.as_str() {
-        "ALIAS" | "ANAME" => RecordData::Alias(target()?),
-        "EDGES" => RecordData::Edges(text.trim().to_owned()),
-        "DNAME" => RecordData::Plain(RecordType::DNAME, target()?.as_wire().to_vec()),
-        _ => {
-            if let Some(rdata) = text.trim().strip_prefix("\\#") {
-                let rtype: RecordType = upper.parse().map_err(|source| error(format!("{source}")))?;
-                return Ok(Record::plain(owner.clone(), ttl, rtype, unknown_data(rdata).map_err(error)?));
-            }
-            let line = format!("{owner} {ttl} IN {upper} {text}\n");
-            let mut records = parse_lines(&line, origin, true).map_err(error)?;
-            let record = records.pop().ok_or_else(|| error("the text has no record".to_owned()))?;
-            if !records.is_empty() {
-                return Err(error("the text has more than one record".to_owned()));
-            }
-            record.data
-        }
-    };
+    let data = record_data(rtype, &words.unwrap_or_default(), origin).map_err(error)?;
     Ok(Record { owner: owner.clone(), ttl, data })
 }
 
-/// Reads a master file. `ANAME` stands for the addresses of another name. Other files are not included.
+/// Reads a master file, with the types that [`parse_record`] knows. Other files are not included.
 ///
 /// # Errors
 /// One sentence about the first fault.
@@ -76,68 +48,77 @@ pub fn parse_master_file(text: &str, origin: &Name) -> Result<Vec<Record>, Recor
     if text.len() > MAX_MASTER_FILE_BYTES {
         return Err(RecordTextError(format!("the master file has more than {MAX_MASTER_FILE_BYTES} bytes")));
     }
-    // The parser would read the file that is named.
-    let includes = |line: &str| line.trim_start().get(..8).is_some_and(|word| word.eq_ignore_ascii_case("$include"));
-    if let Some(at) = text.lines().position(includes) {
-        return Err(RecordTextError(format!("line {} of the master file: $INCLUDE is not allowed", at + 1)));
-    }
-    parse_lines(text, origin, false).map_err(|reason| RecordTextError(format!("the master file: {reason}")))
-}
-
-/// Reads lines of a master file. One record alone has no `$ORIGIN`.
-fn parse_lines(text: &str, origin: &Name, is_one_record: bool) -> Result<Vec<Record>, String> {
-    let origin = ParsedName::from_ascii(origin.to_string()).map_err(|source| source.to_string())?;
-    if text.to_ascii_lowercase().contains("$include") {
-        return Err("$INCLUDE is not allowed".to_owned());
-    }
-    let (_, sets) = Parser::new(text, None, Some(origin.clone())).parse().map_err(|source| source.to_string())?;
+    let at_line = |line: usize, reason: String| RecordTextError(format!("line {line} of the master file: {reason}"));
+    let mut file = MasterFile { origin: origin.clone(), default_ttl: None, last_ttl: None, last_owner: None };
     let mut records = Vec::new();
-    for set in sets.values() {
-        for record in set.records_without_rrsigs() {
-            let owner = Name::from_labels(record.name.iter());
-            let data = match &record.data {
-                RData::ANAME(target) => RecordData::Alias(Name::from_labels(target.0.iter())),
-                // The parser does not complete the targets of these types.
-                RData::SVCB(svcb) | RData::HTTPS(HTTPS(svcb)) if !svcb.target_name.is_fqdn() => {
-                    if !is_one_record {
-                        return Err(format!("{owner} {}: the target needs a dot at its end", record.record_type()));
-                    }
-                    let mut svcb = svcb.clone();
-                    svcb.target_name = svcb.target_name.append_domain(&origin).map_err(|source| source.to_string())?;
-                    RecordData::Plain(RecordType(u16::from(record.record_type())), canonical(&RData::SVCB(svcb))?)
-                }
-                rdata => RecordData::Plain(RecordType(u16::from(rdata.record_type())), canonical(rdata)?),
-            };
-            if record.dns_class != hickory_proto::rr::DNSClass::IN {
-                return Err(format!("{owner} is of the class {}: the class is IN", record.dns_class));
-            }
-            records.push(Record { owner, ttl: record.ttl.min(MAX_TTL_SECONDS), data });
-        }
+    for entry in Entries::new(text) {
+        let entry = entry.map_err(|(line, reason)| at_line(line, reason))?;
+        records.extend(file.entry(&entry).map_err(|reason| at_line(entry.line, reason))?);
     }
     Ok(records)
 }
 
-fn canonical(rdata: &RData) -> Result<Vec<u8>, String> {
-    let mut bytes = Vec::new();
-    let mut encoder = BinEncoder::new(&mut bytes);
-    encoder.set_canonical_form(true);
-    rdata.emit(&mut encoder).map_err(|source| source.to_string())?;
-    Ok(bytes)
+/// What the entries of a master file inherit.
+struct MasterFile {
+    origin: Name,
+    default_ttl: Option<u32>,
+    last_ttl: Option<u32>,
+    last_owner: Option<Name>,
 }
 
-/// Data in the form for unknown types: a length, and hexadecimal digits (RFC 3597 section 5).
-fn unknown_data(text: &str) -> Result<Vec<u8>, String> {
-    let (len, digits) = text.trim().split_once(char::is_whitespace).unwrap_or((text.trim(), ""));
-    let len: usize = len.parse().map_err(|_| format!("{len:?} is no length"))?;
-    let digits: Vec<u8> = digits.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
-    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
-    let data: Option<Vec<u8>> = digits.chunks(2).map(|pair| byte(pair).filter(|_| pair.len() == 2)).collect();
-    data.filter(|data| data.len() == len).ok_or_else(|| format!("the data are not {len} bytes in hexadecimal digits"))
+impl MasterFile {
+    /// The record of an entry. A directive has none.
+    fn entry(&mut self, entry: &Entry) -> Result<Option<Record>, String> {
+        let mut words = &entry.words[..];
+        if !entry.has_no_owner {
+            let Some((first, rest)) = words.split_first() else { return Ok(None) };
+            words = rest;
+            if first.text.starts_with('$') {
+                return self.directive(&first.text, rest.first().map(|word| word.text.as_str())).map(|()| None);
+            }
+            self.last_owner = Some(complete(&first.text, &self.origin)?);
+        }
+        let owner = self.last_owner.clone().ok_or("the first record has no name")?;
+        let mut ttl = None;
+        while let Some((word, rest)) = words.split_first() {
+            let class = word.text.to_ascii_uppercase();
+            match seconds(&word.text) {
+                Some(time) if ttl.is_none() => ttl = Some(time),
+                _ if class == "IN" => {}
+                _ if matches!(class.as_str(), "CH" | "HS" | "CS") => {
+                    return Err(format!("{owner} is of the class {class}: the class is IN"));
+                }
+                _ => break,
+            }
+            words = rest;
+        }
+        let (rtype, data) = words.split_first().ok_or_else(|| format!("{owner} has no type"))?;
+        let ttl = ttl.or(self.default_ttl).or(self.last_ttl);
+        let ttl = ttl.ok_or_else(|| format!("{owner} has no TTL: write one, or $TTL before it"))?;
+        self.last_ttl = Some(ttl);
+        let data = record_data(&rtype.text, data, &self.origin);
+        let data = data.map_err(|reason| format!("{owner} {}: {reason}", rtype.text))?;
+        Ok(Some(Record { owner, ttl: ttl.min(MAX_TTL_SECONDS), data }))
+    }
+
+    fn directive(&mut self, name: &str, value: Option<&str>) -> Result<(), String> {
+        match (name.to_ascii_uppercase().as_str(), value) {
+            ("$ORIGIN", Some(origin)) => self.origin = complete(origin, &self.origin)?,
+            ("$TTL", Some(ttl)) => {
+                self.default_ttl = Some(seconds(ttl).ok_or_else(|| format!("{ttl:?} is no TTL"))?);
+            }
+            ("$ORIGIN" | "$TTL", None) => return Err(format!("{name} has no value")),
+            ("$INCLUDE", _) => return Err("$INCLUDE is not allowed".to_owned()),
+            _ => return Err(format!("{name} is no directive")),
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::RecordData;
 
     fn name(text: &str) -> Name {
         Name::from_text(text).unwrap()
@@ -167,13 +148,54 @@ mod tests {
     }
 
     #[test]
+    fn strings_names_and_parameters_may_be_written_in_many_ways() {
+        let plain = |rtype: &str, text: &str| match parse(rtype, text).unwrap().data {
+            RecordData::Plain(_, rdata) => rdata,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(plain("TXT", "( \"one\" \"two\" ) ; three"), b"\x03one\x03two");
+        assert_eq!(plain("TXT", "\"a\\\"b\\059\\195\\188\" c\\;d"), b"\x06a\"b;\xc3\xbc\x03c;d");
+        assert_eq!(plain("TXT", "\"\""), b"\x00");
+        assert_eq!(plain("CNAME", "\\052.b"), name("\\052.b.example.com").as_wire());
+        assert_eq!(plain("CNAME", "a\\."), name("a\\..example.com").as_wire());
+        assert_eq!(plain("SRV", "1 2 3 @"), [&[0, 1, 0, 2, 0, 3][..], name("example.com").as_wire()].concat());
+        assert_eq!(plain("MX", "0 ."), [0, 0, 0]);
+        let sorted = plain("HTTPS", "1 . port=443 alpn=\"h2,h3\" ipv4hint=192.0.2.1");
+        assert_eq!(sorted, plain("HTTPS", "1 . alpn=h2,h3 port=443 ipv4hint=192.0.2.1"));
+        assert_eq!(plain("DS", "1 13 2 (\n ABAB\n ABAB )"), [0, 1, 13, 2, 0xab, 0xab, 0xab, 0xab]);
+        assert_eq!(plain("SOA", "ns host 1 1h 10m 1w2d 60").len(), 16 + 18 + 20);
+    }
+
+    #[test]
+    fn records_are_shown_as_they_are_read() {
+        for (rtype, text) in [
+            ("A", "192.0.2.1"),
+            ("MX", "10 mail.example.com."),
+            ("SRV", "1 2 3 web.example.com."),
+            ("SOA", "ns.example.com. host.example.com. 1 2 3 4 5"),
+            ("TXT", "\"a \\\"b\\\"\" \"\\195\\188\""),
+            ("CAA", "128 issue \"ca.example.net\""),
+            ("ALIAS", "lb.example.net."),
+            ("EDGES", "eu"),
+            ("TYPE65300", "\\# 3 010203"),
+            ("DS", "\\# 5 00010d02ab"),
+        ] {
+            let record = parse(rtype, text).unwrap();
+            assert_eq!(record.to_string(), format!("www.example.com. 60 IN {rtype} {text}"));
+        }
+    }
+
+    #[test]
     fn faults_are_named() {
         for (rtype, text) in [
             ("A", "192.0.2"),
             ("A", "192.0.2.1\nx 60 IN A 192.0.2.2"),
             ("FOO", "bar"),
             ("MX", "mail"),
-            ("TXT", "$INCLUDE /etc/passwd"),
+            ("TXT", ""),
+            ("TXT", "\"open"),
+            ("CAA", "0 is-sue x"),
+            ("HTTPS", "1 . odd=1"),
             ("TYPE65300", "\\# 4 01"),
             ("ALIAS", ""),
         ] {
@@ -187,8 +209,22 @@ mod tests {
         let text =
             "$TTL 300\n@ IN SOA ns hostmaster 1 3600 600 86400 60\n@ NS ns\nns A 192.0.2.1\n@ ANAME lb.example.net.\n";
         assert_eq!(parse_master_file(text, &name("example.com")).unwrap().len(), 4);
-        let error = parse_master_file("@ 60 HTTPS 1 svc\n", &name("example.com")).unwrap_err().to_string();
-        assert_eq!(error, "the master file: example.com. HTTPS: the target needs a dot at its end");
+        let text = "$ORIGIN Sub\n$TTL 1h\na IN 60 TXT x\n  120 IN TXT y\n$ORIGIN @\nb TXT z\n";
+        let records = parse_master_file(text, &name("example.com")).unwrap();
+        let shown: Vec<_> = records.iter().map(|record| format!("{} {}", record.owner, record.ttl)).collect();
+        assert_eq!(shown, ["a.sub.example.com. 60", "a.sub.example.com. 120", "b.sub.example.com. 3600"]);
+        for (text, expected) in [
+            ("a TXT x", "a.example.com. has no TTL: write one, or $TTL before it"),
+            ("  60 TXT x", "the first record has no name"),
+            ("a 60 CH TXT x", "a.example.com. is of the class CH: the class is IN"),
+            ("a 60", "a.example.com. has no type"),
+            ("$GENERATE 1-2 a A 192.0.2.1", "$GENERATE is no directive"),
+            ("a 60 A ( 192.0.2.1", "a parenthesis is not closed"),
+            ("a 60 FOO x", "a.example.com. FOO: \"FOO\" is no type of records"),
+        ] {
+            let error = parse_master_file(text, &name("example.com")).unwrap_err().to_string();
+            assert_eq!(error, format!("line 1 of the master file: {expected}"));
+        }
         let text = "$TTL 300\n$InCLUDE /etc/passwd\n";
         let error = parse_master_file(text, &name("example.com")).unwrap_err();
         assert_eq!(error.to_string(), "line 2 of the master file: $INCLUDE is not allowed");

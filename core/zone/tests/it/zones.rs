@@ -2,7 +2,11 @@
 
 use std::sync::Arc;
 
-use sallyport_zone::{Zone, Zones};
+use proptest::prelude::*;
+use sallyport_zone::{
+    Zone, Zones,
+    record::{parse_master_file, parse_record},
+};
 
 use crate::support::zone;
 
@@ -16,14 +20,17 @@ fn each_fault_has_a_sentence() {
     let ds = "DS 1 13 2 ABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABAB";
     for (text, expected) in [
         ("www.example.net. A 192.0.2.1", "www.example.net. is not within the zone example.com."),
+        ("a CNAME b\na CNAME c", "a.example.com. has more than one CNAME record: keep one"),
+        ("a DNAME b\nx.a A 192.0.2.1", "x.a.example.com. is below a.example.com., which has a DNAME record"),
+        ("a DNAME b\na NS ns", "a.example.com. has a DNAME record and NS records"),
         ("a CNAME b\na A 192.0.2.1", "a.example.com. has a CNAME record and other records"),
         ("*.a NS ns", "*.a.example.com. has a NS record: a wildcard cannot have one"),
         (&format!("a {ds}"), "a.example.com. has a DS record and no NS record"),
         ("a ANAME b.example.net.\na A 192.0.2.1", "a.example.com. has addresses of edges or of another name"),
         ("a NS ns\na ANAME b.example.net.", "a.example.com. is delegated: addresses of edges"),
         ("a SOA ns host 1 1 1 1 1", "a.example.com. has an SOA record: only the apex"),
-        ("a A", "the master file: "),
-        ("a DNSKEY 257 3 13 AAAA", "the master file: "),
+        ("a A", "line 4 of the master file: a.example.com. A: "),
+        ("a DNSKEY 257 3 13 AAAA", "line 4 of the master file: a.example.com. DNSKEY: "),
         ("$INCLUDE other", "line 4 of the master file: $INCLUDE is not allowed"),
     ] {
         let error = error(text);
@@ -49,4 +56,82 @@ fn the_records_of_a_zone_come_back_in_order() {
     let expected = ["", "", "a.", "b.", "*.b.", "a.b.", "ns."].map(|label| format!("{label}example.com."));
     assert_eq!(names, expected);
     assert_eq!(zone.longest_ttl(), 300);
+}
+
+/// Types with a form of their own, and parts of their data.
+const TYPES: [&str; 22] = [
+    "A",
+    "AAAA",
+    "NS",
+    "CNAME",
+    "DNAME",
+    "MX",
+    "SRV",
+    "SOA",
+    "TXT",
+    "CAA",
+    "SVCB",
+    "HTTPS",
+    "ALIAS",
+    "EDGES",
+    "DS",
+    "NAPTR",
+    "TLSA",
+    "SSHFP",
+    "CERT",
+    "HINFO",
+    "CSYNC",
+    "TYPE65300",
+];
+const PARTS: [&str; 24] = [
+    "1",
+    "0",
+    "65535",
+    "65536",
+    "192.0.2.1",
+    "2001:db8::1",
+    "@",
+    ".",
+    "a.b.",
+    "www",
+    "\"text\"",
+    "\"\"",
+    "\\#",
+    "ABAB",
+    "AB=",
+    "alpn=h2",
+    "port=x",
+    "key65333=\"a\\000b\"",
+    "ech=AAAA",
+    "mandatory=port",
+    "\\256",
+    "ipv4hint=1.2.3.4,x",
+    "issue",
+    "(",
+];
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(2_000) })]
+
+    #[test]
+    fn arbitrary_data_of_records_break_nothing(
+        rtype in prop::sample::select(&TYPES[..]),
+        parts in prop::collection::vec(prop::sample::select(&PARTS[..]), 0..8),
+    ) {
+        let name = "example.com".parse().unwrap();
+        if let Ok(record) = parse_record(&name, 60, rtype, &parts.join(" "), &name) {
+            // What is shown is read as the same record.
+            let shown = parse_master_file(&record.to_string(), &"other.test".parse().unwrap());
+            prop_assert_eq!(shown, Ok(vec![record.clone()]));
+            let records = [zone("example.com", "").records(), vec![record]].concat();
+            // A zone, or a sentence.
+            let _ = Zone::build(name, records, None);
+        }
+    }
+
+    #[test]
+    fn arbitrary_master_files_break_nothing(text in "([a-c@*.$\\\\\"();0-9 \n\t]|TXT|A|IN|CNAME|\\$ORIGIN|\\$TTL| 60 |\n){0,60}") {
+        let name = "example.com".parse().unwrap();
+        let _ = parse_master_file(&text, &name);
+    }
 }

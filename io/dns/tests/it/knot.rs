@@ -65,11 +65,16 @@ fn generate(index: u64) -> (Zone, String, String) {
     let name = Name::from_text(&apex).unwrap();
     let mut text = String::new();
     let mut records: Vec<Record> = Vec::new();
-    let first = [
+    let mut first = vec![
         (apex.clone() + ".", "SOA", format!("ns.{apex}. host.{apex}. 1 3600 600 86400 60")),
         (apex.clone() + ".", "NS", format!("ns.{apex}.")),
         (format!("ns.{apex}."), "A", "192.0.2.53".to_owned()),
     ];
+    if index == 0 {
+        // A chain of eight.
+        first.extend((1..9).map(|n| (format!("chain{n}.{apex}."), "CNAME", format!("chain{}.{apex}.", n + 1))));
+        first.push((format!("chain9.{apex}."), "A", "192.0.2.99".to_owned()));
+    }
     let mut zone = None;
     for tried in 0..RECORDS_TRIED {
         let (owner, rtype, data) = first.get(tried).cloned().unwrap_or_else(|| numbers.record(&apex));
@@ -85,7 +90,10 @@ fn generate(index: u64) -> (Zone, String, String) {
         records = more;
         writeln!(text, "{owner} 300 IN {rtype} {data}").unwrap();
     }
-    (zone.unwrap(), text, apex)
+    let zone = zone.unwrap();
+    let read = Zone::from_master_file(name, &text, None).unwrap();
+    assert_eq!(read.records(), zone.records(), "the master file that Knot reads");
+    (zone, text, apex)
 }
 
 /// A section without its order.
@@ -155,6 +163,7 @@ fn every_answer_is_that_of_knot() {
         let longer = longer.flat_map(|name| ASKED_LABELS.iter().map(move |label| format!("{label}.{name}")));
         names.extend(longer.collect::<Vec<_>>());
     }
+    names.extend((1..10).map(|n| format!("chain{n}.")));
     let (mut asked, mut differences) = (0, Vec::new());
     for apex in &apexes {
         for name in &names {

@@ -105,6 +105,36 @@ async fn zones_and_view_change_with_the_next_query() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_successor_takes_the_sockets_without_a_lost_query() {
+    let (former, address) = serve([zone("192.0.2.1")], Settings::default());
+    let (udp, tcp) = former.sockets().unwrap();
+    let is_done = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let client = std::thread::spawn({
+        let is_done = is_done.clone();
+        move || {
+            let (mut client, mut answers) = (Client::new(address), 0);
+            while !is_done.load(std::sync::atomic::Ordering::Relaxed) {
+                assert_eq!(client.query("ns.example.com", A, false).answers.len(), 1);
+                assert!(over_tcp(&mut connect(address), &query(7, "ns.example.com", A, false)).is_ok());
+                answers += 1;
+            }
+            answers
+        }
+    });
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let mut config = ServerConfig::default();
+    config.state.rate.answers_per_second = 0;
+    let zones = Arc::new(Zones::new([Arc::new(zone("192.0.2.2"))]).unwrap());
+    let successor = Server::start(&config, zones, Arc::default(), udp, tcp).unwrap();
+    former.stop().await;
+    let before = successor.counters().queries(Transport::Udp);
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert!(successor.counters().queries(Transport::Udp) > before);
+    is_done.store(true, std::sync::atomic::Ordering::Relaxed);
+    assert!(client.join().unwrap() > 10);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn tcp_connections_are_bounded_and_idle_ones_end() {
     let mut config = ServerConfig::default();
     config.tcp.max_connections_per_address = 3;
