@@ -43,6 +43,8 @@ pub(crate) async fn run(app: Weak<AppParts>, acme: AcmeConfig) {
             tracing::warn!(error = error.sentence(), "the certificates that are needed are found out later");
         }
         let now = app.clock.now().unix_seconds;
+        // Without an edge nothing answers challenges.
+        let has_edges = app.edges.get().is_none() || !app.fleet.edges().is_empty();
         let due = match app.store.due_certificates(app.config.id, now, MAX_DUE).await {
             Ok(due) => due,
             Err(error) => {
@@ -51,7 +53,7 @@ pub(crate) async fn run(app: Weak<AppParts>, acme: AcmeConfig) {
             }
         };
         let mut wait = LOOK_EVERY;
-        for row in due.into_iter().filter(|row| !busy.contains(&row.id)).collect::<Vec<_>>() {
+        for row in due.into_iter().filter(|row| has_edges && !busy.contains(&row.id)).collect::<Vec<_>>() {
             match pacer.start(Instant::now()) {
                 Ok(()) => {}
                 Err(PacerWait::Full) => break,

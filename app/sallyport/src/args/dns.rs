@@ -9,7 +9,8 @@ use std::{
 use anyhow::Context as _;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use clap::Args;
-use sallyport_zone::{Name, TsigHash, TsigKeys};
+use ipnet::IpNet;
+use sallyport_zone::{Name, TsigHash, TsigKeys, limit::RateConfig};
 
 use super::listen::{ListenAddress, listen_address};
 use crate::failure::Failure;
@@ -39,9 +40,28 @@ pub(crate) struct DnsArgs {
     /// The name of a zone that lists the zones for secondaries (RFC 9432), such as catalog.invalid
     #[arg(long, value_name = "NAME", env = "SALLYPORT_DNS_CATALOG", requires = "dns_tsig_file", value_parser = name)]
     pub(crate) dns_catalog: Option<Name>,
+    /// The most answers of one kind a second to one network (/24 or /56) over UDP, beyond which answers are cut short or
+    /// dropped; 0: no limit
+    #[arg(long, value_name = "COUNT", default_value_t = 100, requires = "listen_dns")]
+    pub(crate) dns_rate_limit: u32,
+    /// The networks without that limit, such as those of own resolvers
+    #[arg(long, value_name = "NETWORK", value_delimiter = ',', requires = "listen_dns")]
+    pub(crate) dns_rate_exempt: Vec<IpNet>,
 }
 
 impl DnsArgs {
+    /// The rates of answers over UDP.
+    pub(crate) fn rates(&self) -> RateConfig {
+        let usual = RateConfig::default();
+        let new_networks_per_second = if self.dns_rate_limit == 0 { 0 } else { usual.new_networks_per_second };
+        RateConfig {
+            answers_per_second: self.dns_rate_limit,
+            new_networks_per_second,
+            exempt: self.dns_rate_exempt.clone(),
+            ..usual
+        }
+    }
+
     /// The keys of secondaries.
     ///
     /// # Errors

@@ -13,9 +13,7 @@ use sallyport_dns::{Server, ServerConfig};
 use sallyport_identity::{Purpose, Sealer};
 use sallyport_model::{ALL_EDGES, ChallengeKind, ServedZone, ZoneId, acme_alias};
 use sallyport_resolver::Resolver;
-use sallyport_zone::{
-    Name, Settings, View, Zone, Zones, limit::CookieSecrets, served::served_zone, transfer::catalog_zone,
-};
+use sallyport_zone::{Name, Settings, Zone, Zones, limit::CookieSecrets, served::served_zone, transfer::catalog_zone};
 use sha2::{Digest as _, Sha256};
 use tokio::task::AbortHandle;
 use tracing::{info, warn};
@@ -96,7 +94,9 @@ impl NameServer {
         (settings.cookies, settings.tsig_keys) = (Some(cookies(&parts.shared_secret)), keys);
         settings.set_identity(Some(parts.identity.clone()), None)?;
         let settings = Arc::new(settings);
-        let server = Server::start(&ServerConfig::default(), Arc::default(), settings.clone(), udp, vec![tcp])?;
+        let mut config = ServerConfig::default();
+        config.state.rate = args.rates();
+        let server = Server::start(&config, Arc::default(), settings.clone(), udp, vec![tcp])?;
         let server = Arc::new(server);
         if parts.own.is_empty() && parts.bus.fleet.edges().is_empty() {
             warn!("the address of this machine for others is not known: the name server leads nowhere until it is");
@@ -112,8 +112,9 @@ impl NameServer {
                 catalog: args.dns_catalog.clone(),
             },
         };
-        keeper.take_zones();
+        // The view first: a group without addresses gives no answer.
         keeper.take_view();
+        keeper.take_zones();
         info!(listen = %address, zones = keeper.zones.len(), "answering DNS");
         let task = tokio::spawn(keeper.run()).abort_handle();
         Ok(Self { server, task })
@@ -269,15 +270,16 @@ impl Keeper {
 
     /// Serves the addresses of the edges that are there, and the answers to challenges.
     fn take_view(&self) {
-        let mut view = View::clone(&self.server.view());
         let addresses = edge_addresses(&self.parts.bus.fleet, &self.parts.own);
-        let result = view.set_group(ALL_EDGES, EDGES_TTL_SECONDS, &addresses).and_then(|()| {
-            view.set_challenges(CHALLENGE_TTL_SECONDS, &challenge_texts(&self.parts.bus.challenges, &self.parts.domain))
+        let texts = challenge_texts(&self.parts.bus.challenges, &self.parts.domain);
+        self.server.change_view(|view| {
+            let result = view
+                .set_group(ALL_EDGES, EDGES_TTL_SECONDS, &addresses)
+                .and_then(|()| view.set_challenges(CHALLENGE_TTL_SECONDS, &texts));
+            if let Err(error) = result {
+                warn!(%error, "the name server answers with former addresses");
+            }
         });
-        match result {
-            Ok(()) => self.server.set_view(Arc::new(view)),
-            Err(error) => warn!(%error, "the name server answers with former addresses"),
-        }
     }
 
     /// Looks the addresses of other names up, for ALIAS records.
@@ -291,14 +293,14 @@ impl Keeper {
                 Err(error) => tracing::debug!(target, %error, "an alias keeps its former addresses"),
             }
         }
-        let mut view = View::clone(&self.server.view());
-        for (target, addresses) in found {
-            let Ok(name) = Name::from_text(&target) else { continue };
-            if let Err(error) = view.set_alias(name, ALIAS_TTL_SECONDS, &addresses) {
-                warn!(target, %error, "an alias keeps its former addresses");
+        self.server.change_view(|view| {
+            for (target, addresses) in found {
+                let Ok(name) = Name::from_text(&target) else { continue };
+                if let Err(error) = view.set_alias(name, ALIAS_TTL_SECONDS, &addresses) {
+                    warn!(target, %error, "an alias keeps its former addresses");
+                }
             }
-        }
-        self.server.set_view(Arc::new(view));
+        });
     }
 }
 

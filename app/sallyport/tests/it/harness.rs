@@ -27,11 +27,13 @@ pub(crate) struct Home {
     pub(crate) dir: tempfile::TempDir,
     /// The library that turns the wall clock of programs, where there is one.
     faketime: Option<String>,
+    /// The file of the authorities that programs trust, in place of the system's.
+    roots: Option<PathBuf>,
 }
 
 impl Home {
     pub(crate) fn new() -> Self {
-        Self { dir: tempfile::tempdir().unwrap(), faketime: None }
+        Self { dir: tempfile::tempdir().unwrap(), faketime: None, roots: None }
     }
 
     /// A home whose programs have a wall clock that the test turns (libfaketime); `None`, with the reason printed,
@@ -47,6 +49,12 @@ impl Home {
         let home = Self { faketime: Some(text(&library.stdout).trim().to_owned()), ..Self::new() };
         home.turn_clock("+0d");
         Some(home)
+    }
+
+    /// A home whose programs trust the authorities in this file of it.
+    pub(crate) fn trusting(file: &str) -> Self {
+        let home = Self::new();
+        Self { roots: Some(home.dir.path().join(file)), ..home }
     }
 
     /// Sets the wall clock of this home's programs, those that run included, to so far from now, such as `+40d`.
@@ -93,6 +101,9 @@ impl Home {
             "NO_COLOR",
         ] {
             command.env_remove(name);
+        }
+        if let Some(roots) = &self.roots {
+            command.env("SSL_CERT_FILE", roots);
         }
         if let Some(library) = &self.faketime {
             command.env("LD_PRELOAD", library).env("FAKETIME_TIMESTAMP_FILE", self.dir.path().join("clock"));
