@@ -24,4 +24,7 @@ pub struct Info {
     /// The root certificate in PEM. Compare its fingerprint with one from another source before trusting it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_pem: Option<String>,
+    /// Whether names have certificates of public authorities, so that clients need not know the root certificate.
+    #[serde(default)]
+    pub has_public_names: bool,
 }

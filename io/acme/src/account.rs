@@ -66,7 +66,7 @@ impl AcmeAccount {
         let contact: Vec<&str> = contact.as_deref().into_iter().collect();
         let new = NewAccount { contact: &contact, terms_of_service_agreed: true, only_return_existing: false };
         let external = config.external_account.as_ref().map(crate::ExternalAccount::key);
-        let http = http(config).await?;
+        let http = Http::of(config).await?;
         let create = async || {
             let builder = Account::builder_with_http(Box::new(http.clone()));
             builder.create(&new, config.url.clone(), external.as_ref()).await.map_err(AcmeError::from)
@@ -101,7 +101,7 @@ impl AcmeAccount {
             return Err(AcmeError::Config(format!("the stored ACME account belongs to another directory, {found}")));
         }
         let parsed: AccountCredentials = serde_json::from_str(credentials).map_err(|_| damaged())?;
-        let builder = Account::builder_with_http(Box::new(http(config).await?));
+        let builder = Account::builder_with_http(Box::new(Http::of(config).await?));
         Ok(Self::of(builder.from_credentials(parsed).await?, config))
     }
 
@@ -160,11 +160,4 @@ fn is_explanation(url: &str) -> bool {
     url.len() <= MAX_EXPLANATION_BYTES
         && url.bytes().all(|byte| byte.is_ascii_graphic())
         && (url.starts_with("https://") || url.starts_with("http://"))
-}
-
-async fn http(config: &DirectoryConfig) -> Result<Http, AcmeError> {
-    let directory = check_url(&config.url, config.url.starts_with("http://"));
-    let directory = directory
-        .ok_or_else(|| AcmeError::Config(format!("the directory {} is not an https URL", harmless(&config.url))))?;
-    Ok(Http::new(config.tls().await?, directory))
 }

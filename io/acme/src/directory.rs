@@ -1,10 +1,11 @@
-//! The URLs of a CA: which may be called, and whether a directory holds such.
+//! The directory of a CA: what it says, and which of its URLs may be called.
 
 use http::Uri;
 use sallyport_model::is_loopback_host;
 use serde_json::Value;
+use time::OffsetDateTime;
 
-use crate::{AcmeError, error::harmless};
+use crate::{AcmeError, DirectoryConfig, error::harmless, http::Http};
 
 /// Bound on a URL of a CA, in bytes.
 const MAX_URL_BYTES: usize = 2_048;
@@ -12,6 +13,37 @@ const MAX_URL_BYTES: usize = 2_048;
 const REQUIRED: [&str; 3] = ["newNonce", "newAccount", "newOrder"];
 /// What a directory may have.
 const OPTIONAL: [&str; 4] = ["newAuthz", "revokeCert", "keyChange", "renewalInfo"];
+
+/// How many names in CAA records are taken from a directory, and how long they are, in bytes.
+const MAX_CAA_IDENTITIES: usize = 16;
+const MAX_CAA_IDENTITY_BYTES: usize = 253;
+
+/// What the directory of a CA says before there is an account.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Directory {
+    /// The clock of the CA; `None` if its answer has none.
+    pub clock: Option<OffsetDateTime>,
+    /// The names of the CA in CAA records; empty if it names none (RFC 8555, section 7.1.1).
+    pub caa_identities: Vec<String>,
+}
+
+impl Directory {
+    /// Fetches the directory.
+    ///
+    /// # Errors
+    /// The configuration cannot be used, or the call fails: see [`AcmeError`].
+    pub async fn fetch(config: &DirectoryConfig) -> Result<Self, AcmeError> {
+        let (clock, body) = Http::of(config).await?.directory().await?;
+        let directory: Value = serde_json::from_slice(&body).unwrap_or_default();
+        let named = directory["meta"]["caaIdentities"].as_array().cloned().unwrap_or_default();
+        let is_name = |name: &&str| {
+            let is_part = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.');
+            !name.is_empty() && name.len() <= MAX_CAA_IDENTITY_BYTES && name.bytes().all(is_part)
+        };
+        let names = named.iter().filter_map(Value::as_str).filter(is_name);
+        Ok(Self { clock, caa_identities: names.take(MAX_CAA_IDENTITIES).map(str::to_owned).collect() })
+    }
+}
 
 /// The URL, if requests may go there: `https`, or `http` to this machine where that is allowed.
 pub(crate) fn check_url(url: &str, is_http_allowed: bool) -> Option<Uri> {

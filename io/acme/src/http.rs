@@ -11,7 +11,7 @@ use std::{
 use bytes::Bytes;
 use http::{
     HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri,
-    header::{ACCEPT, CONNECTION, HOST, RETRY_AFTER, USER_AGENT},
+    header::{ACCEPT, CONNECTION, DATE, HOST, RETRY_AFTER, USER_AGENT},
     response,
 };
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
@@ -20,10 +20,11 @@ use hyper_util::rt::TokioIo;
 use instant_acme::{BodyWrapper, BytesResponse, HttpClient, Problem};
 use rustls::ClientConfig;
 use sallyport_net::TlsFailure;
+use time::OffsetDateTime;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::{
-    AcmeError,
+    AcmeError, DirectoryConfig,
     directory::{check_directory, check_url},
     error::harmless,
     problem,
@@ -100,8 +101,22 @@ impl HttpClient for Http {
 }
 
 impl Http {
-    pub(crate) fn new(tls: Arc<ClientConfig>, directory: Uri) -> Self {
-        Self { tls, directory }
+    /// The calls to the CA with this directory.
+    pub(crate) async fn of(config: &DirectoryConfig) -> Result<Self, AcmeError> {
+        let directory = check_url(&config.url, config.url.starts_with("http://"));
+        let directory = directory
+            .ok_or_else(|| AcmeError::Config(format!("the directory {} is not an https URL", harmless(&config.url))))?;
+        Ok(Self { tls: config.tls().await?, directory })
+    }
+
+    /// The directory, with the clock of the CA.
+    pub(crate) async fn directory(&self) -> Result<(Option<OffsetDateTime>, Bytes), AcmeError> {
+        let request = Request::get(self.directory.clone()).body(BodyWrapper::default());
+        let request = request.map_err(|_| AcmeError::Config("the URL of the directory cannot be called".to_owned()))?;
+        let (head, body) = self.answer(request).await?.into_parts();
+        let clock = head.headers.get(DATE).and_then(|date| httpdate::parse_http_date(date.to_str().ok()?).ok());
+        let Ok(body) = body.collect().await;
+        Ok((clock.map(OffsetDateTime::from), body.to_bytes()))
     }
 
     /// Only where the directory itself is at this machine without TLS.

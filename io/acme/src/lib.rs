@@ -29,6 +29,7 @@ mod trust;
 pub use account::{AcmeAccount, RenewalWindow};
 pub use challenge::{BoxFuture, Challenge, Solver, TLS_ALPN_PROTOCOL};
 pub use config::{DirectoryConfig, MAX_CONTACT_BYTES};
+pub use directory::Directory;
 pub use error::AcmeError;
 pub use external_account::{ExternalAccount, ExternalAccountError, MAX_EXTERNAL_ACCOUNT_BYTES};
 pub use http::{CALL_TIMEOUT, MAX_ANSWER_BYTES, MAX_RETRY_AFTER_SECONDS};

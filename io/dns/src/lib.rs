@@ -1,6 +1,6 @@
 //! The name server on the network: `core/zone` answers, this crate has the sockets.
 //!
-//! - [`bind`] opens ports; sockets of systemd or of a former process do as well.
+//! - [`bind()`] opens ports; sockets of systemd or of a former process do as well.
 //! - [`Server::start`] runs one thread for each UDP socket, and a task for each TCP connection.
 //! - [`Server::set_zones`], [`Server::change_view`] and [`Server::set_settings`] take effect with the next query.
 //! - [`notify()`] tells secondaries of a change.

@@ -28,6 +28,7 @@ pub(crate) async fn get(State(app): State<App>, via: Via) -> Response {
         tunnel_quic_port: app.config.quic_port,
         ca_fingerprint: app.config.ca_fingerprint.clone(),
         ca_pem: app.config.ca_pem.clone(),
+        has_public_names: app.config.acme.is_some(),
     };
     json(StatusCode::OK, &info)
 }

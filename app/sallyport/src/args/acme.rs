@@ -95,6 +95,11 @@ pub(crate) struct NameArgs {
 }
 
 impl AcmeArgs {
+    /// The URL of the directory of the ACME server.
+    pub(crate) fn directory(&self) -> &str {
+        self.acme_directory.as_deref().unwrap_or(LETS_ENCRYPT)
+    }
+
     /// The ACME servers; `None` without `--acme`.
     ///
     /// # Errors
@@ -106,7 +111,7 @@ impl AcmeArgs {
             let message = format!("no public authority signs certificates for {domain}");
             return Err(Failure::usage(message).next("give a domain of your own, such as --domain example.com").into());
         }
-        let url = self.acme_directory.clone().unwrap_or_else(|| LETS_ENCRYPT.to_owned());
+        let url = self.directory().to_owned();
         let primary = DirectoryConfig {
             roots_pem: self.acme_root.as_deref().map(read).transpose()?,
             contact: Some(email.to_string()),
@@ -144,7 +149,8 @@ impl NameArgs {
     }
 }
 
-fn read(path: &std::path::Path) -> anyhow::Result<String> {
+/// The text of a small file.
+pub(crate) fn read(path: &std::path::Path) -> anyhow::Result<String> {
     use std::io::Read as _;
     let mut text = String::new();
     std::fs::File::open(path)

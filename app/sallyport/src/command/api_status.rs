@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use sallyport_api::{Info, Socket};
+use sallyport_api::{Certificate, Info, Socket};
 use sallyport_client::{ApiProbe, ClientError};
 use sallyport_net::{RootInfo, Trust};
 use serde::Serialize;
@@ -81,8 +81,17 @@ pub(super) struct ApiStatus {
     pub(super) login: Option<Login>,
     /// The sockets of the organisation; `None` if they may not be read.
     pub(super) sockets: Option<Vec<Socket>>,
+    /// The certificates that the caller may see; `None` if they may not be read.
+    pub(super) certificates: Option<Vec<Certificate>>,
     /// The root of the API's own authority.
     pub(super) root: Option<RootInfo>,
+}
+
+impl ApiStatus {
+    /// Whether names have certificates of public authorities.
+    pub(super) fn has_public_names(&self) -> bool {
+        self.info.as_ref().is_some_and(|info| info.has_public_names)
+    }
 }
 
 /// Collects the status.
@@ -110,15 +119,18 @@ pub(super) async fn probe(context: &Context) -> anyhow::Result<ApiStatus> {
         Some(info) => Some(dial_edge(&target, info).await),
         None => None,
     };
-    let (mut login, mut sockets) = (None, None);
+    let (mut login, mut sockets, mut certificates) = (None, None, None);
     if probe.is_ok() {
         let client = context.client(&target)?;
         let of_self = context.client_of_self(&target)?;
         login = Some(login_of(of_self.account().await.map(|account| account.email.to_string())));
         sockets = client.sockets().await.ok();
+        if info.as_ref().is_some_and(|info| info.has_public_names) {
+            certificates = client.certificates().await.ok();
+        }
     }
     let root = root(&target, info.as_ref());
-    Ok(ApiStatus { target, info, probe, names, edge, login, sockets, root })
+    Ok(ApiStatus { target, info, probe, names, edge, login, sockets, certificates, root })
 }
 
 fn described(error: &anyhow::Error) -> Failure {

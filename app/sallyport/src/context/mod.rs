@@ -239,7 +239,7 @@ fn choose(
     let pin = profile.and_then(|profile| profile.ca_fingerprint.clone());
     let trust = match (ca, of_local) {
         (Some(ca), _) => Trust::Ca(ca),
-        (None, Some(local)) if local.has_public_names => Trust::CaAndSystem(local.ca.clone()),
+        (None, Some(local)) if local.public_names.is_some() => Trust::CaAndSystem(local.ca.clone()),
         (None, Some(local)) => Trust::Ca(local.ca.clone()),
         (None, None) => match (of_profile, pin) {
             (Some(ca), _) => Trust::Ca(ca),
@@ -252,7 +252,7 @@ fn choose(
 
 #[cfg(test)]
 mod tests {
-    use crate::context::credentials::Profile;
+    use crate::{context::credentials::Profile, machine::server_note::PublicNames};
 
     use super::*;
 
@@ -293,7 +293,7 @@ mod tests {
         assert_eq!(trust(None, Some("/x.pem")), Trust::Ca("/x.pem".into()));
         assert_eq!(trust(Some("https://API.localhost:8443/"), None), Trust::Ca("/data/ca.pem".into()));
         assert_eq!(trust(Some("https://c.example"), None), Trust::System);
-        let public = ServerNote { has_public_names: true, ..local() };
+        let public = ServerNote { public_names: Some(PublicNames::default()), ..local() };
         let target = choose(None, None, &Contents::default(), Some(&public)).unwrap();
         assert_eq!(target.trust, Trust::CaAndSystem("/data/ca.pem".into()));
     }

@@ -10,6 +10,7 @@
 use std::{
     fs,
     io::{self, Read as _, Write as _},
+    net::{IpAddr, SocketAddr},
     os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
 };
@@ -48,8 +49,26 @@ pub(crate) struct ServerNote {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) listen: Vec<String>,
     /// Whether its names have certificates of public authorities, which the root does not sign.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(crate) has_public_names: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) public_names: Option<PublicNames>,
+}
+
+/// What commands check about names with certificates of public authorities.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub(crate) struct PublicNames {
+    /// The domain of the installation.
+    pub(crate) domain: String,
+    /// The directory of the ACME server.
+    pub(crate) directory: String,
+    /// The root certificates of the ACME server, as an absolute path; `None` for the system's.
+    #[serde(default)]
+    pub(crate) directory_root: Option<PathBuf>,
+    /// The name servers for lookups; empty for the system's.
+    pub(crate) resolver: Vec<SocketAddr>,
+    /// The TCP ports that must be reachable for everybody.
+    pub(crate) ports: Vec<u16>,
+    /// The public addresses of this server; empty if they are not known, or if edges have them.
+    pub(crate) addresses: Vec<IpAddr>,
 }
 
 impl ServerNote {
@@ -57,7 +76,7 @@ impl ServerNote {
     pub(crate) fn of_this_process(api: &str, data: &Path, ca: PathBuf, listen: Vec<String>) -> Self {
         let version = env!("CARGO_PKG_VERSION").to_owned();
         let (pid, data) = (std::process::id(), Some(data.to_owned()));
-        Self { api: api.to_owned(), ca, pid, version, data, listen, has_public_names: false }
+        Self { api: api.to_owned(), ca, pid, version, data, listen, public_names: None }
     }
 }
 

@@ -1,12 +1,17 @@
-//! Takes the certificates of public authorities from the bus into the TLS of this process.
+//! Names with certificates of public authorities: their certificates come from the bus into the TLS of this process.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, net::IpAddr, sync::Arc};
 
 use sallyport_bus::ServedCertificates;
 use sallyport_identity::{Purpose, Sealer};
 use sallyport_model::{CertificateId, ServedCertificate};
 use sallyport_net::{Certificates, PublicCertificate};
 use tracing::warn;
+
+use crate::{
+    args::acme::{AcmeArgs, ResolverArgs},
+    machine::server_note::PublicNames,
+};
 
 /// The certificates as TLS serves them, with their sources.
 type Known = HashMap<CertificateId, (Arc<ServedCertificate>, Option<PublicCertificate>)>;
@@ -22,6 +27,24 @@ pub(super) fn follow(bus: ServedCertificates, sealer: Arc<Sealer>, served: Arc<C
             take(&bus, &sealer, &served, &mut known);
         }
     });
+}
+
+/// What `doctor` checks about the names of this installation.
+pub(super) fn note(
+    acme: &AcmeArgs,
+    resolver: &ResolverArgs,
+    domain: &str,
+    ports: Vec<u16>,
+    addresses: Vec<IpAddr>,
+) -> PublicNames {
+    PublicNames {
+        domain: domain.to_owned(),
+        directory: acme.directory().to_owned(),
+        directory_root: acme.acme_root.as_ref().and_then(|path| std::path::absolute(path).ok()),
+        resolver: resolver.resolver.clone(),
+        ports,
+        addresses,
+    }
 }
 
 fn take(bus: &ServedCertificates, sealer: &Sealer, served: &Certificates, known: &mut Known) {

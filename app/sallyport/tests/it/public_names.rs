@@ -170,6 +170,23 @@ fn verified_certificate(printed: &str) -> Option<String> {
     printed.contains("Verify return code: 0 (ok)").then(|| printed[begin..end].to_owned())
 }
 
+/// What `doctor` found.
+#[derive(Debug)]
+struct Checks(Vec<Value>);
+
+impl Checks {
+    /// The state of the first check with this name.
+    fn state(&self, name: &str) -> &str {
+        let found = self.0.iter().find(|check| check["name"] == name);
+        found.unwrap_or_else(|| panic!("{name}: {self:?}"))["state"].as_str().unwrap()
+    }
+}
+
+fn doctor(home: &Home) -> Checks {
+    let output = home.run(&["doctor", "-o", "json"]);
+    Checks(serde_json::from_slice(&output.stdout).unwrap())
+}
+
 /// Proves a domain: sets its record, as `domain show` names it.
 fn prove(home: &Home, pebble: &Pebble, name: &str) {
     let shown = home.json(&["domain", "show", name]);
@@ -221,6 +238,11 @@ fn a_domain_has_a_certificate_that_browsers_trust_and_no_other_name_has_one() {
     assert_eq!(certificates.as_array().unwrap().len(), 6, "{certificates}");
     assert_eq!(issued, 6, "one order for each name");
 
+    let checks = doctor(&home);
+    for (name, state) in [("clock", "ok"), ("authority", "ok"), ("certificates", "ok"), ("trust", "skip")] {
+        assert_eq!(checks.state(name), state, "{name}: {checks:?}");
+    }
+
     // Another one at once, and none when the name has gone.
     home.json(&["cert", "renew", "app.example.org"]);
     wait_until("the renewal", || up.trusted("app.example.org").filter(|now| *now != first));
@@ -266,6 +288,10 @@ fn a_delegated_domain_has_one_wildcard_certificate_by_the_own_name_server() {
     wait_until("the domain", || up.trusted(OWN));
     assert_eq!(pebble.issued(), 1, "one certificate for all names of the installation");
     assert!(text(&up.handshake("a.b.names.example.org", &[])).contains("unrecognized name"));
+    let checks = doctor(&home);
+    for name in ["clock", "authority", "dns", "ports"] {
+        assert_eq!(checks.state(name), "ok", "{name}: {checks:?}");
+    }
 
     let dig = |more: &[&str]| {
         let mut command = Command::new("dig");

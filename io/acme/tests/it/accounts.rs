@@ -3,13 +3,28 @@
 use std::sync::Arc;
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
-use sallyport_acme::{AcmeAccount, AcmeError, ChallengeKind::Http01, DirectoryConfig, ExternalAccount};
+use sallyport_acme::{AcmeAccount, AcmeError, ChallengeKind::Http01, Directory, DirectoryConfig, ExternalAccount};
 
 use crate::{
     pebble::{HMAC_KEY, KID, Pebble, Wanted, Wishes},
     proxy::{Fault, Proxy},
     site::Site,
 };
+
+#[tokio::test]
+async fn a_directory_gives_the_clock_of_its_ca() {
+    let Some(pebble) = Pebble::start().await else { return };
+    let directory = Directory::fetch(&pebble.config()).await.unwrap();
+    let ahead = time::OffsetDateTime::now_utc() - directory.clock.unwrap();
+    assert!(ahead.abs() < time::Duration::MINUTE, "{ahead}");
+    assert_eq!(directory.caa_identities, ["pebble.letsencrypt.org"]);
+
+    let (proxy, config) = pebble.proxy().await;
+    let body = r#"{"newNonce":"https://a.test/n","newAccount":"https://a.test/a","newOrder":"https://a.test/o",
+        "meta":{"caaIdentities":["ca.example","\u001b[2J",7]}}"#;
+    proxy.spoil("GET /dir", 1, Fault::answer(200, "", body));
+    assert_eq!(Directory::fetch(&config).await.unwrap().caa_identities, ["ca.example"]);
+}
 
 #[tokio::test]
 async fn an_account_is_restored_from_its_credentials() {

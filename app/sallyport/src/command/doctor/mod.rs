@@ -3,6 +3,7 @@
 //! May use what `command` may use.
 
 mod machine;
+mod public;
 
 use std::path::PathBuf;
 
@@ -17,6 +18,7 @@ use super::{
 use crate::{
     context::Context,
     failure::{self, Failure, Kind},
+    machine::server_note,
     output::{paint, safe},
     view::utc,
 };
@@ -91,8 +93,18 @@ impl Check {
 pub(crate) async fn run(context: &Context, args: DoctorArgs) -> anyhow::Result<()> {
     let programs = super::status::programs();
     let mut checks = machine::checks(&programs, args.data);
+    let public_names = server_note::read().and_then(|note| note.public_names);
+    if let Some(names) = &public_names {
+        checks.extend(public::checks(names).await);
+    }
     match api_status::probe(context).await {
-        Ok(reached) => checks.extend(of_reached(&reached, OffsetDateTime::now_utc())),
+        Ok(reached) => {
+            let now = OffsetDateTime::now_utc();
+            checks.extend(of_reached(&reached, now));
+            if reached.has_public_names() {
+                checks.push(public::certificates(reached.certificates.as_deref(), now));
+            }
+        }
         Err(error) => {
             let failure = failure::describe(&error).ok_or(error)?;
             let next = failure.next_step.unwrap_or_default();
@@ -147,10 +159,16 @@ fn clock(reached: &ApiStatus, now: OffsetDateTime) -> Check {
     let Some(ahead) = reached.probe.as_ref().ok().and_then(|probe| api_status::clock_ahead(probe, now)) else {
         return Check::skip(NAME, "not compared: the API does not answer");
     };
+    compare_clocks(ahead, "the API")
+}
+
+/// The clock of this machine against another one, of which it is so many seconds ahead.
+fn compare_clocks(ahead: i64, other: &str) -> Check {
+    const NAME: &str = "clock";
     let found = match ahead {
-        -1..=1 => "as that of the API".to_owned(),
-        2.. => format!("{ahead} s ahead of the API's"),
-        _ => format!("{} s behind the API's", -ahead),
+        -1..=1 => format!("as that of {other}"),
+        2.. => format!("{ahead} s ahead of that of {other}"),
+        _ => format!("{} s behind that of {other}", -ahead),
     };
     let next = "set it by NTP, here or there: timedatectl set-ntp true";
     match ahead.abs() {
@@ -223,6 +241,9 @@ fn names(reached: &ApiStatus) -> Check {
 /// Whether other programs on this machine trust the root: the system's store, and browsers.
 fn trust_stores(reached: &ApiStatus) -> Vec<Check> {
     const SYSTEM: &str = "trust";
+    if reached.has_public_names() {
+        return vec![Check::skip(SYSTEM, "names have certificates of public authorities")];
+    }
     let (Some(root), true) = (&reached.root, reached.info.as_ref().is_some_and(|info| info.ca_pem.is_some())) else {
         return vec![Check::skip(SYSTEM, "no root of its own is known")];
     };

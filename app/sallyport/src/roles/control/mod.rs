@@ -33,7 +33,7 @@ use crate::{
     daemon::{AuditStream, BusMetrics, Claim, Console, Daemon, Metrics, Role, Service, WhenReplaced, bus_health},
     failure::{Failure, Kind},
     installation::{self, Installation, NODES_DIR, database},
-    machine::server_note::{self, ServerNote},
+    machine::server_note::{self, PublicNames, ServerNote},
     runtime::{process_metrics::ProcessMetrics, telemetry::Telemetry, threads},
 };
 
@@ -200,6 +200,10 @@ async fn serve(
     let handed_over = ports.to_hand_over()?;
     let ends = (daemon.shutdown.clone(), args.drain);
     let nodes = tokio::spawn(nodes::serve(ports.edges, prepared.node_tls, control.clone(), ends));
+    let public_names = args.acme.acme.is_some().then(|| {
+        let ports = vec![args.public_port];
+        public_names::note(&args.acme, &args.names.resolver, &args.domain, ports, Vec::new())
+    });
     let mut role = ControlRole {
         api: api::api_url(&args.domain, address.port()),
         listen: address,
@@ -210,7 +214,7 @@ async fn serve(
         stream,
         audit: audit.clone(),
         nodes: Some(nodes),
-        has_public_names: args.acme.acme.is_some(),
+        public_names,
     };
     let listening = Listening { tls: ports.api, redirect: None, own: OwnPorts::default() };
     let service = Service { edge, listening, certificates, lock, ports: handed_over, data, audit, when_replaced };
@@ -234,8 +238,8 @@ struct ControlRole<'a> {
     audit: AuditLog,
     /// The task that serves edges.
     nodes: Option<JoinHandle<()>>,
-    /// Whether names have certificates of public authorities.
-    has_public_names: bool,
+    /// What `doctor` checks about names with certificates of public authorities.
+    public_names: Option<PublicNames>,
 }
 
 impl Role for ControlRole<'_> {
@@ -243,7 +247,7 @@ impl Role for ControlRole<'_> {
         let Self { api, listen, edges, fingerprint, data, .. } = self;
         let listens = vec![listen.to_string(), edges.to_string()];
         let note = ServerNote::of_this_process(api, data, data.join("ca.pem"), listens);
-        server_note::announce(&ServerNote { has_public_names: self.has_public_names, ..note });
+        server_note::announce(&ServerNote { public_names: self.public_names.clone(), ..note });
         info!(%api, %listen, %edges, data = %data.display(), ca_fingerprint = %fingerprint, "ready");
         None
     }

@@ -41,7 +41,7 @@ use crate::{
     daemon::{Claim, Console, Daemon, Metrics, Ready, Role, Service, WhenReplaced},
     failure::Failure,
     installation::{database, default_data_dir},
-    machine::server_note::{self, ServerNote},
+    machine::server_note::{self, PublicNames, ServerNote},
     runtime::{process_metrics::ProcessMetrics, telemetry::Telemetry, threads},
 };
 
@@ -163,7 +163,7 @@ async fn serve(args: &UpArgs, daemon: &Daemon) -> anyhow::Result<()> {
         bus: bus.clone(),
         sealer,
         shared_secret,
-        own,
+        own: own.clone(),
         resolver: args.names.resolver.open()?,
         domain: args.domain.clone(),
         identity: args.domain.clone(),
@@ -193,10 +193,18 @@ async fn serve(args: &UpArgs, daemon: &Daemon) -> anyhow::Result<()> {
 
     let quic = quic.map(|port| Quic::start(port, &edge, certificates.clone(), daemon.shutdown.clone()));
     let is_new = daemon.console.is_on() && store.count_accounts().await.is_ok_and(|count| count == 0);
+    let redirect = listening.redirect_addr().ok().flatten();
+    let public_names = args.acme.acme.is_some().then(|| {
+        // A port mapping in front has both ports of the web.
+        let plain = redirect
+            .map(|address| if public.port == ports::PUBLIC_PORTS.0 { ports::PUBLIC_PORTS.1 } else { address.port() });
+        let ports = std::iter::once(public.port).chain(plain).collect();
+        public_names::note(&args.acme, &args.names.resolver, &args.domain, ports, own)
+    });
     let mut role = Up {
         api: api::api_url(&args.domain, public.port),
         listen: address,
-        redirect: listening.redirect_addr().ok().flatten(),
+        redirect,
         fingerprint,
         is_new,
         console: daemon.console,
@@ -205,7 +213,7 @@ async fn serve(args: &UpArgs, daemon: &Daemon) -> anyhow::Result<()> {
         store,
         quic,
         dns,
-        has_public_names: args.acme.acme.is_some(),
+        public_names,
     };
     let ports = HandOver::of(&listening)?;
     let tasks = control.order_certificates().into_iter().collect();
@@ -234,8 +242,8 @@ struct Up<'a> {
     store: Store,
     quic: Option<Quic>,
     dns: Option<NameServer>,
-    /// Whether names have certificates of public authorities.
-    has_public_names: bool,
+    /// What `doctor` checks about names with certificates of public authorities.
+    public_names: Option<PublicNames>,
 }
 
 impl Role for Up<'_> {
@@ -243,7 +251,7 @@ impl Role for Up<'_> {
         let (api, root) = (&self.api, self.data.join("ca.pem"));
         let listens = std::iter::once(self.listen).chain(self.redirect).map(|address| address.to_string()).collect();
         let note = ServerNote::of_this_process(api, self.data, root.clone(), listens);
-        server_note::announce(&ServerNote { has_public_names: self.has_public_names, ..note });
+        server_note::announce(&ServerNote { public_names: self.public_names.clone(), ..note });
         info!(
             %api,
             listen = %self.listen,

@@ -17,7 +17,7 @@ use crate::{
 /// The default port that redirects plain HTTP.
 const DEFAULT_REDIRECT_PORT: u16 = 8080;
 /// The ports at which ACME servers verify names, and at which browsers ask by default.
-const PUBLIC_PORTS: (u16, u16) = (443, 80);
+pub(super) const PUBLIC_PORTS: (u16, u16) = (443, 80);
 
 /// The sockets from systemd, else newly opened ones.
 pub(super) fn open(args: &UpArgs, console: Console) -> anyhow::Result<Listening> {
