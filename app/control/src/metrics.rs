@@ -7,6 +7,7 @@ use prometheus_client::{
     metrics::{counter::Counter, family::Family, gauge::Gauge},
     registry::Registry,
 };
+use sallyport_store::CertificateCounts;
 
 /// A kind of request. Routes are patterns, which bounds their number.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -19,6 +20,11 @@ struct RequestLabels {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct LoginLabels {
     outcome: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StateLabels {
+    state: &'static str,
 }
 
 /// The outcome of a login.
@@ -92,6 +98,9 @@ pub(crate) struct Metrics {
     provider_checks: Family<LoginLabels, Counter>,
     provider_logouts: Family<LoginLabels, Counter>,
     certificate_orders: Family<LoginLabels, Counter>,
+    certificates: Family<StateLabels, Gauge>,
+    /// Certificates whose order has failed, or that have expired.
+    troubled_certificates: Gauge,
     pub(crate) sockets: Gauge,
     pub(crate) accounts: Gauge,
 }
@@ -100,6 +109,20 @@ impl Metrics {
     /// Counts an order at an ACME server that has ended.
     pub(crate) fn certificate_order(&self, outcome: &'static str) {
         self.certificate_orders.get_or_create(&LoginLabels { outcome }).inc();
+    }
+
+    /// Sets how many certificates are in each state.
+    pub(crate) fn set_certificates(&self, counts: CertificateCounts) {
+        let CertificateCounts { waiting, expired, failing, valid, problems } = counts;
+        for (state, count) in [("waiting", waiting), ("expired", expired), ("failing", failing), ("valid", valid)] {
+            self.certificates.get_or_create(&StateLabels { state }).set(count);
+        }
+        self.troubled_certificates.set(problems.max(expired));
+    }
+
+    /// How many certificates have an order that failed, or have expired.
+    pub(crate) fn troubled_certificates(&self) -> i64 {
+        self.troubled_certificates.get()
     }
 
     pub(crate) fn register(&self, registry: &mut Registry) {
@@ -113,6 +136,7 @@ impl Metrics {
             "Orders at ACME servers by outcome",
             self.certificate_orders.clone(),
         );
+        registry.register("sallyport_certificates", "Certificates for names by state", self.certificates.clone());
         registry.register("sallyport_logins", "Logins with a password by outcome", self.logins.clone());
         registry.register(
             "sallyport_person_logins",

@@ -178,6 +178,17 @@ impl Control {
         self.app.metrics.register(registry);
     }
 
+    /// A line for `/healthz` if certificates cannot be ordered or renewed. It names none: the page is public.
+    #[must_use]
+    pub fn health(&self) -> String {
+        match self.app.metrics.troubled_certificates() {
+            ..=0 => String::new(),
+            count => {
+                format!("certificates: {count} cannot be obtained or renewed: `sallyport cert ls` has the reasons\n")
+            }
+        }
+    }
+
     /// Ends the waits of requests that follow the audit log. Called when the shutdown begins: it would wait for them.
     pub fn stop_waiting(&self) {
         self.app.audit_readers.stop_waiting();

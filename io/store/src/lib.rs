@@ -64,8 +64,8 @@ pub use identity::{
 pub use names::{
     acme::MAX_CHALLENGES,
     certificates::{
-        CertificateLease, CertificateSource, IssuedChain, MAX_CERTIFICATES, PendingOrder, StoredCertificate,
-        WantedCertificate,
+        CertificateCounts, CertificateLease, CertificateSource, IssuedChain, MAX_CERTIFICATES, PendingOrder,
+        StoredCertificate, WantedCertificate,
     },
     domains::{DomainCheck, MAX_DOMAINS_PER_ORGANISATION, StoredDomain},
     zones::{MAX_RECORDS_PER_ZONE, MAX_ZONES_PER_ORGANISATION, StoredZone, StoredZoneRecord},

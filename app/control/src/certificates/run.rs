@@ -19,6 +19,8 @@ use crate::{
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// How often control looks whether the domain is delegated to its name server.
 const LOOK_AT_DELEGATION: Duration = Duration::from_secs(60);
+/// How often the certificates are counted.
+const COUNT_EVERY: Duration = Duration::from_secs(15);
 /// How long the first orders wait, until the ports of this process are open.
 const START_DELAY: Duration = Duration::from_millis(500);
 /// The most certificates that are read in one turn.
@@ -32,7 +34,7 @@ pub(crate) async fn run(app: Weak<AppParts>, acme: AcmeConfig) {
     tokio::time::sleep(START_DELAY).await;
     let mut running = JoinSet::new();
     let mut busy = HashSet::new();
-    let mut looked_at: Option<Instant> = None;
+    let (mut looked_at, mut counted_at): (Option<Instant>, Option<Instant>) = (None, None);
     while let Some(app) = app.upgrade() {
         let app = App(app);
         if looked_at.is_none_or(|at| at.elapsed() >= LOOK_AT_DELEGATION) {
@@ -43,6 +45,13 @@ pub(crate) async fn run(app: Weak<AppParts>, acme: AcmeConfig) {
             tracing::warn!(error = error.sentence(), "the certificates that are needed are found out later");
         }
         let now = app.clock.now().unix_seconds;
+        if counted_at.is_none_or(|at| at.elapsed() >= COUNT_EVERY) {
+            match app.store.count_certificates(now).await {
+                Ok(counts) => app.metrics.set_certificates(counts),
+                Err(error) => tracing::warn!(%error, "the certificates are counted later"),
+            }
+            counted_at = Some(Instant::now());
+        }
         // Without an edge nothing answers challenges.
         let has_edges = app.edges.get().is_none() || !app.fleet.edges().is_empty();
         let due = match app.store.due_certificates(app.config.id, now, MAX_DUE).await {
@@ -78,6 +87,8 @@ pub(crate) async fn run(app: Weak<AppParts>, acme: AcmeConfig) {
                 pacer.end();
                 if let Ok(id) = ended {
                     busy.remove(&id);
+                    // The outcome is shown at once, unless many orders end.
+                    counted_at = counted_at.filter(|_| running.len() > 1);
                 }
             }
             () = app.names_changed.notified() => {}

@@ -243,6 +243,13 @@ fn a_domain_has_a_certificate_that_browsers_trust_and_no_other_name_has_one() {
         assert_eq!(checks.state(name), state, "{name}: {checks:?}");
     }
 
+    let own = |path: &str| {
+        let (url, to) = (format!("https://api.{DOMAIN}:{}{path}", up.tls), format!("::127.0.0.1:{}", up.tls));
+        curl(&up.root, &url, &["--connect-to", &to]).body
+    };
+    wait_until("the count", || own("/metrics").contains("sallyport_certificates{state=\"valid\"} 6").then_some(()));
+    assert_eq!(own("/healthz"), "ok\n");
+
     // Another one at once, and none when the name has gone.
     home.json(&["cert", "renew", "app.example.org"]);
     wait_until("the renewal", || up.trusted("app.example.org").filter(|now| *now != first));

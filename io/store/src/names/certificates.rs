@@ -49,6 +49,21 @@ impl std::str::FromStr for CertificateSource {
     }
 }
 
+/// How many certificates are in each state.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CertificateCounts {
+    /// Not issued yet.
+    pub waiting: i64,
+    /// Not valid any more.
+    pub expired: i64,
+    /// Valid, and their renewal has failed.
+    pub failing: i64,
+    /// Valid.
+    pub valid: i64,
+    /// In any state, with an order that has failed.
+    pub problems: i64,
+}
+
 /// A certificate, issued or still to be ordered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredCertificate {
@@ -193,6 +208,31 @@ impl Store {
     pub async fn certificates(&self) -> Result<Vec<StoredCertificate>, StoreError> {
         let rows = sql::query("SELECT * FROM certificates ORDER BY name").fetch_all(&self.reader).await?;
         rows.iter().map(certificate).collect()
+    }
+
+    /// The numbers of certificates by state.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn count_certificates(&self, now: i64) -> Result<CertificateCounts, StoreError> {
+        let row = sql::query(
+            "SELECT COUNT(*) FILTER (WHERE chain IS NULL) AS waiting,
+                    COUNT(*) FILTER (WHERE chain IS NOT NULL AND not_after <= $1) AS expired,
+                    COUNT(*) FILTER (WHERE chain IS NOT NULL AND not_after > $1 AND problem IS NOT NULL) AS failing,
+                    COUNT(*) FILTER (WHERE chain IS NOT NULL AND not_after > $1 AND problem IS NULL) AS valid,
+                    COUNT(*) FILTER (WHERE problem IS NOT NULL) AS problems
+             FROM certificates",
+        )
+        .bind(now)
+        .fetch_one(&self.reader)
+        .await?;
+        Ok(CertificateCounts {
+            waiting: row.try_get("waiting")?,
+            expired: row.try_get("expired")?,
+            failing: row.try_get("failing")?,
+            valid: row.try_get("valid")?,
+            problems: row.try_get("problems")?,
+        })
     }
 
     /// The certificates of an organisation; `None` for those of the installation.

@@ -1,7 +1,9 @@
 //! Certificates for names, and the leases on them.
 
 use sallyport_model::{AcmeChallenge, CertificateId, ChallengeId, ChallengeKind};
-use sallyport_store::{CertificateSource, HolderId, IssuedChain, PendingOrder, Store, WantedCertificate};
+use sallyport_store::{
+    CertificateCounts, CertificateSource, HolderId, IssuedChain, PendingOrder, Store, WantedCertificate,
+};
 
 use crate::fixtures::{NOW, account, store_with_account};
 
@@ -95,4 +97,19 @@ async fn the_first_account_at_an_acme_server_counts_and_challenges_end() {
     assert_eq!(store.challenge(challenge.id, NOW + 60).await.unwrap(), None);
     store.delete_challenge(challenge.id).await.unwrap();
     assert!(store.challenges(NOW).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn certificates_are_counted_by_state() {
+    let (_dir, store) = store_with_account().await;
+    let rows = [wanted(1, &["a.example"]), wanted(2, &["b.example"]), wanted(3, &["c.example"])];
+    store.want_certificates(&rows, NOW).await.unwrap();
+    assert_eq!(store.count_certificates(NOW).await.unwrap(), CertificateCounts { waiting: 3, ..Default::default() });
+    store.import_certificate(&rows[0], &issued(NOW + 9), NOW).await.unwrap();
+    store.import_certificate(&rows[1], &issued(NOW + 1), NOW).await.unwrap();
+    let counts = store.count_certificates(NOW + 1).await.unwrap();
+    assert_eq!(counts, CertificateCounts { waiting: 1, expired: 1, valid: 1, ..Default::default() });
+    let lease = store.lease_certificate(rows[2].id, [1; 16], NOW, NOW + 20).await.unwrap().unwrap();
+    assert!(store.end_certificate_step(lease, None, ("", NOW + 60, Some("no address"))).await.unwrap());
+    assert_eq!(store.count_certificates(NOW + 1).await.unwrap(), CertificateCounts { problems: 1, ..counts });
 }

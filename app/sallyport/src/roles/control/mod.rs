@@ -187,8 +187,11 @@ async fn serve(
     let edge = Edge::new(config, Routes::default(), Directory::default(), api);
     edge.ask_readiness("control cannot use its database", api::readiness(&control));
     api::stop_waiting_at(daemon.shutdown.clone(), &control);
-    let health = (nats.clone(), bus.fleet.clone(), stream.clone());
-    edge.set_health_notes(Arc::new(move || format!("{}{}", bus_health(&health.0, &health.1), health.2.health())));
+    let health = (nats.clone(), bus.fleet.clone(), stream.clone(), control.clone());
+    edge.set_health_notes(Arc::new(move || {
+        let (nats, fleet, stream, control) = &health;
+        format!("{}{}{}", bus_health(nats, fleet), stream.health(), control.health())
+    }));
     let bus = BusMetrics { nats, fleet: bus.fleet, followed: None, published: Some(published.stats) };
     let (process, bus) = (ProcessMetrics::new(certificates.clone()), Some(bus));
     Metrics { edge: &edge, control: Some(&control), audit: &audit, stream: Some(&stream), process, bus, dns: None }

@@ -182,6 +182,8 @@ async fn serve(args: &UpArgs, daemon: &Daemon) -> anyhow::Result<()> {
     let edge = Edge::new(config, bus.routes, bus.directory, api::api_service(&control, &args.domain));
     asker.set_responder(edge.answers());
     edge.ask_readiness("control cannot use its database", api::readiness(&control));
+    let health = control.clone();
+    edge.set_health_notes(Arc::new(move || health.health()));
     api::stop_waiting_at(daemon.shutdown.clone(), &control);
     if let Some(ssh) = ssh {
         edge.serve_ssh(ssh.settings(bus.ssh_logins, control.clone()));
