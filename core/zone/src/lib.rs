@@ -4,7 +4,7 @@
 //! - Build a [`Zone`] from [records](record::parse_record) or a master file, and put all zones into [`Zones`].
 //! - Keep what changes often in a [`View`]: the addresses of the edges of each group, of the targets of ALIAS records,
 //!   and the TXT values of ACME challenges.
-//! - Give each thread a [`State`], and call [`answer`] for each message. A [`Verdict`] says what to do with the answer.
+//! - Give each thread a [`State`], and call [`answer()`] for each message. A [`Verdict`] says what to do with the answer.
 //!
 //! ```
 //! use std::time::Instant;
