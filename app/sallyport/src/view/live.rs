@@ -176,7 +176,9 @@ impl Live {
             let shown = ShownPath(&path.prefix, path.rewrite.as_ref());
             ("path", format!("{shown}  {origin}"))
         };
-        let mut rows: Vec<_> = origins.iter().map(served).collect();
+        let domains = domain_urls(socket).map(|url| ("domain", safe(&url).into_owned()));
+        let mut rows: Vec<_> = domains.collect();
+        rows.extend(origins.iter().map(served));
         if let Some(protected) = &socket.protected {
             rows.push(("protected", format!("user {}", protected.username)));
         }
@@ -593,6 +595,11 @@ fn unserved(reason: &str) -> String {
         _ => return format!("refused: {}", safe(reason)),
     };
     of_service.to_owned()
+}
+
+/// The addresses of the socket's domains: like its own address, with the domain in place of the name.
+fn domain_urls(socket: &Socket) -> impl Iterator<Item = String> {
+    socket.domains.iter().map(|domain| socket.url.replacen(&socket.dns_name, domain, 1))
 }
 
 #[cfg(test)]

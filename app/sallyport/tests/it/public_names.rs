@@ -2,9 +2,11 @@
 
 use std::{
     fs,
+    io::{Read as _, Write as _},
     net::TcpStream,
     path::PathBuf,
     process::{Command, Stdio},
+    sync::Arc,
 };
 
 use serde_json::{Value, json};
@@ -154,6 +156,27 @@ impl Server {
         [output.stdout, output.stderr].concat()
     }
 
+    /// Asks for so many names that nobody has registered, each on a connection of its own, and expects an alert.
+    fn flood(&self, count: u32) {
+        let name = |number: u32| format!("n{number:08}.example.org");
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let config = config.unwrap().with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth();
+        let mut client = rustls::ClientConnection::new(Arc::new(config), name(0).try_into().unwrap()).unwrap();
+        let mut hello = Vec::new();
+        client.write_tls(&mut hello).unwrap();
+        // All names have one length, so that the same message serves for each.
+        let at = hello.windows(name(0).len()).position(|window| window == name(0).as_bytes()).unwrap();
+        for number in 1..=count {
+            hello[at..at + name(0).len()].copy_from_slice(name(number).as_bytes());
+            let mut stream = TcpStream::connect(("127.0.0.1", self.tls)).unwrap();
+            stream.write_all(&hello).unwrap();
+            let mut alert = [0; 7];
+            stream.read_exact(&mut alert).unwrap();
+            assert_eq!(alert, [21, 3, 3, 0, 2, 2, 112], "unrecognized_name for {}", name(number));
+        }
+    }
+
     fn get(&self, host: &str) -> (u16, String) {
         let to = format!("{host}:{0}:127.0.0.1:{0}", self.tls);
         let response = curl(&self.root, &format!("https://{host}:{}/", self.tls), &["--connect-to", &to]);
@@ -234,6 +257,7 @@ fn a_domain_has_a_certificate_that_browsers_trust_and_no_other_name_has_one() {
         let said = text(&up.handshake(name, &[]));
         assert!(said.contains("unrecognized name"), "{name}: {said}");
     }
+    up.flood(10_000);
     let certificates = home.json(&["cert", "ls"]);
     assert_eq!(certificates.as_array().unwrap().len(), 6, "{certificates}");
     assert_eq!(issued, 6, "one order for each name");
@@ -325,9 +349,13 @@ fn any_edge_answers_the_challenges_and_all_serve_the_certificate() {
     let options = pebble.options();
     let mut more: Vec<&str> = options.iter().map(String::as_str).collect();
     let shared = pebble.tls.to_string();
-    more.extend(["--public-port", &shared]);
+    more.extend(["--public-port", &shared, "--name-server"]);
     let control = ControlHere::start_with(&home, &bus, &more);
     home.account();
+    let (dns, has_dig) = (free_port(), Command::new("dig").arg("-v").output().is_ok());
+    if !has_dig {
+        println!("skipped: dig is not there (Debian's package bind9-dnsutils)");
+    }
     let ips = ["127.0.0.1", "127.0.0.2", "127.0.0.3"];
     let edges: Vec<EdgeHere> = ips
         .iter()
@@ -336,8 +364,9 @@ fn any_edge_answers_the_challenges_and_all_serve_the_certificate() {
             let token = home.json(&["edge", "token", "create", "--name", name]);
             let mut edge = EdgeHere::new(&home, name, ip);
             edge.port = pebble.tls;
-            let plain = format!("{ip}:{}", pebble.http);
-            let join = ["--join", token["token"].as_str().unwrap(), "--region", &name[..2], "--listen-http", &plain];
+            let (plain, dns) = (format!("{ip}:{}", pebble.http), format!("{ip}:{dns}"));
+            let mut join = vec!["--join", token["token"].as_str().unwrap(), "--region", &name[..2]];
+            join.extend(["--listen-http", &plain, "--listen-dns", &dns]);
             edge.start(&home, &join);
             edge
         })
@@ -374,8 +403,24 @@ fn any_edge_answers_the_challenges_and_all_serve_the_certificate() {
     // An edge that restarts without control serves the certificates that it knows.
     drop(control);
     let mut edges = edges;
+    let addresses = || {
+        let mut command = Command::new("dig");
+        command.args(["@127.0.0.1", "-p", &dns.to_string(), "+short", &format!("api.{}", crate::fleet::DOMAIN)]);
+        let mut lines: Vec<_> = text(&command.output().unwrap().stdout).lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    if has_dig {
+        assert_eq!(addresses(), ips);
+    }
     edges[1].kill();
+    if has_dig {
+        wait_until("the address of the edge goes", || (addresses() == [ips[0], ips[2]]).then_some(()));
+    }
     edges[1].start(&home, &[]);
+    if has_dig {
+        wait_until("the address of the edge is back", || (addresses() == ips).then_some(()));
+    }
     wait_until("the certificate without control", || seen(&edges[1], domains[0]));
     let state = fs::read_to_string(edges[1].data.join("config.snapshot")).unwrap();
     assert!(!state.contains("PRIVATE KEY"), "keys are sealed on the disk of an edge");
