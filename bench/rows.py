@@ -7,6 +7,7 @@ from functools import partial
 import floods
 import growth
 import measures
+import names
 from measures import MANY_TUNNELS
 
 # Each way; the round trip of the leg is twice this.
@@ -27,6 +28,7 @@ FIGURES = {
     "p50_ms": ("p50 ms", False),
     "p99_ms": ("p99 ms", False),
     "max_ms": ("longest ms", False),
+    "against_quiet": ("p99 against that of a quiet server", False),
     "against_none": ("p50 against that without silent ones", False),
     "worst_ms": ("ms, the worst size", False),
     "cpu_us": ("CPU us each", False),
@@ -223,6 +225,12 @@ SETS = {
             ("passwords", f"{floods.GUESSES} wrong passwords at once", floods.passwords),
         )
     ],
+    "names": [
+        Row("names_addresses", "addresses by DNS over UDP, one processor", ("per_s", "p99_ms", "cpu_us"),
+            partial(measures.apart, names.addresses), "apart"),
+        Row("names_missing", "signed answers for names that are not there, each new", ("per_s", "p99_ms", "against_quiet", "cpu_us"),
+            partial(measures.apart, names.missing), "apart"),
+    ],
     "growth": [
         Row(f"growth_{name}", f"HTTPS requests with more and more {what}", ("cost_growth", "both_cost_growth", "each_kib"), measure, "own", is_once=True)
         for name, what, measure in (
@@ -243,6 +251,7 @@ TITLES = {
     "ssh": "A TCP port, by a stock ssh client",
     "loss": "A TCP port",
     "floods": "Memory after floods",
+    "names": "A name server",
     "growth": "Growth",
 }
 
@@ -296,6 +305,9 @@ TARGETS = [
     Target("relay_keepalive", "per_s", "haproxy-x3", 1.0),
     Target("udp_echo", "per_s", "frp", 2.0),
     Target("udp_echo", "p99_ms", "frp", 2.0),
+    *(Target("names_addresses", "per_s", against, 1.0) for against in ("knot", "nsd", "gdnsd")),
+    *(Target("names_addresses", "p99_ms", against, 1 / 1.2) for against in ("knot", "nsd", "gdnsd")),
+    Target("names_missing", "per_s", "knot-onlinesign", 1.0),
 ]
 #: The same for what no contender is needed for: row, figure, and the most that it may be.
 LIMITS = [
@@ -308,6 +320,7 @@ LIMITS = [
     ("idle_connection", "server_kib", 9.0),
     # Silent peers have no effect on anyone's first byte: what differs is noise, and nobody waits for a timer.
     *((row, figure, most) for row in ("silent", "tcp_silent") for figure, most in (("max_ms", 35.0), ("against_none", 1.1))),
+    ("names_missing", "against_quiet", 2.0),
     ("tcp_restart", "back_s", 2.0),
     ("tcp_many_tunnels", "ready_s", 0.5),
     ("tcp_many_tunnels", "back_s", 2.0),

@@ -258,7 +258,7 @@ pub struct Socket {
     /// The name that the owner gives the socket.
     #[schema(value_type = String, example = "my test service")]
     pub name: DisplayName,
-    /// The host name of the socket. No other socket ever gets the name.
+    /// The host name of the socket. No other organisation ever gets the name.
     #[schema(example = "wandering-shape-7752.localhost")]
     pub dns_name: String,
     /// The address for clients: `https://`, `tcp://`, `tls://` or `udp://`, host and port.

@@ -10,6 +10,7 @@ from .chisel import Chisel
 from .frp import FrpHttps, FrpTcp, FrpTcpPool, FrpUdp, NginxFrp
 from .haproxy import Haproxy, HaproxyH2, HaproxyTcp
 from .least import Least, Wait
+from .names import Gdnsd, Knot, KnotOnlineSign, Nsd, SallyportNames
 from .nginx import NginxAlone
 from .rathole import NginxRathole, NginxRatholePlain, RatholePlain, RatholeTcp, RatholeUdp
 from .relay import HaproxyThree, HaproxyThreeH2, SallyportRelay
@@ -30,6 +31,7 @@ KINDS = {
     "ssh": [SallyportSsh, OpenSsh, Sish],
     "loss": [SallyportLossy, SallyportCubic, SallyportQuic, SallyportQuicBbr, FrpTcpPool, RatholeTcp],
     "floods": [SallyportHttps, Haproxy, NginxAlone],
+    "names": [SallyportNames, Knot, KnotOnlineSign, Nsd, Gdnsd],
     "growth": [SallyportHttps, Haproxy, NginxAlone],
 }
 #: The same for the short benchmark: the best of the peers, and the references that targets name.

@@ -13,7 +13,7 @@
 //! use sallyport_dns::{Server, ServerConfig, bind};
 //! use sallyport_zone::{Settings, Zones};
 //!
-//! let (udp, tcp) = bind("0.0.0.0:53".parse()?, 2)?;
+//! let (udp, tcp) = bind("0.0.0.0:53".parse()?, 2, false)?;
 //! let zones = Arc::new(Zones::default());
 //! let server = Server::start(&ServerConfig::default(), zones, Arc::new(Settings::default()), udp, vec![tcp])?;
 //! server.change_view(|view| {

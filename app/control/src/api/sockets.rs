@@ -119,7 +119,7 @@ pub(crate) async fn update(
 
 /// Delete a socket with its tunnels
 ///
-/// No other socket ever gets the name.
+/// No other organisation ever gets the name.
 #[utoipa::path(
     delete, path = "/v1/sockets/{id}", tag = "sockets", operation_id = "delete_socket",
     params(SocketPath),

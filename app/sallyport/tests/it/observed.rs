@@ -12,7 +12,7 @@ use crate::{
 #[test]
 fn metrics_have_the_names_that_their_page_gives_them() {
     let home = Home::new();
-    let up = home.up(&[]);
+    let up = home.up(&["--listen-dns", &format!("127.0.0.1:{}", free_port())]);
     home.account();
     assert_eq!(up.curl("nobody-nowhere-0000.localhost", "/", &[]).status, 404);
     let shown = up.curl("api.localhost", "/metrics", &[]).body;
@@ -38,6 +38,8 @@ fn metrics_have_the_names_that_their_page_gives_them() {
         "sallyport_edge_tunnels_asked_total",
         "sallyport_account_changes_total",
         "sallyport_account_messages_total",
+        "sallyport_certificates",
+        "sallyport_certificate_orders_total",
         "sallyport_provider_checks_total",
         "sallyport_provider_logouts_total",
     ];

@@ -48,7 +48,7 @@ pub(crate) enum SocketCommand {
     Stats(StatsArgs),
     /// Change a socket
     Edit(EditArgs),
-    /// Delete a socket and its tunnels; its public name is never used again
+    /// Delete a socket and its tunnels; no other organisation ever gets its public name
     #[command(alias = "rm")]
     Delete(DeleteArgs),
     /// Direct origins: addresses that edges dial themselves
