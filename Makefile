@@ -42,6 +42,7 @@ lint: ## formatting, clippy, rustdoc, licences, the rule of the folders, the API
 bench: ## compare with other tunnels, side by side on this machine (asks for root; hours; ROWS=tcp: one set)
 	@scripts/need rust cc go python3 curl openssl iproute nginx haproxy ssh wrk h2load
 	@scripts/need sshd || echo "bench: sshd is not there; its cells are not available"
+	@scripts/need dnsperf knotd nsd gdnsd || echo "bench: not all name servers are there; their cells are not available"
 	@python3 bench/run.py $(if $(ROWS),--rows $(ROWS))
 
 bench-quick: ## the same with the main rows and one short round (asks for root; under five minutes, the builds aside)
