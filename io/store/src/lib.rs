@@ -65,9 +65,10 @@ pub use names::{
     acme::MAX_CHALLENGES,
     certificates::{
         CertificateCounts, CertificateLease, CertificateSource, IssuedChain, MAX_CERTIFICATES, PendingOrder,
-        StoredCertificate, WantedCertificate,
+        StoredCertificate,
     },
     domains::{DomainCheck, MAX_DOMAINS_PER_ORGANISATION, StoredDomain},
+    wanted::{WantedCertificate, WantedChanges},
     zones::{MAX_RECORDS_PER_ZONE, MAX_ZONES_PER_ORGANISATION, StoredZone, StoredZoneRecord},
 };
 pub use sockets::{

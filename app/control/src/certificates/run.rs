@@ -23,8 +23,6 @@ const LOOK_AT_DELEGATION: Duration = Duration::from_secs(60);
 const COUNT_EVERY: Duration = Duration::from_secs(15);
 /// How long the first orders wait, until the ports of this process are open.
 const START_DELAY: Duration = Duration::from_millis(500);
-/// The most certificates that are read in one turn.
-const MAX_DUE: u32 = 200;
 
 /// Orders and renews certificates, for as long as control lives.
 pub(crate) async fn run(app: Weak<AppParts>, acme: AcmeConfig) {
@@ -35,13 +33,14 @@ pub(crate) async fn run(app: Weak<AppParts>, acme: AcmeConfig) {
     let mut running = JoinSet::new();
     let mut busy = HashSet::new();
     let (mut looked_at, mut counted_at): (Option<Instant>, Option<Instant>) = (None, None);
+    let mut are_names_new = true;
     while let Some(app) = app.upgrade() {
         let app = App(app);
         if looked_at.is_none_or(|at| at.elapsed() >= LOOK_AT_DELEGATION) {
             app.look_at_delegation().await;
             looked_at = Some(Instant::now());
         }
-        if let Err(error) = app.want_certificates().await {
+        if are_names_new && let Err(error) = app.want_certificates().await {
             tracing::warn!(error = error.sentence(), "the certificates that are needed are found out later");
         }
         let now = app.clock.now().unix_seconds;
@@ -54,7 +53,8 @@ pub(crate) async fn run(app: Weak<AppParts>, acme: AcmeConfig) {
         }
         // Without an edge nothing answers challenges.
         let has_edges = app.edges.get().is_none() || !app.fleet.edges().is_empty();
-        let due = match app.store.due_certificates(app.config.id, now, MAX_DUE).await {
+        let max_due = acme.max_orders.saturating_add(u32::try_from(busy.len()).unwrap_or(u32::MAX));
+        let due = match app.store.due_certificates(app.config.id, now, max_due).await {
             Ok(due) => due,
             Err(error) => {
                 tracing::warn!(%error, "the certificates that are due are read later");
@@ -82,7 +82,7 @@ pub(crate) async fn run(app: Weak<AppParts>, acme: AcmeConfig) {
                 row.id
             });
         }
-        tokio::select! {
+        are_names_new = tokio::select! {
             Some(ended) = running.join_next() => {
                 pacer.end();
                 if let Ok(id) = ended {
@@ -90,9 +90,11 @@ pub(crate) async fn run(app: Weak<AppParts>, acme: AcmeConfig) {
                     // The outcome is shown at once, unless many orders end.
                     counted_at = counted_at.filter(|_| running.len() > 1);
                 }
+                // One certificate may take the place of others.
+                running.is_empty()
             }
-            () = app.names_changed.notified() => {}
-            () = tokio::time::sleep(wait) => {}
-        }
+            () = app.names_changed.notified() => true,
+            () = tokio::time::sleep(wait) => true,
+        };
     }
 }

@@ -60,8 +60,14 @@ impl App {
         for (names, organisation) in wanted {
             rows.push(WantedCertificate { id: CertificateId::from_random(random::bytes()?), organisation, names });
         }
-        let gone = self.store.want_certificates(&rows, self.clock.now().unix_seconds).await?;
-        gone.into_iter().for_each(|id| self.certificates.remove(id));
+        let changes = self.store.want_certificates(&rows, self.clock.now().unix_seconds).await?;
+        changes.removed.into_iter().for_each(|id| self.certificates.remove(id));
+        for id in changes.restored {
+            if let Some(stored) = self.store.certificate(id).await? {
+                self.publish_certificate(&stored);
+                tracing::info!(name = %stored.names[0], "the name has its former certificate again");
+            }
+        }
         Ok(())
     }
 }

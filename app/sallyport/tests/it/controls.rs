@@ -25,7 +25,7 @@ use crate::{
 /// A control over a database, on fixed ports.
 pub(crate) struct Control {
     pub(crate) program: Option<Program>,
-    ports: (u16, u16),
+    pub(crate) ports: (u16, u16),
     pub(crate) data: PathBuf,
     args: Vec<String>,
 }
@@ -58,11 +58,11 @@ impl Control {
     }
 
     /// Kills the control by SIGKILL.
-    fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         self.program = None;
     }
 
-    fn api(&self) -> String {
+    pub(crate) fn api(&self) -> String {
         format!("https://api.{DOMAIN}:{}", self.ports.0)
     }
 
@@ -76,11 +76,11 @@ impl Control {
 }
 
 /// A command of this home at this API.
-fn at(home: &Home, api: &str, ca: &std::path::Path, args: &[&str]) -> Value {
+pub(crate) fn at(home: &Home, api: &str, ca: &std::path::Path, args: &[&str]) -> Value {
     home.json(&[args, &["--api", api, "--ca", ca.to_str().unwrap()]].concat())
 }
 
-fn log_in(home: &Home, api: &str, ca: &std::path::Path) {
+pub(crate) fn log_in(home: &Home, api: &str, ca: &std::path::Path) {
     let ca = ca.to_str().unwrap();
     let output = home.run(&["login", "--email", "test@example.com", "--api", api, "--ca", ca]);
     assert!(output.status.success(), "{}", text(&output.stderr));
@@ -88,23 +88,32 @@ fn log_in(home: &Home, api: &str, ca: &std::path::Path) {
 
 /// Two controls and an account.
 fn two_controls(home: &Home, database: &str, bus: &Bus) -> (Control, Control) {
-    let one = Control::start(home, "one", database, bus, &[]);
+    two_controls_with(home, database, bus, &[])
+}
+
+/// Two controls with these further options, and an account.
+pub(crate) fn two_controls_with(home: &Home, database: &str, bus: &Bus, more: &[&str]) -> (Control, Control) {
+    let one = Control::start(home, "one", database, bus, more);
     let account = json!({"name": "Test", "email": "test@example.com", "password": PASSWORD});
     assert_eq!(one.post("/v1/accounts", &account).status, 201);
     let key = one.data.join("installation.key");
-    let two = Control::start(home, "two", database, bus, &["--key-file", key.to_str().unwrap()]);
+    let two = Control::start(home, "two", database, bus, &[&["--key-file", key.to_str().unwrap()], more].concat());
     (one, two)
 }
 
 /// An edge that joins by this control.
 fn join(home: &Home, control: &Control, name: &str, more: &[&str]) -> EdgeHere {
+    join_with(home, control, EdgeHere::new(home, name, "127.0.0.1"), name, more)
+}
+
+/// Lets an edge join by this control, under this name.
+pub(crate) fn join_with(home: &Home, control: &Control, mut edge: EdgeHere, name: &str, more: &[&str]) -> EdgeHere {
     let (api, ca) = (control.api(), control.data.join("ca.pem"));
     let token = wait_until("a token that names both controls", || {
         let made = at(home, &api, &ca, &["edge", "token", "create", "--name", name]);
         let token = made["token"].as_str().unwrap().to_owned();
         token.contains(',').then_some(token)
     });
-    let mut edge = EdgeHere::new(home, name, "127.0.0.1");
     edge.start(home, &[&["--join", &token, "--region", "eu"], more].concat());
     edge
 }

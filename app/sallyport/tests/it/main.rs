@@ -41,11 +41,13 @@ mod names;
 mod observed;
 mod organisations;
 mod original_client;
+mod pebble;
 mod policies;
 #[path = "../../../../io/store/tests/it/postgres/server.rs"]
 mod postgres;
 mod protocols;
 mod public_names;
+mod public_names_fleet;
 mod regions;
 mod restarts;
 mod run;

@@ -1,7 +1,7 @@
-//! Names that browsers trust: certificates of a real ACME server (Pebble), domains, and the name server.
+//! Names that browsers trust: certificates of a real ACME server (Pebble), domains, and the name server
+//! of one program.
 
 use std::{
-    fs,
     io::{Read as _, Write as _},
     net::TcpStream,
     path::PathBuf,
@@ -12,114 +12,13 @@ use std::{
 use serde_json::{Value, json};
 
 use crate::{
-    fleet::{Bus, ControlHere, EdgeHere},
     harness::{Home, Origin, Program, curl, text, wait_until},
-    protocols::tool,
+    pebble::{Pebble, prove, verified_certificate},
     tcp::free_port,
 };
 
 /// The domain of most tests: programs take names below localhost for this machine.
 const DOMAIN: &str = "names.localhost";
-
-/// A Pebble, and the name server of its tests.
-struct Pebble {
-    dir: PathBuf,
-    port: u16,
-    /// The ports at which it verifies names.
-    tls: u16,
-    http: u16,
-    /// The name server that it asks, and where its records are set.
-    dns: u16,
-    records: u16,
-    _programs: Vec<Program>,
-}
-
-impl Pebble {
-    /// `None` with a message if it is missing outside of CI. It asks the name server at `dns`, or one of its own.
-    fn start(home: &Home, dns: Option<u16>, environment: &[(&str, &str)]) -> Option<Self> {
-        let (pebble, names) = (tool("pebble")?, tool("pebble-challtestsrv")?);
-        let dir = home.dir.path().join("pebble");
-        fs::create_dir_all(&dir).unwrap();
-        let made = Command::new("openssl")
-            .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"])
-            .args(["-subj", "/CN=pebble", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout"])
-            .arg(dir.join("key.pem"))
-            .arg("-out")
-            .arg(dir.join("cert.pem"))
-            .output()
-            .unwrap();
-        assert!(made.status.success(), "{}", text(&made.stderr));
-        let [port, management, tls, http, records] = std::array::from_fn(|_| free_port());
-        let mut programs = Vec::new();
-        let dns = dns.unwrap_or_else(|| {
-            let own = free_port();
-            let mut command = Command::new(&names);
-            command.args(["-defaultIPv4", "127.0.0.1", "-defaultIPv6", "", "-doh", ""]);
-            command.args(["-http01", "", "-https01", "", "-tlsalpn01", "", "-dnsserver"]);
-            command.arg(format!("127.0.0.1:{own}")).arg("-management").arg(format!("127.0.0.1:{records}"));
-            programs.push(Program::start(&mut command));
-            wait_until("pebble-challtestsrv", || TcpStream::connect(("127.0.0.1", records)).ok());
-            own
-        });
-        let config = json!({"pebble": {
-            "listenAddress": format!("127.0.0.1:{port}"), "managementListenAddress": format!("127.0.0.1:{management}"),
-            "certificate": dir.join("cert.pem"), "privateKey": dir.join("key.pem"),
-            "httpPort": http, "tlsPort": tls, "ocspResponderURL": "", "externalAccountBindingRequired": false,
-            "retryAfter": {"authz": 1, "order": 1},
-            "profiles": {"default": {"description": "90 days", "validityPeriod": 7_776_000}},
-        }});
-        fs::write(dir.join("pebble.json"), config.to_string()).unwrap();
-        let mut command = Command::new(&pebble);
-        command.arg("-config").arg(dir.join("pebble.json")).args(["-dnsserver", &format!("127.0.0.1:{dns}")]);
-        command.env("PEBBLE_VA_NOSLEEP", "1").env("PEBBLE_WFE_NONCEREJECT", "0").envs(environment.iter().copied());
-        programs.push(Program::start(&mut command));
-        wait_until("pebble", || TcpStream::connect(("127.0.0.1", port)).ok());
-        let new = Self { dir, port, tls, http, dns, records, _programs: programs };
-        let root = new.ask(&format!("https://127.0.0.1:{management}/roots/0"));
-        fs::write(new.root(), root).unwrap();
-        Some(new)
-    }
-
-    fn ask(&self, url: &str) -> String {
-        let got =
-            Command::new("curl").args(["-fsS", "--cacert"]).arg(self.dir.join("cert.pem")).arg(url).output().unwrap();
-        assert!(got.status.success(), "{}", text(&got.stderr));
-        text(&got.stdout)
-    }
-
-    /// The root of its certificates.
-    fn root(&self) -> PathBuf {
-        self.dir.join("root.pem")
-    }
-
-    /// The options of a server for it.
-    fn options(&self) -> Vec<String> {
-        let words = [
-            "--acme",
-            "ann@example.com",
-            "--acme-directory",
-            &format!("https://127.0.0.1:{}/dir", self.port),
-            "--acme-root",
-            self.dir.join("cert.pem").to_str().unwrap(),
-            "--resolver",
-            &format!("127.0.0.1:{}", self.dns),
-        ]
-        .map(str::to_owned);
-        words.to_vec()
-    }
-
-    /// Sets a record of its name server: `set-txt`, `add-a`.
-    fn set(&self, what: &str, body: &Value) {
-        let url = format!("http://127.0.0.1:{}/{what}", self.records);
-        let set = Command::new("curl").args(["-fsS", "-d", &body.to_string(), &url]).output().unwrap();
-        assert!(set.status.success(), "{}", text(&set.stderr));
-    }
-
-    /// How many certificates it has issued.
-    fn issued(&self) -> usize {
-        self._programs.last().unwrap().output().matches("Issued certificate").count()
-    }
-}
 
 /// A server of these tests: `up` for a Pebble, at the ports where that verifies names.
 struct Server {
@@ -184,15 +83,6 @@ impl Server {
     }
 }
 
-/// The certificate that openssl's client prints, if it has verified one.
-///
-/// The line about the verification alone says nothing: it is also printed when no certificate came.
-fn verified_certificate(printed: &str) -> Option<String> {
-    let begin = printed.find("-----BEGIN CERTIFICATE-----")?;
-    let end = printed.find("-----END CERTIFICATE-----")?;
-    printed.contains("Verify return code: 0 (ok)").then(|| printed[begin..end].to_owned())
-}
-
 /// What `doctor` found.
 #[derive(Debug)]
 struct Checks(Vec<Value>);
@@ -208,13 +98,6 @@ impl Checks {
 fn doctor(home: &Home) -> Checks {
     let output = home.run(&["doctor", "-o", "json"]);
     Checks(serde_json::from_slice(&output.stdout).unwrap())
-}
-
-/// Proves a domain: sets its record, as `domain show` names it.
-fn prove(home: &Home, pebble: &Pebble, name: &str) {
-    let shown = home.json(&["domain", "show", name]);
-    let (at, value) = (&shown["records"][0]["name"], &shown["records"][0]["value"]);
-    pebble.set("set-txt", &json!({"host": format!("{}.", at.as_str().unwrap()), "value": value}));
 }
 
 #[test]
@@ -339,90 +222,4 @@ fn a_delegated_domain_has_one_wildcard_certificate_by_the_own_name_server() {
     assert!(dig(&["www.example.com", "A"]).unwrap().contains("status: REFUSED"));
     assert!(dig(&["+tcp", OWN, "SOA"]).unwrap().contains("ns1.names.example.org."));
     assert!(up.program.stop().success());
-}
-
-#[test]
-fn any_edge_answers_the_challenges_and_all_serve_the_certificate() {
-    let home = Home::trusting("pebble/root.pem");
-    let Some(bus) = Bus::start(&home, "") else { return };
-    let Some(pebble) = Pebble::start(&home, None, &[]) else { return };
-    let options = pebble.options();
-    let mut more: Vec<&str> = options.iter().map(String::as_str).collect();
-    let shared = pebble.tls.to_string();
-    more.extend(["--public-port", &shared, "--name-server"]);
-    let control = ControlHere::start_with(&home, &bus, &more);
-    home.account();
-    let (dns, has_dig) = (free_port(), Command::new("dig").arg("-v").output().is_ok());
-    if !has_dig {
-        println!("skipped: dig is not there (Debian's package bind9-dnsutils)");
-    }
-    let ips = ["127.0.0.1", "127.0.0.2", "127.0.0.3"];
-    let edges: Vec<EdgeHere> = ips
-        .iter()
-        .zip(["eu-1", "eu-2", "us-1"])
-        .map(|(ip, name)| {
-            let token = home.json(&["edge", "token", "create", "--name", name]);
-            let mut edge = EdgeHere::new(&home, name, ip);
-            edge.port = pebble.tls;
-            let (plain, dns) = (format!("{ip}:{}", pebble.http), format!("{ip}:{dns}"));
-            let mut join = vec!["--join", token["token"].as_str().unwrap(), "--region", &name[..2]];
-            join.extend(["--listen-http", &plain, "--listen-dns", &dns]);
-            edge.start(&home, &join);
-            edge
-        })
-        .collect();
-    let (_, host) = home.socket(&[]);
-    // Each name leads to another edge, and one order is made for each.
-    let domains = ["one.example.org", "two.example.org", "three.example.org"];
-    for (name, ip) in domains.iter().zip(ips) {
-        pebble.set("add-a", &json!({"host": format!("{name}."), "addresses": [ip]}));
-        home.json(&["domain", "add", name]);
-        prove(&home, &pebble, name);
-    }
-    let all = domains.join(",");
-    home.json(&["socket", "edit", host.split('.').next().unwrap(), "--domain", &all]);
-    let seen = |edge: &EdgeHere, name: &str| {
-        let output = Command::new("openssl")
-            .args(["s_client", "-connect", &format!("{}:{}", edge.ip, edge.port), "-servername", name])
-            .args(["-verify_hostname", name, "-CAfile"])
-            .arg(pebble.root())
-            .stdin(Stdio::null())
-            .output()
-            .unwrap();
-        verified_certificate(&text(&output.stdout))
-    };
-    for name in domains.iter().copied().chain([host.as_str()]) {
-        for edge in &edges {
-            wait_until("the certificate at every edge", || seen(edge, name));
-        }
-    }
-    for label in ["api.", "login.", "tunnel.", ""] {
-        wait_until("the names of the server", || seen(&edges[0], &format!("{label}{}", crate::fleet::DOMAIN)));
-    }
-    assert_eq!(pebble.issued(), domains.len() + 1 + 4, "one order for each name");
-    // An edge that restarts without control serves the certificates that it knows.
-    drop(control);
-    let mut edges = edges;
-    let addresses = || {
-        let mut command = Command::new("dig");
-        command.args(["@127.0.0.1", "-p", &dns.to_string(), "+short", &format!("api.{}", crate::fleet::DOMAIN)]);
-        let mut lines: Vec<_> = text(&command.output().unwrap().stdout).lines().map(str::to_owned).collect();
-        lines.sort();
-        lines
-    };
-    if has_dig {
-        assert_eq!(addresses(), ips);
-    }
-    edges[1].kill();
-    if has_dig {
-        wait_until("the address of the edge goes", || (addresses() == [ips[0], ips[2]]).then_some(()));
-    }
-    edges[1].start(&home, &[]);
-    if has_dig {
-        wait_until("the address of the edge is back", || (addresses() == ips).then_some(()));
-    }
-    wait_until("the certificate without control", || seen(&edges[1], domains[0]));
-    let state = fs::read_to_string(edges[1].data.join("config.snapshot")).unwrap();
-    assert!(!state.contains("PRIVATE KEY"), "keys are sealed on the disk of an edge");
-    assert!(!state.contains("acme-account") && !state.contains("my-account"), "an edge has no account");
 }

@@ -562,6 +562,20 @@ const MIGRATIONS: &[&str] = &[
         PRIMARY KEY (zone, position)
     ) STRICT;
     ",
+    "
+    -- Issued certificates of names that no row of certificates has any more, until their end.
+    CREATE TABLE former_certificates (
+        name         TEXT PRIMARY KEY,
+        organisation BLOB REFERENCES accounts (id) ON DELETE CASCADE,
+        names        TEXT NOT NULL,
+        chain        TEXT NOT NULL,
+        sealed_key   TEXT NOT NULL,
+        not_before   INTEGER NOT NULL,
+        not_after    INTEGER NOT NULL,
+        schedule     TEXT NOT NULL
+    ) STRICT;
+    CREATE INDEX former_certificates_by_end ON former_certificates (not_after);
+    ",
 ];
 
 /// Number of steps after which the write-ahead log is merged into the database.

@@ -5,6 +5,7 @@
 
 use sallyport_model::{AccountId, CertificateId, DomainName};
 
+use super::wanted::WantedCertificate;
 use crate::{
     cluster::controls::HolderId,
     db::{
@@ -122,85 +123,7 @@ pub struct CertificateLease {
     pub fence: i64,
 }
 
-/// A wanted certificate, for [`Store::want_certificates`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WantedCertificate {
-    /// The id of a new row.
-    pub id: CertificateId,
-    /// Its organisation; `None` for names of the installation.
-    pub organisation: Option<AccountId>,
-    /// Its names; the first identifies the row.
-    pub names: Vec<DomainName>,
-}
-
 impl Store {
-    /// Makes rows for the wanted names that have none, due at once, and removes ordered rows that are no longer wanted.
-    /// Imported certificates stay. Returns the ids of the removed rows.
-    ///
-    /// # Errors
-    /// [`StoreError::Limit`], or a failure of the database.
-    pub async fn want_certificates(
-        &self,
-        wanted: &[WantedCertificate],
-        now: i64,
-    ) -> Result<Vec<CertificateId>, StoreError> {
-        let all = self.certificates().await?;
-        let is_same = |row: &StoredCertificate, one: &WantedCertificate| {
-            row.names == one.names && row.organisation == one.organisation
-        };
-        let kept: std::collections::HashMap<_, _> = all.iter().map(|row| (row.names.first(), row)).collect();
-        let by_name: std::collections::HashMap<_, _> = wanted.iter().map(|one| (one.names.first(), one)).collect();
-        let is_wanted = |row: &StoredCertificate| by_name.get(&row.names.first()).is_some_and(|one| is_same(row, one));
-        // A certificate stays until another one that covers its names is issued.
-        let is_awaited = |row: &StoredCertificate| {
-            let covers = |one: &&WantedCertificate| {
-                row.names.iter().all(|name| one.names.iter().any(|wide| wide == name || wide.covers(name.as_str())))
-            };
-            let is_issued = |one: &WantedCertificate| {
-                kept.get(&one.names.first()).is_some_and(|row| is_same(row, one) && row.issued.is_some())
-            };
-            row.issued.is_some() && wanted.iter().filter(covers).any(|one| !is_issued(one))
-        };
-        let is_gone =
-            |row: &&StoredCertificate| row.source == CertificateSource::Acme && !is_wanted(row) && !is_awaited(row);
-        let gone: Vec<_> = all.iter().filter(is_gone).collect();
-        let is_there = |one: &&WantedCertificate| {
-            kept.get(&one.names.first())
-                .is_some_and(|row| row.source == CertificateSource::Imported || is_same(row, one))
-        };
-        let new: Vec<_> = wanted.iter().filter(|one| !is_there(one)).collect();
-        if gone.is_empty() && new.is_empty() {
-            return Ok(Vec::new());
-        }
-        let mut write = self.write().await?;
-        for row in &gone {
-            sql::query("DELETE FROM certificates WHERE id = $1 AND source = 'acme'")
-                .bind(row.id.as_bytes().as_slice())
-                .execute(write.sql())
-                .await?;
-        }
-        for one in new {
-            let count = sql::query_scalar::<i64>("SELECT count(*) FROM certificates").fetch_one(write.sql()).await?;
-            if usize::try_from(count).is_ok_and(|count| count >= MAX_CERTIFICATES) {
-                return Err(StoreError::Limit { what: "certificates in one installation", max: MAX_CERTIFICATES });
-            }
-            let Some(first) = one.names.first() else { continue };
-            sql::query(
-                "INSERT INTO certificates (id, organisation, name, names, source, due_at, created_at)
-                 VALUES ($1, $2, $3, $4, 'acme', $5, $5) ON CONFLICT DO NOTHING",
-            )
-            .bind(one.id.as_bytes().as_slice())
-            .bind(one.organisation.as_ref().map(|organisation| organisation.as_bytes().as_slice()))
-            .bind(first.as_str())
-            .bind(row::json(&one.names)?)
-            .bind(now)
-            .execute(write.sql())
-            .await?;
-        }
-        write.commit().await?;
-        Ok(gone.iter().map(|row| row.id).collect())
-    }
-
     /// All certificates.
     ///
     /// # Errors
@@ -318,15 +241,13 @@ impl Store {
     /// # Errors
     /// The database fails.
     pub async fn prolong_certificate_lease(&self, lease: CertificateLease, until: i64) -> Result<bool, StoreError> {
-        let mut write = self.write().await?;
-        let done = sql::query("UPDATE certificates SET held_until = $3 WHERE id = $1 AND fence = $2")
-            .bind(lease.id.as_bytes().as_slice())
-            .bind(lease.fence)
-            .bind(until)
-            .execute(write.sql())
-            .await?;
-        write.commit().await?;
-        Ok(done.rows_affected() > 0)
+        self.change_certificate(
+            sql::query("UPDATE certificates SET held_until = $3 WHERE id = $1 AND fence = $2")
+                .bind(lease.id.as_bytes().as_slice())
+                .bind(lease.fence)
+                .bind(until),
+        )
+        .await
     }
 
     /// Notes the order in progress, or that there is none. Returns whether this holder still has the lease.
@@ -338,19 +259,18 @@ impl Store {
         lease: CertificateLease,
         order: Option<&PendingOrder>,
     ) -> Result<bool, StoreError> {
-        let mut write = self.write().await?;
-        let done = sql::query(
-            "UPDATE certificates SET order_key = $3, order_url = $4, order_directory = $5 WHERE id = $1 AND fence = $2",
+        self.change_certificate(
+            sql::query(
+                "UPDATE certificates SET order_key = $3, order_url = $4, order_directory = $5
+                 WHERE id = $1 AND fence = $2",
+            )
+            .bind(lease.id.as_bytes().as_slice())
+            .bind(lease.fence)
+            .bind(order.map(|order| order.sealed_key.as_str()))
+            .bind(order.and_then(|order| order.url.as_deref()))
+            .bind(order.map(|order| order.directory.as_str())),
         )
-        .bind(lease.id.as_bytes().as_slice())
-        .bind(lease.fence)
-        .bind(order.map(|order| order.sealed_key.as_str()))
-        .bind(order.and_then(|order| order.url.as_deref()))
-        .bind(order.map(|order| order.directory.as_str()))
-        .execute(write.sql())
-        .await?;
-        write.commit().await?;
-        Ok(done.rows_affected() > 0)
+        .await
     }
 
     /// Ends the work at a row: stores the issued certificate, if there is one, and the state of the schedule; gives the
@@ -400,15 +320,13 @@ impl Store {
     /// # Errors
     /// The database fails.
     pub async fn hasten_certificate(&self, id: CertificateId, schedule: &str, now: i64) -> Result<bool, StoreError> {
-        let mut write = self.write().await?;
-        let done = sql::query("UPDATE certificates SET schedule = $2, due_at = $3 WHERE id = $1 AND source = 'acme'")
-            .bind(id.as_bytes().as_slice())
-            .bind(schedule)
-            .bind(now)
-            .execute(write.sql())
-            .await?;
-        write.commit().await?;
-        Ok(done.rows_affected() > 0)
+        self.change_certificate(
+            sql::query("UPDATE certificates SET schedule = $2, due_at = $3 WHERE id = $1 AND source = 'acme'")
+                .bind(id.as_bytes().as_slice())
+                .bind(schedule)
+                .bind(now),
+        )
+        .await
     }
 
     /// Stores an imported certificate in the place of the row with its first name.
@@ -463,11 +381,14 @@ impl Store {
     /// # Errors
     /// The database fails.
     pub async fn delete_certificate(&self, id: CertificateId) -> Result<bool, StoreError> {
+        let delete = sql::query("DELETE FROM certificates WHERE id = $1").bind(id.as_bytes().as_slice());
+        self.change_certificate(delete).await
+    }
+
+    /// Runs a statement about one row. Returns whether it found the row.
+    async fn change_certificate(&self, statement: sql::Query) -> Result<bool, StoreError> {
         let mut write = self.write().await?;
-        let done = sql::query("DELETE FROM certificates WHERE id = $1")
-            .bind(id.as_bytes().as_slice())
-            .execute(write.sql())
-            .await?;
+        let done = statement.execute(write.sql()).await?;
         write.commit().await?;
         Ok(done.rows_affected() > 0)
     }

@@ -5,4 +5,5 @@
 pub(crate) mod acme;
 pub(crate) mod certificates;
 pub(crate) mod domains;
+pub(crate) mod wanted;
 pub(crate) mod zones;

@@ -2,7 +2,7 @@
 
 use sallyport_model::{AcmeChallenge, CertificateId, ChallengeId, ChallengeKind};
 use sallyport_store::{
-    CertificateCounts, CertificateSource, HolderId, IssuedChain, PendingOrder, Store, WantedCertificate,
+    CertificateCounts, CertificateSource, HolderId, IssuedChain, PendingOrder, Store, WantedCertificate, WantedChanges,
 };
 
 use crate::fixtures::{NOW, account, store_with_account};
@@ -27,20 +27,54 @@ async fn names(store: &Store) -> Vec<String> {
 async fn rows_follow_the_wanted_names() {
     let (_dir, store) = store_with_account().await;
     let (site, app) = (wanted(1, &["example.net", "*.example.net"]), wanted(2, &["app.example.com"]));
-    assert!(store.want_certificates(&[site.clone(), app.clone()], NOW).await.unwrap().is_empty());
+    assert_eq!(store.want_certificates(&[site.clone(), app.clone()], NOW).await.unwrap(), WantedChanges::default());
     // New ids for the same names change nothing.
     let same = WantedCertificate { id: CertificateId::from_random([9; 16]), ..app.clone() };
-    assert!(store.want_certificates(&[site.clone(), same], NOW).await.unwrap().is_empty());
+    assert_eq!(store.want_certificates(&[site.clone(), same], NOW).await.unwrap(), WantedChanges::default());
     assert_eq!(names(&store).await, ["app.example.com", "example.net"]);
     assert_eq!(store.certificates_of(Some(account(1).account.id)).await.unwrap().len(), 1);
-    assert_eq!(store.want_certificates(std::slice::from_ref(&site), NOW).await.unwrap(), [app.id]);
+    assert_eq!(store.want_certificates(std::slice::from_ref(&site), NOW).await.unwrap().removed, [app.id]);
     // An imported certificate stays, whether its name is wanted or not, and is not ordered.
     store.import_certificate(&app, &issued(NOW + 9), NOW).await.unwrap();
     store.want_certificates(&[site.clone(), app.clone()], NOW).await.unwrap();
-    assert!(store.want_certificates(&[site], NOW).await.unwrap().is_empty());
+    assert_eq!(store.want_certificates(&[site], NOW).await.unwrap(), WantedChanges::default());
     let row = store.certificate(app.id).await.unwrap().unwrap();
     assert_eq!((row.source, row.issued), (CertificateSource::Imported, Some(issued(NOW + 9))));
     assert_eq!(store.due_certificates([1; 16], NOW, 9).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_certificate_comes_back_with_its_name_to_the_organisation_that_had_it() {
+    let (_dir, store) = store_with_account().await;
+    let app = wanted(2, &["app.example.com"]);
+    let issue = async |id| {
+        let lease = store.lease_certificate(id, [1; 16], NOW, NOW + 20).await.unwrap().unwrap();
+        assert!(store.end_certificate_step(lease, Some(&issued(NOW + 90)), ("{}", NOW + 60, None)).await.unwrap());
+    };
+    let want = async |rows: &[WantedCertificate], at| store.want_certificates(rows, at).await.unwrap();
+    let again = |n: u8, names: &[&str]| WantedCertificate { organisation: app.organisation, ..wanted(n, names) };
+    want(std::slice::from_ref(&app), NOW).await;
+    issue(app.id).await;
+    assert_eq!(want(&[], NOW + 1).await, WantedChanges { removed: vec![app.id], restored: vec![] });
+    assert!(names(&store).await.is_empty());
+    let third = again(3, &["app.example.com"]);
+    assert_eq!(want(std::slice::from_ref(&third), NOW + 2).await.restored, [third.id]);
+    let row = store.certificate(third.id).await.unwrap().unwrap();
+    assert_eq!((row.issued, row.schedule.as_str(), row.due_at), (Some(issued(NOW + 90)), "{}", NOW + 2));
+
+    // Other names, and another organisation, begin anew; the former certificate is then forgotten.
+    for other in [again(4, &["app.example.com", "b.example.com"]), wanted(1, &["app.example.com"])] {
+        want(&[], NOW + 3).await;
+        assert_eq!(want(std::slice::from_ref(&other), NOW + 4).await.restored, []);
+        assert!(store.certificate(other.id).await.unwrap().unwrap().issued.is_none());
+        want(&[], NOW + 5).await;
+        let fresh = again(5, &["app.example.com"]);
+        assert_eq!(want(std::slice::from_ref(&fresh), NOW + 6).await.restored, []);
+        issue(fresh.id).await;
+    }
+    // An ended one does not come back.
+    want(&[], NOW + 89).await;
+    assert_eq!(want(&[again(6, &["app.example.com"])], NOW + 90).await.restored, []);
 }
 
 #[tokio::test]
