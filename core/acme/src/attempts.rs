@@ -97,7 +97,7 @@ impl Attempts {
             Directory::Staging => self.needs_staging = failure.is_shown_by_staging(),
             Directory::Primary | Directory::Fallback => {
                 self.needs_staging |= failure.is_shown_by_staging();
-                self.blame(directories, failure);
+                self.blame(directories, directory, failure);
             }
         }
     }
@@ -118,9 +118,11 @@ impl Attempts {
         }
     }
 
-    /// Counts the faults of a CA, and turns to the other one.
-    fn blame(&mut self, directories: &Directories, failure: Failure) {
-        self.faults_of_ca = if failure.is_fault_of_ca() { self.faults_of_ca.saturating_add(1) } else { 0 };
+    /// Counts the faults of a CA, and turns to the other one. A refusal counts at the second CA alone: the first one is
+    /// the one that people have chosen.
+    fn blame(&mut self, directories: &Directories, directory: Directory, failure: Failure) {
+        let counts = failure.is_fault_of_ca() || directory == Directory::Fallback;
+        self.faults_of_ca = if counts { self.faults_of_ca.saturating_add(1) } else { 0 };
         if self.faults_of_ca >= FAULTS_BEFORE_OTHER_CA && directories.fallback.is_some() {
             self.is_on_fallback = !self.is_on_fallback;
             self.faults_of_ca = 0;

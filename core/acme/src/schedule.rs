@@ -32,8 +32,6 @@ pub struct Issued {
 pub struct Schedule {
     /// The names, in the form `a.example` or `*.a.example`.
     pub names: Vec<String>,
-    /// The profile of its orders. Renewals keep it.
-    pub profile: Option<String>,
     /// The latest certificate.
     pub issued: Option<Issued>,
     /// The clock when it was issued.
@@ -69,8 +67,8 @@ impl Issued {
 impl Schedule {
     /// A certificate that has to be ordered.
     #[must_use]
-    pub fn new(names: Vec<String>, profile: Option<String>) -> Self {
-        Self { names, profile, ..Self::default() }
+    pub fn new(names: Vec<String>) -> Self {
+        Self { names, ..Self::default() }
     }
 
     /// Records a new certificate.

@@ -10,5 +10,6 @@ mod ownership;
 pub use caa::{CaaRecord, CaaVerdict, caa_verdict};
 pub use name::{DomainError, parse_domain, registrable};
 pub use ownership::{
-    CHECK_EVERY_SECONDS, Finding, GRACE_SECONDS, Ownership, PENDING_CHECK_SECONDS, RECORD_LABEL, proof, proof_names,
+    CHECK_EVERY_SECONDS, Finding, GRACE_SECONDS, MAX_PROOF_NAMES, Ownership, PENDING_CHECK_SECONDS, RECORD_LABEL,
+    proof, proof_names,
 };

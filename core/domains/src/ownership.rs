@@ -13,6 +13,8 @@ pub const CHECK_EVERY_SECONDS: i64 = 6 * 3_600;
 pub const PENDING_CHECK_SECONDS: i64 = 60;
 /// How long a verified domain is served without its record, in seconds.
 pub const GRACE_SECONDS: i64 = 72 * 3_600;
+/// The most names at which the record of one domain is looked for.
+pub const MAX_PROOF_NAMES: usize = 8;
 
 /// The value of the TXT record of an organisation. The value proves nothing for another organisation.
 #[must_use]
@@ -26,7 +28,8 @@ pub fn proof(secret: &[u8; 32], organisation: AccountId) -> String {
 }
 
 /// The names at which the record proves a domain, the nearest first: the domain's own, and those of its parents up to
-/// the registered name.
+/// the registered name. Of a long chain of parents, those next to the registered name count: [`MAX_PROOF_NAMES`] names
+/// in all.
 #[must_use]
 pub fn proof_names(domain: &DomainName) -> Vec<String> {
     let last = registrable(domain.base()).unwrap_or(domain.base());
@@ -36,9 +39,12 @@ pub fn proof_names(domain: &DomainName) -> Vec<String> {
         names.push(format!("{RECORD_LABEL}.{rest}"));
         match rest.split_once('.') {
             Some((_, parent)) if rest != last => rest = parent,
-            _ => return names,
+            _ => break,
         }
     }
+    let surplus = names.len().saturating_sub(MAX_PROOF_NAMES);
+    names.drain(1..=surplus);
+    names
 }
 
 /// What a lookup of the record found.
@@ -106,6 +112,10 @@ mod tests {
         let names = |text: &str| proof_names(&text.parse().expect("a domain"));
         assert_eq!(names("a.example.co.uk"), ["_sallyport.a.example.co.uk", "_sallyport.example.co.uk"]);
         assert_eq!(names("*.example.com"), ["_sallyport.example.com"]);
+        let deep = names(&format!("{}example.com", "a.".repeat(20)));
+        assert_eq!(deep.len(), MAX_PROOF_NAMES);
+        assert!(deep[0].matches("a.").count() == 20 && deep[1].matches("a.").count() == 6, "{deep:?}");
+        assert_eq!(deep.last().unwrap(), "_sallyport.example.com");
     }
 
     #[test]

@@ -41,7 +41,7 @@ pub enum AcmeError {
         detail: String,
     },
     /// The CA refused the request for another reason.
-    #[error("the CA refused the request with status {status} ({problem_type}): {detail}")]
+    #[error("the CA refused the request with status {status} ({problem_type}): {detail}{}", advice(.problem_type))]
     Rejected {
         /// The type of the problem without its prefix, such as `malformed`.
         problem_type: String,
@@ -119,6 +119,12 @@ impl AcmeError {
         matches!(self, Self::Rejected { problem_type, .. } if problem_type == "accountDoesNotExist")
     }
 
+    /// Whether an order may still come to its end: the CA did not refuse it, it took too long or did not answer.
+    #[must_use]
+    pub fn leaves_order_open(&self) -> bool {
+        self.is_transient()
+    }
+
     /// Whether the CA refused nonces, more often than the library tries.
     pub(crate) fn is_nonce_refused(&self) -> bool {
         matches!(self, Self::Rejected { problem_type, .. } if problem_type == "badNonce")
@@ -131,6 +137,17 @@ impl AcmeError {
 
     pub(crate) fn malformed(what: impl Into<String>) -> Self {
         Self::Malformed { what: what.into() }
+    }
+}
+
+/// What mends a refusal, if that is known.
+fn advice(problem_type: &str) -> &'static str {
+    match problem_type {
+        "externalAccountRequired" => {
+            "; the CA demands an account of its site: give its id and key by --acme-eab-file FILE"
+        }
+        "invalidProfile" => "; the CA does not offer the profile of --acme-profile",
+        _ => "",
     }
 }
 

@@ -258,7 +258,8 @@ async fn poll(order: &mut Order, left: OrderStatus, limit: Duration) -> Result<(
         let wait = asked.take().filter(|wait| *wait > Duration::ZERO).unwrap_or(pause);
         if wait >= limit {
             // The order would end while it waits. Its URL is stored, so a later request continues it.
-            return Err(timed_out(limit));
+            let what = format!("the order, for which the CA asks to wait {} seconds,", wait.as_secs());
+            return Err(AcmeError::TimedOut { what, seconds: limit.as_secs() });
         }
         tokio::time::sleep(wait).await;
         pause = (pause * 3 / 2).min(MAX_PAUSE);

@@ -13,13 +13,12 @@ use hickory_resolver::{
     net::{NetError, runtime::TokioRuntimeProvider},
     proto::rr::{Name, RData, RecordType, rdata},
 };
+use sallyport_domains::CaaRecord;
 
 /// Time limit of one lookup.
 pub const LOOKUP_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time limit of one try.
 const TRY_TIMEOUT: Duration = Duration::from_secs(3);
-/// The most records of one answer that are read.
-const MAX_RECORDS: usize = 64;
 
 /// Makes lookups. Clones share the connections.
 #[derive(Clone, Debug)]
@@ -47,17 +46,6 @@ pub enum LookupError {
         "the name service of this machine cannot be used ({0}): see /etc/resolv.conf, or name servers by --resolver"
     )]
     System(String),
-}
-
-/// A CAA record (RFC 8659).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Caa {
-    /// Whether an authority that does not know the tag must refuse.
-    pub is_critical: bool,
-    /// The tag.
-    pub tag: String,
-    /// The value.
-    pub value: String,
 }
 
 impl Resolver {
@@ -145,9 +133,9 @@ impl Resolver {
     ///
     /// # Errors
     /// The name service does not answer.
-    pub async fn caa(&self, name: &str) -> Result<Option<(String, Vec<Caa>)>, LookupError> {
+    pub async fn caa(&self, name: &str) -> Result<Option<(String, Vec<CaaRecord>)>, LookupError> {
         let record = |data: &RData| match data {
-            RData::CAA(rdata::CAA { issuer_critical, tag, value, .. }) => Some(Caa {
+            RData::CAA(rdata::CAA { issuer_critical, tag, value, .. }) => Some(CaaRecord {
                 is_critical: *issuer_critical,
                 tag: tag.clone(),
                 value: String::from_utf8_lossy(value).into_owned(),
@@ -178,7 +166,7 @@ impl Resolver {
         let unanswered = |reason: String| LookupError::Unanswered { name: name.to_owned(), reason };
         let lookup = tokio::time::timeout(LOOKUP_TIMEOUT, self.inner.lookup(asked, kind)).await;
         match lookup.map_err(|_| unanswered("no answer in time".to_owned()))? {
-            Ok(found) => Ok(found.answers().iter().filter_map(|record| pick(&record.data)).take(MAX_RECORDS).collect()),
+            Ok(found) => Ok(found.answers().iter().filter_map(|record| pick(&record.data)).collect()),
             Err(error) if says_none(&error) => Ok(Vec::new()),
             Err(error) => Err(unanswered(error.to_string())),
         }

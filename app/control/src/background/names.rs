@@ -6,8 +6,8 @@ use crate::state::{App, AppParts};
 
 /// How often control looks for domains that are due.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
-/// The most domains of one turn.
-const MAX_CHECKS_AT_ONCE: u32 = 20;
+/// The most domains of one turn; they are looked up at once.
+const MAX_CHECKS_AT_ONCE: u32 = 100;
 
 /// Looks the records of due domains up, for as long as control lives.
 pub(crate) async fn check_domains(app: Weak<AppParts>) {

@@ -3,8 +3,9 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use sallyport_acme_schedule::ChallengeKind;
-use sallyport_domains::{CaaRecord, CaaVerdict, caa_verdict};
+use sallyport_domains::{CaaVerdict, caa_verdict};
 use sallyport_model::{DomainName, acme_alias};
+use sallyport_resolver::LOOKUP_TIMEOUT;
 
 use crate::state::App;
 
@@ -53,8 +54,12 @@ impl App {
     }
 
     /// Reason why an order for these names would fail now: a name without an address, or a CAA record that forbids the
-    /// authority. `None` if nothing is known; a silent name service says nothing.
+    /// authority. `None` if nothing is known; a silent or slow name service says nothing.
     pub(super) async fn order_obstacle(&self, names: &[DomainName], identities: &[String]) -> Option<String> {
+        tokio::time::timeout(LOOKUP_TIMEOUT, self.find_obstacle(names, identities)).await.ok().flatten()
+    }
+
+    async fn find_obstacle(&self, names: &[DomainName], identities: &[String]) -> Option<String> {
         let resolver = self.resolver.as_ref()?;
         for name in names {
             if name.is_wildcard() && !self.is_delegated.load(Relaxed) {
@@ -77,10 +82,6 @@ impl App {
                 continue;
             }
             let Ok(Some((place, records))) = resolver.caa(name.base()).await else { continue };
-            let records: Vec<CaaRecord> = records
-                .into_iter()
-                .map(|one| CaaRecord { is_critical: one.is_critical, tag: one.tag, value: one.value })
-                .collect();
             if let CaaVerdict::Forbidden(record) = caa_verdict(&records, identities, name.is_wildcard()) {
                 let wanted = identities.first().map(String::as_str).unwrap_or_default();
                 return Some(format!(

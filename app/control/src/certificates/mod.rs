@@ -4,6 +4,7 @@
 
 mod accounts;
 mod checks;
+mod gate;
 mod order;
 mod run;
 mod solver;

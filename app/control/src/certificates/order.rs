@@ -7,11 +7,12 @@ use sallyport_acme_schedule::{Directory, Failure, Issued, RenewalAnswer, Renewal
 use sallyport_api::Secret;
 use sallyport_identity::Purpose;
 use sallyport_pki::{KeyPair, server_request};
-use sallyport_store::{CertificateLease, IssuedChain, PendingOrder, StoredCertificate};
+use sallyport_store::{CertificateLease, CertificateSource, IssuedChain, PendingOrder, StoredCertificate};
 use time::OffsetDateTime;
 
 use super::{
     accounts::{AccountFailure, Accounts, directory_config},
+    gate::OrderGate,
     solver::OrderSolver,
 };
 use crate::{config::AcmeConfig, problem::ApiError, security::random, state::App};
@@ -24,8 +25,10 @@ const PROLONG_EVERY: Duration = Duration::from_secs(5);
 const ORDER_TIME: Duration = Duration::from_secs(180);
 /// The most steps that are made under one lease: renewal information, the staging order, the order.
 const MAX_STEPS: usize = 4;
-/// How long an order waits for a record that it needs, in seconds.
-const RECORD_WAIT_SECONDS: i64 = 60;
+/// How long an order waits for a record that it needs at least, in seconds.
+const MIN_RECORD_WAIT_SECONDS: i64 = 60;
+/// How long an order waits for such a record at most.
+const MAX_RECORD_WAIT_SECONDS: i64 = 3_600;
 /// The problem of an ACME server that does not know the account (RFC 8555 section 6.7).
 const NO_ACCOUNT: &str = "accountDoesNotExist";
 
@@ -34,6 +37,7 @@ pub(super) struct OrderStep<'a> {
     pub(super) app: &'a App,
     pub(super) acme: &'a AcmeConfig,
     pub(super) accounts: &'a Accounts,
+    pub(super) gate: &'a OrderGate,
 }
 
 /// The end of a step.
@@ -56,8 +60,7 @@ impl OrderStep<'_> {
         // The row may have changed since it was listed.
         let Some(row) = app.store.certificate(row.id).await? else { return Ok(()) };
         let names: Vec<String> = row.names.iter().map(ToString::to_string).collect();
-        let mut schedule = serde_json::from_str(&row.schedule).unwrap_or_else(|_| Schedule::new(names, None));
-        schedule.profile.clone_from(&self.acme.primary.profile);
+        let mut schedule = serde_json::from_str(&row.schedule).unwrap_or_else(|_| Schedule::new(names));
         let end = tokio::select! {
             end = self.steps(&row, lease, &mut schedule) => end?,
             () = self.keep_lease(lease) => {
@@ -109,9 +112,10 @@ impl OrderStep<'_> {
                 Step::Order { directory, replaces, reason } => {
                     tracing::debug!(name = %row.names[0], %reason, "ordering a certificate");
                     if let Some(obstacle) = self.app.order_obstacle(&row.names, &self.acme.identities).await {
-                        let due_at = self.app.clock.now().unix_seconds + RECORD_WAIT_SECONDS;
+                        let due_at = look_for_record_at(row, self.app.clock.now().unix_seconds);
                         return Ok(StepEnd { issued: None, due_at, problem: Some(obstacle) });
                     }
+                    let _place = self.gate.enter().await;
                     match self.order(row, lease, schedule, (directory, replaces)).await? {
                         Ok(None) => problem = None,
                         Ok(Some(issued)) => {
@@ -123,7 +127,7 @@ impl OrderStep<'_> {
                 }
             }
         }
-        let due_at = self.app.clock.now().unix_seconds + RECORD_WAIT_SECONDS;
+        let due_at = self.app.clock.now().unix_seconds + MIN_RECORD_WAIT_SECONDS;
         Ok(StepEnd { issued: None, due_at, problem })
     }
 
@@ -192,7 +196,10 @@ impl OrderStep<'_> {
                 if matches!(&error, AcmeError::Rejected { problem_type, .. } if problem_type == NO_ACCOUNT) {
                     self.accounts.forget(self.app, &config).await?;
                 }
-                self.app.store.set_certificate_order(lease, None).await?;
+                // An order that is late is continued, so that it does not count twice at the CA.
+                if !error.leaves_order_open() {
+                    self.app.store.set_certificate_order(lease, None).await?;
+                }
                 return Ok(Err(self.fail(row, schedule, directory, &error).await?));
             }
         };
@@ -254,7 +261,7 @@ impl OrderStep<'_> {
             csr_der: &csr,
             replaces: row.issued.as_ref().filter(|_| replaces).map(|issued| issued.chain.as_bytes()),
             challenge_kinds: &kinds,
-            profile: schedule.profile.as_deref(),
+            profile: config.profile.as_deref(),
             order_url: order_url.as_deref(),
             time_limit: ORDER_TIME,
         };
@@ -282,6 +289,34 @@ impl OrderStep<'_> {
         tracing::warn!(name = %row.names[0], %error, "a certificate could not be obtained, trying again later");
         Ok(error.to_string())
     }
+}
+
+impl App {
+    /// Makes certificates due whose due time is later than their schedule says: the clock was ahead when it was set.
+    pub(super) async fn mend_due_times(&self, acme: &AcmeConfig) -> Result<(), ApiError> {
+        let now = self.clock.now().unix_seconds;
+        let at = OffsetDateTime::from_unix_timestamp(now).map_err(ApiError::internal)?;
+        let directories = Accounts::default().directories(acme).await;
+        for row in self.store.certificates().await?.iter().filter(|row| row.source == CertificateSource::Acme) {
+            let Ok(schedule) = serde_json::from_str::<Schedule>(&row.schedule) else { continue };
+            let due_at = match schedule.next_step(&directories, at) {
+                Step::Wait { until, .. } => until.unix_timestamp(),
+                Step::AskRenewalInfo { .. } | Step::Order { .. } => now,
+            };
+            if row.due_at > due_at.saturating_add(MAX_RECORD_WAIT_SECONDS) {
+                tracing::warn!(name = %row.names[0], "the clock was ahead when this certificate was looked at");
+                self.store.hasten_certificate(row.id, &row.schedule, now).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// When to look again for a record that an order needs: after as long as the name has waited so far, within bounds. A
+/// check of the domain that finds the record is faster. The few names of the installation are looked at each minute.
+fn look_for_record_at(row: &StoredCertificate, now: i64) -> i64 {
+    let waited = if row.organisation.is_some() { now.saturating_sub(row.created_at) } else { 0 };
+    now.saturating_add(waited.clamp(MIN_RECORD_WAIT_SECONDS, MAX_RECORD_WAIT_SECONDS))
 }
 
 /// Whether a wait is because something is wrong.

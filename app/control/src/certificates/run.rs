@@ -6,10 +6,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sallyport_acme_schedule::{Pacer, PacerConfig, PacerWait};
+use sallyport_acme_schedule::PacerConfig;
 use tokio::task::JoinSet;
 
-use super::{accounts::Accounts, order::OrderStep};
+use super::{accounts::Accounts, gate::OrderGate, order::OrderStep};
 use crate::{
     config::AcmeConfig,
     state::{App, AppParts},
@@ -21,18 +21,25 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 const LOOK_AT_DELEGATION: Duration = Duration::from_secs(60);
 /// How often the certificates are counted.
 const COUNT_EVERY: Duration = Duration::from_secs(15);
+/// The most certificates that are looked at in one go. Most looks are lookups of records; orders pass a gate.
+const MAX_LOOKS: usize = 60;
+/// How long a certificate rests after a failure of the store.
+const STORE_WAIT: Duration = Duration::from_secs(30);
+/// How often the due times of the store are compared with the schedules.
+const COMPARE_EVERY: Duration = Duration::from_secs(3_600);
 /// How long the first orders wait, until the ports of this process are open.
 const START_DELAY: Duration = Duration::from_millis(500);
 
 /// Orders and renews certificates, for as long as control lives.
 pub(crate) async fn run(app: Weak<AppParts>, acme: AcmeConfig) {
     let (acme, accounts) = (Arc::new(acme), Arc::new(Accounts::default()));
-    let mut pacer =
-        Pacer::new(PacerConfig { max_running: acme.max_orders, max_starts_per_minute: acme.max_orders_per_minute });
+    let pace = PacerConfig { max_running: acme.max_orders, max_starts_per_minute: acme.max_orders_per_minute };
+    let gate = Arc::new(OrderGate::new(pace));
     tokio::time::sleep(START_DELAY).await;
     let mut running = JoinSet::new();
     let mut busy = HashSet::new();
     let (mut looked_at, mut counted_at): (Option<Instant>, Option<Instant>) = (None, None);
+    let mut compared_at: Option<Instant> = None;
     let mut are_names_new = true;
     while let Some(app) = app.upgrade() {
         let app = App(app);
@@ -51,9 +58,16 @@ pub(crate) async fn run(app: Weak<AppParts>, acme: AcmeConfig) {
             }
             counted_at = Some(Instant::now());
         }
+        if compared_at.is_none_or(|at| at.elapsed() >= COMPARE_EVERY) {
+            if let Err(error) = app.mend_due_times(&acme).await {
+                tracing::warn!(error = error.sentence(), "the due times of certificates are compared later");
+            }
+            compared_at = Some(Instant::now());
+        }
         // Without an edge nothing answers challenges.
         let has_edges = app.edges.get().is_none() || !app.fleet.edges().is_empty();
-        let max_due = acme.max_orders.saturating_add(u32::try_from(busy.len()).unwrap_or(u32::MAX));
+        let room = if has_edges { MAX_LOOKS.saturating_sub(busy.len()) } else { 0 };
+        let max_due = u32::try_from(busy.len() + room).unwrap_or(u32::MAX);
         let due = match app.store.due_certificates(app.config.id, now, max_due).await {
             Ok(due) => due,
             Err(error) => {
@@ -61,30 +75,21 @@ pub(crate) async fn run(app: Weak<AppParts>, acme: AcmeConfig) {
                 Vec::new()
             }
         };
-        let mut wait = LOOK_EVERY;
-        for row in due.into_iter().filter(|row| has_edges && !busy.contains(&row.id)).collect::<Vec<_>>() {
-            match pacer.start(Instant::now()) {
-                Ok(()) => {}
-                Err(PacerWait::Full) => break,
-                Err(PacerWait::Until(at)) => {
-                    wait = wait.min(at.saturating_duration_since(Instant::now()));
-                    break;
-                }
-            }
+        for row in due.into_iter().filter(|row| !busy.contains(&row.id)).take(room).collect::<Vec<_>>() {
             busy.insert(row.id);
-            let (app, acme, accounts) = (app.clone(), acme.clone(), accounts.clone());
+            let (app, acme, accounts, gate) = (app.clone(), acme.clone(), accounts.clone(), gate.clone());
             running.spawn(async move {
-                let step = OrderStep { app: &app, acme: &acme, accounts: &accounts };
+                let step = OrderStep { app: &app, acme: &acme, accounts: &accounts, gate: &gate };
                 if let Err(error) = step.run(&row).await {
                     let inner = error.inner().unwrap_or(error.sentence());
                     tracing::warn!(name = %row.names[0], error = inner, "a certificate is looked at later");
+                    tokio::time::sleep(STORE_WAIT).await;
                 }
                 row.id
             });
         }
         are_names_new = tokio::select! {
             Some(ended) = running.join_next() => {
-                pacer.end();
                 if let Ok(id) = ended {
                     busy.remove(&id);
                     // The outcome is shown at once, unless many orders end.
@@ -94,7 +99,7 @@ pub(crate) async fn run(app: Weak<AppParts>, acme: AcmeConfig) {
                 running.is_empty()
             }
             () = app.names_changed.notified() => true,
-            () = tokio::time::sleep(wait) => true,
+            () = tokio::time::sleep(LOOK_EVERY) => true,
         };
     }
 }

@@ -12,7 +12,7 @@ use sallyport_store::{CertificateSource, IssuedChain, StoredCertificate, WantedC
 use crate::{audit, clock::date, problem::ApiError, security::random, state::App};
 
 /// The longest chain in PEM that is imported, in bytes.
-const MAX_CHAIN_BYTES: usize = 64 * 1_024;
+const MAX_CHAIN_BYTES: usize = 40 * 1_024;
 /// The longest key in PEM that is imported, in bytes.
 const MAX_KEY_BYTES: usize = 16 * 1_024;
 
@@ -87,9 +87,13 @@ impl App {
         found.cloned().ok_or_else(|| ApiError::not_found("certificate"))
     }
 
-    /// The certificate that is served, or is to be served, for a name.
-    pub(crate) async fn certificate_for(&self, name: &DomainName) -> Result<Option<Certificate>, ApiError> {
-        let all = self.store.certificates().await?;
+    /// The certificate that is served, or is to be served, for a domain of an organisation.
+    pub(crate) async fn certificate_for(
+        &self,
+        organisation: AccountId,
+        name: &DomainName,
+    ) -> Result<Option<Certificate>, ApiError> {
+        let all = self.store.certificates_of(Some(organisation)).await?;
         let found = all.iter().find(|row| row.names.contains(name));
         Ok(found.map(|row| self.certificate_to_api(row)))
     }
@@ -112,12 +116,15 @@ impl App {
         let names = summary.names.iter().map(|name| name.parse::<DomainName>());
         let names = names.collect::<Result<Vec<_>, _>>().map_err(|error| ApiError::field("chain", error))?;
         if names.is_empty() {
-            return Err(wrong("the certificate has no DNS name"));
+            return Err(wrong("the first certificate has no DNS name: begin with the one that the names are in"));
         }
         let now = self.clock.now().unix_seconds;
         let (not_before, not_after) = (summary.not_before.unix_timestamp(), summary.not_after.unix_timestamp());
         if not_after <= now {
             return Err(wrong("the validity of the certificate is over"));
+        }
+        if not_before > now {
+            return Err(wrong("the validity of the certificate has not begun"));
         }
         let texts = names.iter().map(ToString::to_string).collect();
         PublicCertificate::new(texts, &chain, key.expose(), not_after)
@@ -150,13 +157,22 @@ impl App {
             return Ok(None);
         }
         for name in names {
-            let mut is_theirs = self.is_verified(organisation, name).await?;
-            if let Some(wildcard) = sallyport_model::wildcard_over(name.as_str()).and_then(|name| name.parse().ok()) {
-                is_theirs |= self.is_verified(organisation, &wildcard).await?;
+            if self.is_verified(organisation, name).await? {
+                continue;
             }
-            if !is_theirs {
+            let wildcard = sallyport_model::wildcard_over(name.as_str()).and_then(|name| name.parse().ok());
+            let is_covered = match wildcard {
+                Some(wildcard) => self.is_verified(organisation, &wildcard).await?,
+                None => false,
+            };
+            if !is_covered {
                 let detail = format!("{name} is not a verified domain of this organisation");
                 return Err(ApiError::new(StatusCode::CONFLICT, "domain-not-verified", detail));
+            }
+            // A wildcard gives no name that another organisation has proved.
+            if self.store.verified_domain(name).await?.is_some() {
+                let detail = format!("{name} is a domain of another organisation");
+                return Err(ApiError::new(StatusCode::CONFLICT, "domain-taken", detail));
             }
         }
         Ok(Some(organisation))
@@ -181,6 +197,19 @@ impl App {
         Ok(())
     }
 
+    /// Removes certificates that other organisations have imported for a name that this one has proved.
+    pub(crate) async fn drop_imports_of_others(
+        &self,
+        organisation: AccountId,
+        name: &DomainName,
+    ) -> Result<(), ApiError> {
+        for id in self.store.delete_imports_of_others(organisation, name).await? {
+            self.certificates.remove(id);
+            tracing::info!(%name, "imported certificate removed: another organisation has proved the name");
+        }
+        Ok(())
+    }
+
     async fn is_verified(&self, organisation: AccountId, name: &DomainName) -> Result<bool, ApiError> {
         let found = self.store.domain(organisation, name).await?;
         Ok(found.is_some_and(|found| found.verified_at.is_some()))
@@ -197,8 +226,7 @@ impl App {
             return Err(ApiError::new(StatusCode::CONFLICT, "no-acme", detail));
         }
         let names = stored.names.iter().map(ToString::to_string).collect();
-        let mut schedule: Schedule =
-            serde_json::from_str(&stored.schedule).unwrap_or_else(|_| Schedule::new(names, None));
+        let mut schedule: Schedule = serde_json::from_str(&stored.schedule).unwrap_or_else(|_| Schedule::new(names));
         schedule.request();
         let text = serde_json::to_string(&schedule).map_err(ApiError::internal)?;
         self.store.hasten_certificate(stored.id, &text, self.clock.now().unix_seconds).await?;

@@ -4,10 +4,11 @@ use std::net::IpAddr;
 
 use http::StatusCode;
 use sallyport_api::{Domain, DomainRecord, DomainState};
-use sallyport_domains::{Finding, Ownership, parse_domain, proof, proof_names, registrable};
+use sallyport_domains::{CHECK_EVERY_SECONDS, Finding, Ownership, parse_domain, proof, proof_names, registrable};
 use sallyport_model::{AccountId, DomainId, DomainName, MAX_DOMAINS_PER_SOCKET, SocketId, SocketType};
-use sallyport_resolver::{LookupError, Resolver};
+use sallyport_resolver::{LOOKUP_TIMEOUT, Resolver};
 use sallyport_store::{DomainCheck, StoreError, StoredDomain};
+use tokio::task::JoinSet;
 
 use crate::{audit, clock::date, problem::ApiError, security::random, state::App};
 
@@ -15,6 +16,8 @@ use crate::{audit, clock::date, problem::ApiError, security::random, state::App}
 #[derive(Debug, Clone)]
 pub(crate) struct DomainLookup {
     finding: Finding,
+    /// The name that has the ownership record.
+    place: Option<String>,
     /// What the ownership record lacks, a sentence.
     problem: Option<String>,
     /// Whether the name leads here; `None` if that was not found out.
@@ -61,7 +64,7 @@ impl App {
             Some(id) => self.store.socket(domain.organisation, id).await?.map(|socket| self.dns_name(&socket.name)),
             None => None,
         };
-        let certificate = self.certificate_for(&domain.name).await?;
+        let certificate = self.certificate_for(domain.organisation, &domain.name).await?;
         Ok(Domain {
             id: domain.id.uuid(),
             name: domain.name.to_string(),
@@ -110,41 +113,23 @@ impl App {
     pub(crate) async fn look_domain_up(&self, organisation: AccountId, name: &DomainName) -> DomainLookup {
         let Some(resolver) = &self.resolver else {
             let problem = Some("this server has no name service to ask: see --resolver".to_owned());
-            return DomainLookup { finding: Finding::Unknown, problem, leads_here: None, address_problem: None };
+            return DomainLookup {
+                finding: Finding::Unknown,
+                place: None,
+                problem,
+                leads_here: None,
+                address_problem: None,
+            };
         };
-        let (finding, problem) = self.look_proof_up(resolver, organisation, name).await;
-        let (leads_here, address_problem) = self.look_address_up(resolver, name).await;
-        DomainLookup { finding, problem, leads_here, address_problem }
-    }
-
-    async fn look_proof_up(
-        &self,
-        resolver: &Resolver,
-        organisation: AccountId,
-        name: &DomainName,
-    ) -> (Finding, Option<String>) {
-        let (value, places) = (self.domain_proof(organisation), proof_names(name));
-        let mut failure: Option<LookupError> = None;
-        let mut other = None;
-        for place in &places {
-            match resolver.txt(place).await {
-                Ok(texts) if texts.iter().any(|text| text.trim() == value) => return (Finding::Present, None),
-                Ok(texts) => other = other.or_else(|| texts.into_iter().next()),
-                Err(error) => failure = failure.or(Some(error)),
-            }
-        }
-        if let Some(failure) = failure {
-            return (Finding::Unknown, Some(failure.to_string()));
-        }
-        let place = &places[0];
-        let problem = match other {
-            Some(other) => {
-                let other: String = other.chars().filter(|c| !c.is_control()).take(80).collect();
-                format!("the TXT record of {place} is \"{other}\", and should be \"{value}\"")
-            }
-            None => format!("{place} has no TXT record"),
+        let (proof, (leads_here, address_problem)) = tokio::join!(
+            look_proof_up(resolver, self.domain_proof(organisation), proof_names(name)),
+            self.look_address_up(resolver, name),
+        );
+        let (finding, place, problem) = match proof {
+            Ok(place) => (Finding::Present, Some(place), None),
+            Err((finding, problem)) => (finding, None, Some(problem)),
         };
-        (Finding::Missing, Some(problem))
+        DomainLookup { finding, place, problem, leads_here, address_problem }
     }
 
     async fn look_address_up(&self, resolver: &Resolver, name: &DomainName) -> (Option<bool>, Option<String>) {
@@ -201,6 +186,9 @@ impl App {
             created_at: now,
         };
         self.store.create_domain(&domain).await?;
+        if domain.verified_at.is_some() {
+            self.drop_imports_of_others(organisation, &domain.name).await?;
+        }
         tracing::info!(name = %domain.name, verified = domain.verified_at.is_some(), "domain added");
         Ok((domain, lookup))
     }
@@ -229,8 +217,9 @@ impl App {
         let theirs = self.look_domain_up(held.organisation, name).await;
         if theirs.finding != Finding::Missing {
             return refused(format!(
-                "{name} is a domain of another organisation, whose TXT record is still there: remove it from {place} \
-                 and try again"
+                "{name} is a domain of another organisation, whose TXT record is still there: remove it from {} and \
+                 try again",
+                theirs.place.as_deref().unwrap_or(&place)
             ));
         }
         let now = self.clock.now().unix_seconds;
@@ -288,9 +277,14 @@ impl App {
             if let Some(socket) = checked.socket {
                 self.publish(socket).await?;
             }
-            if !verified {
+            if verified {
+                self.drop_imports_of_others(checked.organisation, &checked.name).await?;
+            } else {
                 self.drop_foreign_imports(checked.organisation).await?;
             }
+            self.names_changed.notify_one();
+        }
+        if lookup.leads_here == Some(true) && self.store.look_at_certificate(&checked.name, now).await? {
             self.names_changed.notify_one();
         }
         Ok((checked, lookup))
@@ -383,14 +377,64 @@ impl App {
         Ok(())
     }
 
-    /// Looks up the records of the domains that are due. Gives how many those were.
+    /// Looks up the records of the domains that are due, all at once. Gives how many those were.
     pub(crate) async fn check_due_domains(&self, limit: u32) -> Result<usize, ApiError> {
-        let due = self.store.due_domains(self.clock.now().unix_seconds, limit).await?;
-        for domain in &due {
-            if let Err(error) = self.check_domain(domain).await {
-                tracing::warn!(name = %domain.name, error = error.sentence(), "a domain could not be checked");
+        let now = self.clock.now().unix_seconds;
+        let due = self.store.due_domains(now, now.saturating_add(CHECK_EVERY_SECONDS), limit).await?;
+        let (count, mut checks) = (due.len(), JoinSet::new());
+        for domain in due {
+            let app = self.clone();
+            checks.spawn(async move {
+                if let Err(error) = app.check_domain(&domain).await {
+                    tracing::warn!(name = %domain.name, error = error.sentence(), "a domain could not be checked");
+                }
+            });
+        }
+        while checks.join_next().await.is_some() {}
+        Ok(count)
+    }
+}
+
+/// Looks for a text at several names, at once and within [`LOOKUP_TIMEOUT`]. Gives the nearest name that has it, or
+/// what was found and a sentence.
+async fn look_proof_up(resolver: &Resolver, value: String, places: Vec<String>) -> Result<String, (Finding, String)> {
+    let mut lookups = JoinSet::new();
+    for (number, place) in places.iter().cloned().enumerate() {
+        let resolver = resolver.clone();
+        lookups.spawn(async move { (number, resolver.txt(&place).await) });
+    }
+    let mut failure: Option<String> = None;
+    let (mut found, mut others) = (None::<usize>, Vec::new());
+    let all = async {
+        while let Some(Ok((number, answer))) = lookups.join_next().await {
+            match answer {
+                Ok(texts) if texts.iter().any(|text| text.trim() == value) => {
+                    found = Some(found.map_or(number, |known| known.min(number)));
+                }
+                Ok(texts) => others.extend(texts),
+                Err(error) => failure = failure.take().or(Some(error.to_string())),
             }
         }
-        Ok(due.len())
+    };
+    let is_in_time = tokio::time::timeout(LOOKUP_TIMEOUT, all).await.is_ok();
+    if let Some(place) = found {
+        return Ok(places[place].clone());
     }
+    let place = &places[0];
+    if !is_in_time {
+        failure = failure.or_else(|| Some(format!("the name service did not answer for {place} in time")));
+    }
+    if let Some(failure) = failure {
+        return Err((Finding::Unknown, failure));
+    }
+    // Of several other texts, the one that is most like ours.
+    let other = others.iter().find(|text| text.starts_with("sallyport-domain=")).or_else(|| others.first());
+    let problem = match other {
+        Some(other) => {
+            let other: String = other.chars().filter(|c| !c.is_control()).take(80).collect();
+            format!("the TXT record of {place} is \"{other}\", and should be \"{value}\"")
+        }
+        None => format!("{place} has no TXT record"),
+    };
+    Err((Finding::Missing, problem))
 }

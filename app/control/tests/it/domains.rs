@@ -283,6 +283,50 @@ async fn a_certificate_is_imported_for_domains_of_the_organisation_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_wildcard_gives_no_certificate_for_a_name_that_another_organisation_has_proved() {
+    let service = NameService::start();
+    let api = api_with(&service, false).await;
+    let (ann, bob) = (api.account("ann@example.com").await, api.account("bob@example.com").await);
+    let wide = add(&api, &ann, "*.example.org").await;
+    let narrow = add(&api, &bob, "app.example.org").await;
+    let both = format!("{}\n{}", proof_line(&wide, "_sallyport"), proof_line(&narrow, "_sallyport.app"));
+    service.set(&proof_line(&wide, "_sallyport"));
+    let check = async |token: &str, name: &str| {
+        let path = format!("/v1/domains/{name}/check");
+        api.send("POST", &path, Some(token), None).await.read::<Domain>(StatusCode::OK)
+    };
+    check(&ann, "*.example.org").await;
+    let now = api.clock.unix_seconds();
+    let certificate = |names: &[&str], begins: i64| {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let names = names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let mut params = rcgen::CertificateParams::new(names).unwrap();
+        params.not_before = time::OffsetDateTime::from_unix_timestamp(begins).unwrap();
+        params.not_after = time::OffsetDateTime::from_unix_timestamp(begins + 86_400).unwrap();
+        json!({"chain": params.self_signed(&key).unwrap().pem(), "key": key.serialize_pem()})
+    };
+    let import = async |token: &str, body| api.post("/v1/certificates", Some(token), body).await;
+    let names = ["bar.example.org", "app.example.org"];
+    let early = import(&ann, certificate(&names, now + 60)).await;
+    assert_eq!(early.field(), "chain", "{}", early.text);
+    // Before anybody has proved the name it is the wildcard's.
+    import(&ann, certificate(&names, now - 60)).await.read::<Certificate>(StatusCode::CREATED);
+    let seen = async |token: &str| {
+        let path = "/v1/domains/app.example.org";
+        api.get(path, Some(token)).await.read::<Domain>(StatusCode::OK).certificate
+    };
+    assert_eq!(seen(&bob).await, None, "a certificate of another organisation is not shown");
+    service.set(&both);
+    assert_eq!(check(&bob, "app.example.org").await.state, DomainState::Verified);
+    let listed: Page<Certificate> = api.get("/v1/certificates", Some(&ann)).await.read(StatusCode::OK);
+    assert!(listed.items.is_empty(), "the import went with the proof: {listed:?}");
+    import(&ann, certificate(&names, now - 60)).await.assert_problem(StatusCode::CONFLICT, "domain-taken");
+    import(&ann, certificate(&["*.example.org"], now - 60)).await.read::<Certificate>(StatusCode::CREATED);
+    import(&bob, certificate(&["app.example.org"], now - 60)).await.read::<Certificate>(StatusCode::CREATED);
+    assert!(seen(&bob).await.is_some());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_zone_of_a_verified_domain_has_records_keys_and_name_servers() {
     let service = NameService::start();
     let api = api_with(&service, false).await;

@@ -202,6 +202,22 @@ fn the_second_ca_is_tried_after_two_faults_of_the_first() {
 }
 
 #[test]
+fn a_second_ca_that_refuses_gives_the_turn_back() {
+    let mut world = World::new();
+    for (failure, next) in [
+        (Failure::Unreachable, Directory::Primary),
+        (Failure::Unreachable, Directory::Fallback),
+        (Failure::Rejected, Directory::Fallback),
+        (Failure::Rejected, Directory::Primary),
+    ] {
+        world.fail(failure);
+        world.schedule.pass_staging();
+        world.sleep();
+        assert_eq!(world.order().0, next);
+    }
+}
+
+#[test]
 fn faults_count_in_a_row() {
     let mut world = World::new();
     world.fail(Failure::Unreachable);

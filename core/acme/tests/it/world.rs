@@ -25,7 +25,7 @@ impl World {
     /// Two CAs, one of them with a staging directory, and no certificate.
     pub(crate) fn new() -> Self {
         let directories = Directories::new(authority(PRIMARY), Some(authority(FALLBACK)));
-        Self { directories, schedule: Schedule::new(vec!["a.test".to_owned()], None), now: START, random: 0 }
+        Self { directories, schedule: Schedule::new(vec!["a.test".to_owned()]), now: START, random: 0 }
     }
 
     /// The same with a certificate of this lifetime, without renewal information.

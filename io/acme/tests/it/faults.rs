@@ -286,7 +286,10 @@ async fn a_wait_without_end_between_two_looks_ends_with_the_order() {
     bench.proxy.spoil("POST /my-order/", 99, Fault::answer(200, fields, pending));
     let request = CertificateRequest { time_limit: Duration::from_secs(2), ..bench.wanted.request() };
     let error = bench.account.obtain(&request, bench.pebble.responder.clone()).await.unwrap_err();
-    assert_eq!(error.to_string(), "the order takes longer than 2 seconds");
+    assert_eq!(
+        error.to_string(),
+        "the order, for which the CA asks to wait 2592000 seconds, takes longer than 2 seconds"
+    );
     assert_eq!(bench.proxy.count("POST /my-order/"), 1);
     assert_eq!(bench.pebble.responder.left(), 0);
 }

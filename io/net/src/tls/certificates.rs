@@ -217,9 +217,14 @@ impl Certificates {
 
     /// The certificate for a name: that of a public authority, or else the built-in one for the domain itself or one
     /// valid label below it; none for any other name.
+    ///
+    /// When the public certificate of a name that the server itself uses has ended, the built-in one is back: those with
+    /// its root can still reach the API and mend it.
     #[must_use]
     pub fn certificate(&self, name: &str) -> Option<Arc<CertifiedKey>> {
-        if let Some(public) = self.public.get(&lower(name)) {
+        if let Some((public, not_after)) = self.public.get(&lower(name))
+            && (not_after > (self.clock)().unix_timestamp() || !self.is_own(name))
+        {
             return Some(public);
         }
         let Some(label) = self.built_in_label(name) else {
@@ -303,6 +308,11 @@ impl Certificates {
     fn built_in_label(&self, name: &str) -> Option<String> {
         let label = self.label(name)?;
         (!self.is_public.load(Relaxed) || OWN_LABELS.contains(&label.as_str())).then_some(label)
+    }
+
+    /// Whether the server itself uses the name.
+    fn is_own(&self, name: &str) -> bool {
+        self.label(name).is_some_and(|label| OWN_LABELS.contains(&label.as_str()))
     }
 
     /// The label of a name directly below the domain, in lower case; empty for the domain itself.

@@ -53,7 +53,9 @@ pub(super) fn certified(chain_pem: &str, key_pem: &str) -> Result<Arc<CertifiedK
     let chain = chain.map_err(|error| wrong(&error))?;
     let key = PrivateKeyDer::from_pem_slice(key_pem.as_bytes()).map_err(|error| wrong(&error))?;
     let certified = CertifiedKey::new(chain, any_supported_type(&key).map_err(|error| wrong(&error))?);
-    certified.keys_match().map_err(|error| wrong(&error))?;
+    certified
+        .keys_match()
+        .map_err(|_| GivenCertificateError::new("the key is not the one of the first certificate".to_owned()))?;
     Ok(Arc::new(certified))
 }
 
@@ -81,17 +83,17 @@ impl PublicNames {
         *self.by_name.write() = Arc::new(by_name);
     }
 
-    /// The certificate for a name in lower case: its own, or a wildcard's.
-    pub(super) fn get(&self, name: &str) -> Option<Arc<CertifiedKey>> {
+    /// The certificate for a name in lower case, with its end: its own, or a wildcard's.
+    pub(super) fn get(&self, name: &str) -> Option<(Arc<CertifiedKey>, i64)> {
         let by_name = self.by_name.read().clone();
         if by_name.is_empty() {
             return None;
         }
-        if let Some((certified, _)) = by_name.get(name) {
-            return Some(certified.clone());
+        if let Some(found) = by_name.get(name) {
+            return Some(found.clone());
         }
         let (_, parent) = name.split_once('.')?;
-        by_name.get(&format!("*.{parent}")).map(|(certified, _)| certified.clone())
+        by_name.get(&format!("*.{parent}")).cloned()
     }
 
     /// The number of names.
@@ -159,7 +161,7 @@ mod tests {
         let (app, wildcard, late) =
             (public(&["app.example.com"], 10), public(&["*.example.com"], 20), public(&["app.example.com"], 30));
         served.set(&[late.clone(), app, wildcard.clone()]);
-        let is = |name: &str, of: &PublicCertificate| Arc::ptr_eq(&served.get(name).unwrap(), &of.certified);
+        let is = |name: &str, of: &PublicCertificate| Arc::ptr_eq(&served.get(name).unwrap().0, &of.certified);
         assert!(is("app.example.com", &late), "the one that ends later");
         assert!(is("b.example.com", &wildcard));
         for other in ["example.com", "a.b.example.com", "example.org", "com", ""] {

@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use rustls::{pki_types::ServerName, sign::CertifiedKey};
-use sallyport_net::{Certificates, LocalCa, MAX_CACHED_CERTIFICATES};
+use sallyport_net::{Certificates, LocalCa, MAX_CACHED_CERTIFICATES, PublicCertificate};
 use sallyport_pki::{LEAF_LIFETIME, ROOT_LIFETIME};
 use tempfile::TempDir;
 use time::{Duration, OffsetDateTime};
@@ -36,6 +36,22 @@ impl Simulated {
     fn at(&self, time: Duration) {
         self.offset.store(time.whole_seconds(), Relaxed);
     }
+}
+
+#[test]
+fn when_a_public_certificate_has_ended_the_servers_own_names_have_the_built_in_one_again() {
+    let simulated = Simulated::new("door.example");
+    let names = ["api.door.example".to_owned(), "shop.door.example".to_owned()];
+    let key = rcgen::KeyPair::generate().unwrap();
+    let chain = rcgen::CertificateParams::new(names.to_vec()).unwrap().self_signed(&key).unwrap().pem();
+    let end = OffsetDateTime::now_utc() + Duration::HOUR;
+    let public = PublicCertificate::new(names.to_vec(), &chain, &key.serialize_pem(), end.unix_timestamp()).unwrap();
+    simulated.certificates.require_public(true);
+    simulated.certificates.set_public(&[public]);
+    let chains = |host: &str| simulated.get(host).cert.len();
+    assert_eq!((chains("api.door.example"), chains("shop.door.example")), (1, 1));
+    simulated.at(Duration::HOUR * 2);
+    assert_eq!((chains("api.door.example"), chains("shop.door.example")), (2, 1), "with the root behind it");
 }
 
 #[test]

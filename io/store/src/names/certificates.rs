@@ -180,7 +180,8 @@ impl Store {
         found.as_ref().map(certificate).transpose()
     }
 
-    /// The ordered certificates whose next step is due and that nobody else works at, the longest due first.
+    /// The ordered certificates whose next step is due and that nobody else works at. Organisations take turns, so that
+    /// the many names of one do not delay the others; of each, the longest due comes first.
     ///
     /// # Errors
     /// The database fails.
@@ -191,9 +192,11 @@ impl Store {
         limit: u32,
     ) -> Result<Vec<StoredCertificate>, StoreError> {
         let rows = sql::query(
-            "SELECT * FROM certificates
-             WHERE source = 'acme' AND due_at <= $1 AND (holder IS NULL OR holder = $2 OR held_until <= $1)
-             ORDER BY due_at, name LIMIT $3",
+            "SELECT * FROM (
+                 SELECT *, row_number() OVER (PARTITION BY organisation ORDER BY due_at, name) AS turn
+                 FROM certificates
+                 WHERE source = 'acme' AND due_at <= $1 AND (holder IS NULL OR holder = $2 OR held_until <= $1)
+             ) AS due ORDER BY turn, due_at, name LIMIT $3",
         )
         .bind(now)
         .bind(Vec::from(holder))
@@ -327,6 +330,43 @@ impl Store {
                 .bind(now),
         )
         .await
+    }
+
+    /// Makes the next look at a name's certificate due now, if it waits to be issued. Its schedule still says whether an
+    /// order may begin.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn look_at_certificate(&self, name: &DomainName, now: i64) -> Result<bool, StoreError> {
+        self.change_certificate(
+            sql::query(
+                "UPDATE certificates SET due_at = $2
+                 WHERE name = $1 AND source = 'acme' AND chain IS NULL AND due_at > $2",
+            )
+            .bind(name.as_str())
+            .bind(now),
+        )
+        .await
+    }
+
+    /// Removes imported certificates of other organisations that are for this name, which an organisation has proved.
+    /// Returns their ids.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn delete_imports_of_others(
+        &self,
+        organisation: AccountId,
+        name: &DomainName,
+    ) -> Result<Vec<CertificateId>, StoreError> {
+        let mut removed = Vec::new();
+        for row in self.certificates().await? {
+            let is_foreign = row.source == CertificateSource::Imported && row.organisation != Some(organisation);
+            if is_foreign && row.names.contains(name) && self.delete_certificate(row.id).await? {
+                removed.push(row.id);
+            }
+        }
+        Ok(removed)
     }
 
     /// Stores an imported certificate in the place of the row with its first name.

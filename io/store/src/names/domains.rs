@@ -172,16 +172,23 @@ impl Store {
         rows.iter().map(domain).collect()
     }
 
-    /// The domains whose record is to be looked up by now, the longest due first.
+    /// The domains whose record is to be looked up by now. Organisations take turns; of each, the longest due comes
+    /// first. A time beyond `latest` counts as due: the clock was ahead when it was set.
     ///
     /// # Errors
     /// The database fails.
-    pub async fn due_domains(&self, now: i64, limit: u32) -> Result<Vec<StoredDomain>, StoreError> {
-        let rows = sql::query("SELECT * FROM domains WHERE check_at <= $1 ORDER BY check_at LIMIT $2")
-            .bind(now)
-            .bind(limit)
-            .fetch_all(&self.reader)
-            .await?;
+    pub async fn due_domains(&self, now: i64, latest: i64, limit: u32) -> Result<Vec<StoredDomain>, StoreError> {
+        let rows = sql::query(
+            "SELECT * FROM (
+                 SELECT *, row_number() OVER (PARTITION BY organisation ORDER BY check_at) AS turn
+                 FROM domains WHERE check_at <= $1 OR check_at > $2
+             ) AS due ORDER BY turn, check_at LIMIT $3",
+        )
+        .bind(now)
+        .bind(latest)
+        .bind(limit)
+        .fetch_all(&self.reader)
+        .await?;
         rows.iter().map(domain).collect()
     }
 

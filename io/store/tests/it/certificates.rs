@@ -134,6 +134,30 @@ async fn the_first_account_at_an_acme_server_counts_and_challenges_end() {
 }
 
 #[tokio::test]
+async fn organisations_take_turns_and_a_found_record_makes_a_look_due() {
+    let (_dir, store) = store_with_account().await;
+    let mut rows: Vec<_> = (2..9).map(|n| wanted(n, &[&format!("n{n}.example.com")])).collect();
+    store.want_certificates(&rows, NOW).await.unwrap();
+    rows.push(wanted(1, &["late.example.net"]));
+    store.want_certificates(&rows, NOW + 1).await.unwrap();
+    let due = async |at| {
+        let due = store.due_certificates([1; 16], at, 2).await.unwrap();
+        due.iter().map(|row| row.names[0].to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(due(NOW + 1).await, ["n2.example.com", "late.example.net"], "one of each");
+    // It waits for a record; the record is found; and a certificate is not looked at for that.
+    let name = rows[7].names[0].clone();
+    let lease = store.lease_certificate(rows[7].id, [1; 16], NOW, NOW + 20).await.unwrap().unwrap();
+    assert!(store.end_certificate_step(lease, None, ("", NOW + 600, Some("no address"))).await.unwrap());
+    assert_eq!(due(NOW + 2).await, ["n2.example.com", "n3.example.com"]);
+    assert!(store.look_at_certificate(&name, NOW + 3).await.unwrap());
+    assert!(due(NOW + 3).await.contains(&name.to_string()));
+    let lease = store.lease_certificate(rows[7].id, [1; 16], NOW, NOW + 20).await.unwrap().unwrap();
+    assert!(store.end_certificate_step(lease, Some(&issued(NOW + 9)), ("", NOW + 8, None)).await.unwrap());
+    assert!(!store.look_at_certificate(&name, NOW + 3).await.unwrap());
+}
+
+#[tokio::test]
 async fn certificates_are_counted_by_state() {
     let (_dir, store) = store_with_account().await;
     let rows = [wanted(1, &["a.example"]), wanted(2, &["b.example"]), wanted(3, &["c.example"])];

@@ -95,7 +95,13 @@ async fn domains_are_looked_up_when_they_are_due() {
     let due = |at| {
         let store = store.clone();
         async move {
-            store.due_domains(at, 9).await.unwrap().into_iter().map(|one| one.name.to_string()).collect::<Vec<_>>()
+            store
+                .due_domains(at, at + 6 * 3_600, 9)
+                .await
+                .unwrap()
+                .into_iter()
+                .map(|one| one.name.to_string())
+                .collect::<Vec<_>>()
         }
     };
     assert!(due(NOW - 1).await.is_empty());

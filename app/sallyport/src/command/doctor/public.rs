@@ -9,13 +9,18 @@ use std::{
 
 use sallyport_acme::{Directory, DirectoryConfig};
 use sallyport_api::{Certificate, CertificateState};
-use sallyport_domains::{CaaRecord, CaaVerdict, caa_verdict};
+use sallyport_domains::{CaaVerdict, caa_verdict};
 use sallyport_resolver::Resolver;
 use time::OffsetDateTime;
 use tokio::net::TcpStream;
 
 use super::{Check, compare_clocks};
-use crate::{args::acme::read as read_root, command::api_status, machine::server_note::PublicNames, view::utc};
+use crate::{
+    args::acme::read as read_root,
+    command::api_status,
+    machine::server_note::PublicNames,
+    view::{quoted, utc},
+};
 
 /// How long a port may take to accept a connection.
 const PORT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -144,10 +149,6 @@ async fn caa(domain: &str, identities: &[String], resolver: &Resolver) -> Check 
             return Check::warn(NAME, error.to_string(), "see whether the name service of the domain answers");
         }
     };
-    let records: Vec<CaaRecord> = records
-        .into_iter()
-        .map(|one| CaaRecord { is_critical: one.is_critical, tag: one.tag, value: one.value })
-        .collect();
     match caa_verdict(&records, identities, false) {
         CaaVerdict::Allowed => Check::ok(NAME, format!("the records of {place} allow {wanted}")),
         CaaVerdict::Forbidden(record) => {
@@ -169,14 +170,14 @@ pub(super) fn certificates(all: Option<&[Certificate]>, now: OffsetDateTime) -> 
         let count = all.iter().filter(troubled).count();
         let others = if count > 1 { format!(", and {} more", count - 1) } else { String::new() };
         let found = format!("{}: {}{others}", name(worst), worst.problem.clone().unwrap_or_default());
-        let next = format!("then order at once: sallyport cert renew {}", name(worst));
+        let next = format!("then order at once: sallyport cert renew {}", quoted(&name(worst)));
         return match worst.state {
             CertificateState::Failing => Check::warn(NAME, found, next),
             _ => Check::fail(NAME, found, next),
         };
     }
     if let Some(expired) = all.iter().find(|one| one.state == CertificateState::Expired) {
-        let next = format!("sallyport cert renew {0}, or import another one", name(expired));
+        let next = format!("sallyport cert renew {}, or import another one", quoted(&name(expired)));
         return Check::fail(NAME, format!("{} has expired", name(expired)), next);
     }
     let waiting = all.iter().filter(|one| one.state == CertificateState::Waiting).count();
@@ -191,7 +192,7 @@ pub(super) fn certificates(all: Option<&[Certificate]>, now: OffsetDateTime) -> 
     let Some((end, name)) = first else { return Check::ok(NAME, "none is needed yet") };
     let found = format!("{} are valid, {name} until {}", all.len(), utc(end));
     if api_status::days(end, now) < END_WARN_DAYS {
-        return Check::warn(NAME, found, format!("sallyport cert show {name} says when it is renewed"));
+        return Check::warn(NAME, found, format!("sallyport cert show {} says when it is renewed", quoted(&name)));
     }
     Check::ok(NAME, found)
 }
