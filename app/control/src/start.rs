@@ -151,6 +151,7 @@ impl Control {
             .map_err(|error| anyhow::anyhow!("{}", error.inner().unwrap_or(error.sentence())))
             .context("cannot read the zones")?;
         tokio::spawn(names::check_domains(Arc::downgrade(&app.0)));
+        tokio::spawn(names::renew_serials(Arc::downgrade(&app.0)));
         tokio::spawn(tidy::tidy(Arc::downgrade(&app.0)));
         tokio::spawn(tidy::sweep(Arc::downgrade(&app.0)));
         tokio::spawn(provider_checks::follow(Arc::downgrade(&app.0)));

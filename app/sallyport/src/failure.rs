@@ -4,7 +4,7 @@ use std::{error::Error, fmt, io, path::Path};
 
 use sallyport_api::{FieldError, Problem};
 pub(crate) use sallyport_cli::failure::{Failure, Kind, OutputClosed};
-use sallyport_client::ClientError;
+use sallyport_client::{ClientError, Lapse};
 use sallyport_connector::ConnectorError;
 use sallyport_store::{StoreError, TransferError};
 
@@ -78,6 +78,12 @@ pub(crate) fn of_client(error: &ClientError) -> Failure {
             "name its root certificate with --ca FILE, or pin it with `sallyport login --api {api} --ca-fingerprint \
              sha256:...`"
         )),
+        ClientError::Lapsed { lapse: Lapse::Ended(_), .. } => failure(Kind::Unreachable).next(
+            "check the clock of this machine; if it is right, the log of the server and `sallyport doctor` there say \
+             why the certificate was not renewed",
+        ),
+        ClientError::Lapsed { lapse: Lapse::NotBegun(_), .. } => failure(Kind::Unreachable)
+            .next("check the clock of this machine, then that of the server: `timedatectl set-ntp true` sets one"),
         ClientError::Lost { .. } | ClientError::TimedOut { .. } => {
             failure(Kind::Unreachable).next("look whether it was done before you try again")
         }
@@ -421,6 +427,17 @@ mod tests {
         let advice = Some("check the proxy".to_owned());
         let failure = describe(&ClientError::Unreachable { api, reason, advice }.into()).unwrap();
         assert_eq!(failure.next_step.as_deref(), Some("check the proxy"));
+    }
+
+    #[test]
+    fn a_lapsed_certificate_leads_to_the_clock_and_not_to_another_root() {
+        for lapse in [Lapse::Ended(None), Lapse::NotBegun(None)] {
+            let api = "https://api.example.com".parse().unwrap();
+            let failure = describe(&ClientError::Lapsed { api, lapse }.into()).unwrap();
+            assert_eq!(failure.kind.exit_code(), 6);
+            let next = failure.next_step.unwrap();
+            assert!(next.starts_with("check the clock of this machine") && !next.contains("--ca"), "{next}");
+        }
     }
 
     #[test]

@@ -15,8 +15,9 @@ use crate::{
 pub const APEX_TTL_SECONDS: u32 = 3_600;
 /// How long others may keep that a name does not exist, in seconds.
 const NEGATIVE_TTL_SECONDS: u32 = 60;
-/// When secondaries look again, when they try again after a failure, and when they give up, in seconds.
-const SECONDARY_TIMES: (u32, u32, u32) = (3_600, 600, 1_209_600);
+/// When secondaries look again, when they try again after a failure, and when they give up, in
+/// seconds. They give up before the last signatures end.
+const SECONDARY_TIMES: (u32, u32, u32) = (3_600, 600, 604_800);
 
 /// Reason why a published zone cannot be answered for.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -607,7 +607,9 @@ impl ApiClient {
     /// The error of a missing login, or the error of reaching the API, which is more useful.
     async fn not_logged_in(&self) -> ClientError {
         match self.info().await {
-            Err(error @ (ClientError::Unreachable { .. } | ClientError::Untrusted { .. })) => error,
+            Err(
+                error @ (ClientError::Unreachable { .. } | ClientError::Untrusted { .. } | ClientError::Lapsed { .. }),
+            ) => error,
             _ => ClientError::NotLoggedIn { api: self.address.clone() },
         }
     }

@@ -1,8 +1,34 @@
 //! Errors of API calls.
 
+use std::fmt;
+
 use sallyport_api::Problem;
+use time::OffsetDateTime;
 
 use crate::{ApiAddress, SessionStoreError, transport::CALL_TIMEOUT};
+
+/// How the dates of a certificate and the clock of this machine disagree. The times are those of the certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lapse {
+    /// It has ended.
+    Ended(Option<OffsetDateTime>),
+    /// It has not begun.
+    NotBegun(Option<OffsetDateTime>),
+}
+
+impl fmt::Display for Lapse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let minute = |at: OffsetDateTime| format!("{} {:02}:{:02} UTC", at.date(), at.hour(), at.minute());
+        match self {
+            Self::Ended(Some(at)) => write!(f, "has ended on {} by the clock of this machine", minute(*at)),
+            Self::Ended(None) => f.write_str("has ended by the clock of this machine"),
+            Self::NotBegun(Some(at)) => {
+                write!(f, "is not valid before {}, which the clock of this machine has not reached", minute(*at))
+            }
+            Self::NotBegun(None) => f.write_str("is not valid yet by the clock of this machine"),
+        }
+    }
+}
 
 /// An error of an API call.
 #[derive(Debug, thiserror::Error)]
@@ -24,6 +50,14 @@ pub enum ClientError {
         api: ApiAddress,
         /// The reason.
         reason: String,
+    },
+    /// The server's certificate is not valid at the time of this machine's clock; nothing was sent.
+    #[error("the certificate of {} {lapse}", api.authority())]
+    Lapsed {
+        /// The address of the API.
+        api: ApiAddress,
+        /// Whether it has ended or has not begun.
+        lapse: Lapse,
     },
     /// The file of the root certificate, or the fingerprint, cannot be used.
     #[error("{0}")]

@@ -20,7 +20,7 @@ mod transport;
 
 pub use address::{AddressError, ApiAddress};
 pub use client::{ApiClient, Auth, ClientConfig, MAX_LIST_ITEMS};
-pub use error::ClientError;
+pub use error::{ClientError, Lapse};
 pub use policy_ref::{PolicyRef, PolicyRefError};
 pub use probe::ApiProbe;
 pub use session::{SessionLock, SessionStore, SessionStoreError};

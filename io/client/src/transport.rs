@@ -7,10 +7,11 @@ use http::{Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use rustls::CertificateError;
+use rustls::{CertificateError, pki_types::UnixTime};
 use sallyport_net::{Outbound, ProxyFailure, TlsFailure};
+use time::OffsetDateTime;
 
-use crate::{ApiAddress, ClientError};
+use crate::{ApiAddress, ClientError, Lapse};
 
 /// Timeout of one call, from the first packet to the last byte of the answer.
 pub const CALL_TIMEOUT: Duration = Duration::from_secs(30);
@@ -80,13 +81,16 @@ fn plain(error: &hyper::Error) -> String {
     }
 }
 
-/// Distinguishes an untrusted certificate from a network failure.
+/// Distinguishes an untrusted or lapsed certificate from a network failure.
 pub(crate) fn connect_error(api: &ApiAddress, error: &io::Error) -> ClientError {
     let (api, inner) = (api.clone(), error.get_ref());
     if let Some(failure) = inner.and_then(|inner| inner.downcast_ref::<TlsFailure>())
         && failure.is_certificate()
     {
-        return ClientError::Untrusted { api, reason: certificate_reason(failure) };
+        return match failure.error() {
+            rustls::Error::InvalidCertificate(why) => refused(api, why),
+            _ => ClientError::Untrusted { api, reason: failure.to_string() },
+        };
     }
     // A proxy's refusal has its own text.
     match inner.and_then(|inner| inner.downcast_ref::<ProxyFailure>()) {
@@ -99,16 +103,29 @@ pub(crate) fn connect_error(api: &ApiAddress, error: &io::Error) -> ClientError 
     }
 }
 
-fn certificate_reason(failure: &TlsFailure) -> String {
-    let rustls::Error::InvalidCertificate(why) = failure.error() else { return failure.to_string() };
+/// The error of a certificate that was refused.
+fn refused(api: ApiAddress, why: &CertificateError) -> ClientError {
+    match lapse(why) {
+        Some(lapse) => ClientError::Lapsed { api, lapse },
+        None => ClientError::Untrusted { api, reason: certificate_reason(why) },
+    }
+}
+
+/// Whether the certificate was refused because of its dates.
+fn lapse(why: &CertificateError) -> Option<Lapse> {
+    let at = |time: &UnixTime| OffsetDateTime::from_unix_timestamp(i64::try_from(time.as_secs()).ok()?).ok();
+    match why {
+        CertificateError::Expired => Some(Lapse::Ended(None)),
+        CertificateError::ExpiredContext { not_after, .. } => Some(Lapse::Ended(at(not_after))),
+        CertificateError::NotValidYet => Some(Lapse::NotBegun(None)),
+        CertificateError::NotValidYetContext { not_before, .. } => Some(Lapse::NotBegun(at(not_before))),
+        _ => None,
+    }
+}
+
+fn certificate_reason(why: &CertificateError) -> String {
     match why {
         CertificateError::UnknownIssuer => "it is not signed by a trusted authority".into(),
-        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
-            "it has expired, or the clock of this machine is ahead".into()
-        }
-        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
-            "it is not valid yet: the clock of this machine is behind".into()
-        }
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
             "it is for another name".into()
         }
@@ -139,5 +156,22 @@ mod tests {
             "cannot reach https://api.localhost:8443: nothing listens there (connection refused)"
         );
         assert!(error(io::ErrorKind::TimedOut).ends_with("no answer within 10 seconds"));
+    }
+
+    #[test]
+    fn a_lapsed_certificate_has_its_date_and_is_not_called_untrusted() {
+        let api: ApiAddress = "https://api.localhost:8443".parse().unwrap();
+        let said = |why: CertificateError| refused(api.clone(), &why).to_string();
+        let at = |seconds: u64| UnixTime::since_unix_epoch(Duration::from_secs(seconds));
+        let ended = CertificateError::ExpiredContext { time: at(1_800_000_000), not_after: at(1_790_000_000) };
+        assert_eq!(
+            said(ended),
+            "the certificate of api.localhost:8443 has ended on 2026-09-21 14:13 UTC by the clock of this machine"
+        );
+        assert!(said(CertificateError::Expired).ends_with("has ended by the clock of this machine"));
+        let early = CertificateError::NotValidYetContext { time: at(1_000_000_000), not_before: at(1_790_000_000) };
+        assert!(said(early).contains("is not valid before 2026-09-21 14:13 UTC"));
+        assert!(said(CertificateError::NotValidYet).contains("is not valid yet"));
+        assert!(said(CertificateError::UnknownIssuer).contains("cannot be trusted: it is not signed"));
     }
 }

@@ -11,7 +11,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use sallyport_zone::{Settings, State, StateConfig, View, Zones};
+use sallyport_zone::{Settings, State, StateConfig, View, Zones, limit::SharedRateLimiter};
 use tokio::sync::watch;
 
 use crate::{
@@ -99,14 +99,9 @@ impl Server {
             view_change: Mutex::default(),
         };
         let mut state_config = config.state.clone();
-        let rate = &mut state_config.rate;
-        for bound in [&mut rate.answers_per_second, &mut rate.new_networks_per_second] {
-            if *bound > 0 {
-                *bound = (*bound / udp.len() as u32).max(1);
-            }
-        }
+        let limiter = Arc::new(SharedRateLimiter::new(state_config.rate.clone(), random_key()?));
         for (index, socket) in udp.into_iter().enumerate() {
-            let state = State::new(state_config.clone(), random_key()?);
+            let state = State::sharing(state_config.clone(), random_key()?, limiter.clone());
             server.udp.push(socket.try_clone()?);
             let (copy, counters) = (Copy::new(server.current.clone()), server.counters.clone());
             let worker = udp::Worker::new(socket, copy, state, counters, server.is_stopping.clone())?;

@@ -23,6 +23,12 @@ const OWN_TTL_SECONDS: u32 = 300;
 const NAME_SERVERS: [&str; 2] = ["ns1", "ns2"];
 /// How long a DS record of the parent may be kept, in seconds: a day, as at most registries.
 const PARENT_DS_TTL_SECONDS: u32 = 86_400;
+/// The most ALIAS records of a zone: each is looked up again and again.
+const MAX_ALIASES_PER_ZONE: usize = 100;
+/// The longest string of a TXT record, in bytes.
+const MAX_STRING_BYTES: usize = 255;
+/// How long a signed zone keeps its serial number, in seconds. Secondaries get new signatures with a new one.
+const MAX_SERIAL_AGE_SECONDS: u64 = 6 * 86_400;
 /// How often a secret is drawn that is no key.
 const MAX_SECRET_TRIES: usize = 4;
 
@@ -69,7 +75,7 @@ impl App {
         served.name_servers = self.name_servers();
         let own_domain = &self.config.domain;
         // The addresses of edges are known here: such an alias is followed at once.
-        for record in served.records.iter_mut().filter(|record| record.record_type == "ALIAS") {
+        for record in served.records.iter_mut().filter(|record| is_alias(record)) {
             let target = record.value.trim_end_matches('.').to_ascii_lowercase();
             let is_ours = target == *own_domain || target.strip_suffix(own_domain).is_some_and(|at| at.ends_with('.'));
             if is_ours {
@@ -77,9 +83,8 @@ impl App {
                 record.value = ALL_EDGES.to_owned();
             }
         }
-        let is_taken =
-            |own: &Record| served.records.iter().any(|record| record.name == own.name && own.record_type == "EDGES");
-        let own: Vec<_> = self.own_records(zone).into_iter().filter(|own| !is_taken(own)).collect();
+        let own: Vec<_> =
+            self.own_records(zone).into_iter().filter(|own| !is_displaced(own, &served.records)).collect();
         served.records.extend(own);
         served
     }
@@ -226,13 +231,10 @@ impl App {
             value: record.value,
         };
         let stored = self.store.zone_records(zone.id).await?;
-        let mut shown: Vec<_> = stored.into_iter().map(|one| to_api(Some(one.id), one.record)).collect();
-        for own in self.own_records(zone) {
-            if !shown.iter().any(|record| record.name == own.name && own.record_type == "EDGES") {
-                shown.push(to_api(None, own));
-            }
-        }
-        Ok(shown)
+        let (ids, records): (Vec<_>, Vec<_>) = stored.into_iter().map(|one| (one.id, one.record)).unzip();
+        let own: Vec<_> = self.own_records(zone).into_iter().filter(|own| !is_displaced(own, &records)).collect();
+        let shown = ids.into_iter().map(Some).zip(records).chain(own.into_iter().map(|own| (None, own)));
+        Ok(shown.map(|(id, record)| to_api(id, record)).collect())
     }
 
     /// Adds a record to a zone; edges answer with it when this returns.
@@ -251,7 +253,14 @@ impl App {
         if name == zone.apex && matches!(record_type.as_str(), "SOA" | "NS") {
             return Err(refused("type", "the server makes the SOA and NS records of a zone itself"));
         }
-        let record = Record { name, record_type, ttl: create.ttl, value: create.value.trim().to_owned() };
+        let value = record_value(&record_type, create.value.trim())?;
+        let record = Record { name, record_type, ttl: create.ttl, value };
+        if is_alias(&record) {
+            let known = self.store.zone_records(zone.id).await?;
+            if known.iter().filter(|one| is_alias(&one.record)).count() >= MAX_ALIASES_PER_ZONE {
+                return Err(refused("type", format!("a zone has at most {MAX_ALIASES_PER_ZONE} ALIAS records")));
+            }
+        }
         let new = StoredZoneRecord { id: ZoneRecordId::from_random(random::bytes()?), record };
         let added = std::slice::from_ref(&new);
         let now = self.clock.now().unix_seconds;
@@ -348,6 +357,23 @@ impl App {
         self.reload_zones().await
     }
 
+    /// Gives signed zones a new serial number when a key has changed its phase, or after six days: secondaries then get
+    /// new signatures.
+    pub(crate) async fn renew_serials(&self) -> Result<(), ApiError> {
+        let now = self.unix_now();
+        for zone in self.store.zones().await? {
+            let Some((_, served)) = self.store.whole_zone(zone.id).await? else { continue };
+            if !is_serial_due(u64::from(zone.serial), &served.keys, now) {
+                continue;
+            }
+            let check = |_| Ok::<(), ApiError>(());
+            self.store.change_zone(zone.id, (&[], &[]), None, self.clock.now().unix_seconds, check).await?;
+            self.publish_zone(zone.id).await?;
+            tracing::debug!(zone = zone.apex, "the zone has a new serial number for its secondaries");
+        }
+        Ok(())
+    }
+
     /// Reads the zones from the store again: another control may have changed them.
     pub(crate) async fn reload_zones(&self) -> Result<(), ApiError> {
         let stored = self.store.zones().await?;
@@ -363,9 +389,128 @@ impl App {
     }
 }
 
+/// Whether a zone with these keys needs a new serial number. The number is the time of the last change.
+fn is_serial_due(serial: u64, keys: &[ZoneKey], now: u64) -> bool {
+    let has_changed = |key: &ZoneKey| {
+        let times = [Some(key.published), Some(key.active), key.retired, key.removed, key.ds_from, key.ds_until];
+        times.into_iter().flatten().any(|time| time > serial && time <= now)
+    };
+    !keys.is_empty() && (now.saturating_sub(serial) >= MAX_SERIAL_AGE_SECONDS || keys.iter().any(has_changed))
+}
+
+fn is_alias(record: &Record) -> bool {
+    matches!(record.record_type.as_str(), "ALIAS" | "ANAME")
+}
+
+/// Whether records of the owner of a zone take the place of addresses that the server sets.
+fn is_displaced(own: &Record, records: &[Record]) -> bool {
+    let has_place = |record: &Record| {
+        record.name == own.name
+            && matches!(record.record_type.as_str(), "A" | "AAAA" | "CNAME" | "ALIAS" | "ANAME" | "EDGES")
+    };
+    own.record_type == "EDGES" && records.iter().any(has_place)
+}
+
+/// The value of a record as a zone has it, from what a person writes.
+///
+/// A text without double quotes is one string: in a zone file, blanks would split it, and a semicolon would end it.
+fn record_value(record_type: &str, value: &str) -> Result<String, ApiError> {
+    if matches!(record_type, "TXT" | "SPF") && !value.contains('"') && !value.starts_with("\\#") {
+        let strings: Vec<String> = value
+            .as_bytes()
+            .chunks(MAX_STRING_BYTES)
+            .map(|part| {
+                let escaped: String = part.iter().map(|byte| escaped(*byte)).collect();
+                format!("\"{escaped}\"")
+            })
+            .collect();
+        return Ok(strings.join(" "));
+    }
+    let mut is_quoted = false;
+    for (at, byte) in value.bytes().enumerate() {
+        let is_escaped = at > 0 && value.as_bytes()[at - 1] == b'\\';
+        match byte {
+            b'"' if !is_escaped => is_quoted = !is_quoted,
+            b';' if !is_quoted && !is_escaped => {
+                let detail = "a semicolon would begin a comment: put the text in double quotes";
+                return Err(refused("value", detail));
+            }
+            _ => {}
+        }
+    }
+    let last = value.split_whitespace().next_back().unwrap_or_default();
+    let has_target = matches!(record_type, "MX" | "NS" | "CNAME" | "DNAME" | "SRV" | "PTR" | "ALIAS" | "ANAME");
+    if has_target && last.trim_end_matches('.').parse::<std::net::IpAddr>().is_ok() {
+        return Err(refused("value", format!("{last} is an address: {record_type} has the name of a host")));
+    }
+    Ok(value.to_owned())
+}
+
+/// A byte of a string between double quotes, as a zone file has it.
+fn escaped(byte: u8) -> String {
+    match byte {
+        b'\\' => "\\\\".to_owned(),
+        b' '..=b'~' => char::from(byte).to_string(),
+        _ => format!("\\{byte:03}"),
+    }
+}
+
 fn set_times(key: &mut ZoneKey, times: sallyport_zone::dnssec::KeyTimes) {
     key.published = times.published;
     key.active = times.active;
     (key.retired, key.removed) = (times.retired, times.removed);
     (key.ds_from, key.ds_until) = (times.ds_from, times.ds_until);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_without_quotes_is_one_string() {
+        let value = |record_type: &str, text: &str| record_value(record_type, text).unwrap();
+        assert_eq!(value("TXT", "v=DMARC1; p=reject"), "\"v=DMARC1; p=reject\"");
+        assert_eq!(value("TXT", r"a\b"), r#""a\\b""#);
+        assert_eq!(value("TXT", "\"one\" \"two\""), "\"one\" \"two\"");
+        assert_eq!(value("TXT", &"x".repeat(300)).len(), 300 + 5);
+        assert_eq!(value("CAA", "0 issue \"ca.example; a=b\""), "0 issue \"ca.example; a=b\"");
+        assert_eq!(value("MX", "10 mail"), "10 mail");
+        for (record_type, text) in [("CAA", "0 issue a; b"), ("MX", "10 192.0.2.1"), ("CNAME", "192.0.2.1.")] {
+            assert!(record_value(record_type, text).is_err(), "{record_type} {text}");
+        }
+    }
+
+    #[test]
+    fn other_records_at_a_name_leave_the_addresses_of_edges_there() {
+        let record = |name: &str, record_type: &str| Record {
+            name: name.into(),
+            record_type: record_type.into(),
+            ttl: 60,
+            value: String::new(),
+        };
+        let own = record("t.example", "EDGES");
+        for (record_type, is_taken) in [("CAA", false), ("TXT", false), ("A", true), ("CNAME", true), ("ALIAS", true)] {
+            assert_eq!(is_displaced(&own, &[record("t.example", record_type)]), is_taken, "{record_type}");
+        }
+        assert!(!is_displaced(&own, &[record("www.t.example", "A")]));
+    }
+
+    #[test]
+    fn a_serial_number_is_renewed_in_time_and_with_the_phases_of_keys() {
+        let key = |removed| ZoneKey {
+            algorithm: ZoneKeyAlgorithm::EcdsaP256,
+            sealed_secret: String::new(),
+            published: 10,
+            active: 10,
+            retired: None,
+            removed,
+            ds_from: Some(10),
+            ds_until: None,
+        };
+        assert!(!is_serial_due(10, &[key(None)], 11));
+        assert!(is_serial_due(10, &[key(None)], 10 + MAX_SERIAL_AGE_SECONDS));
+        assert!(!is_serial_due(10, &[], 10 + MAX_SERIAL_AGE_SECONDS));
+        assert!(!is_serial_due(10, &[key(Some(20))], 19) && is_serial_due(10, &[key(Some(20))], 20));
+        assert!(!is_serial_due(20, &[key(Some(20))], 21));
+    }
 }

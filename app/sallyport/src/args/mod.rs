@@ -6,6 +6,7 @@ pub(crate) mod argv;
 pub(crate) mod audit;
 pub(crate) mod bus;
 pub(crate) mod dns;
+pub(crate) mod domain;
 pub(crate) mod listen;
 pub(crate) mod mail;
 pub(crate) mod password;

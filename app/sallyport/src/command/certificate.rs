@@ -10,20 +10,23 @@ use clap::{Args, Subcommand};
 use clap_complete::engine::ArgValueCompleter;
 use sallyport_api::{Certificate, CertificateState, ImportCertificate, Secret};
 use serde_json::json;
+use time::OffsetDateTime;
 
 use crate::{
     command::options::confirm::YesArg,
     context::{Context, candidates},
-    failure,
+    failure::{self, Failure},
     output::{self, Output},
     view::{
         columns::{self, Column},
-        utc,
+        quoted, utc,
     },
 };
 
 /// The longest file that is read, in bytes.
 const MAX_PEM_BYTES: u64 = 65_536;
+/// The end of a certificate is shown with its hour within this time of it.
+const HOUR_SHOWN: time::Duration = time::Duration::days(2);
 
 /// What can be done with certificates.
 #[derive(Debug, Subcommand)]
@@ -94,11 +97,12 @@ pub(crate) async fn run(context: &Context, command: CertificateCommand) -> anyho
             let name = &args.name;
             let due = client.renew_certificate(name).await.map_err(|error| failure::about(error, name))?;
             context.output.data(&due, show)?;
+            let name = quoted(name);
             context.output.hint(&format!("the order is due now: `sallyport cert show {name}` has its outcome"));
             Ok(())
         }
         CertificateCommand::Import(args) => {
-            let import = ImportCertificate { chain: read(&args.chain)?, key: Secret::from(read(&args.key)?) };
+            let import = ImportCertificate { chain: read(&args.chain)?, key: read_key(&args.key)? };
             let imported = client.import_certificate(&import).await?;
             context.output.data(&imported, show)
         }
@@ -119,13 +123,39 @@ fn read(path: &Path) -> anyhow::Result<String> {
     Ok(text)
 }
 
+/// The private key in a file.
+fn read_key(path: &Path) -> anyhow::Result<Secret> {
+    let pem = read(path)?;
+    if is_encrypted(&pem) {
+        let step = format!("`openssl pkey -in {} -out PLAIN`", quoted(&path.display().to_string()));
+        return Err(Failure::usage("the key is encrypted: decrypt it first").next(step).into());
+    }
+    Ok(Secret::from(pem))
+}
+
+/// Whether the key in PEM is encrypted, as PKCS #8 (RFC 7468 section 11) or in the older form of OpenSSL.
+fn is_encrypted(pem: &str) -> bool {
+    pem.lines().map(str::trim).any(|line| {
+        line == "-----BEGIN ENCRYPTED PRIVATE KEY-----"
+            || line.starts_with("DEK-Info:")
+            || (line.starts_with("Proc-Type:") && line.ends_with("ENCRYPTED"))
+    })
+}
+
 /// The state of a certificate with the end of its validity, for people.
 pub(super) fn summary(certificate: &Certificate) -> String {
+    summary_at(certificate, OffsetDateTime::now_utc())
+}
+
+fn summary_at(certificate: &Certificate, now: OffsetDateTime) -> String {
+    let end = |at: OffsetDateTime| {
+        if (at - now).abs() < HOUR_SHOWN { format!("{} UTC", columns::minute(at)) } else { at.date().to_string() }
+    };
     match (certificate.state, certificate.not_after) {
         (CertificateState::Waiting, _) | (_, None) => "waiting".to_owned(),
-        (CertificateState::Expired, Some(at)) => format!("expired {}", at.date()),
-        (CertificateState::Failing, Some(at)) => format!("until {}, not renewed", at.date()),
-        (CertificateState::Valid, Some(at)) => format!("until {}", at.date()),
+        (CertificateState::Expired, Some(at)) => format!("expired {}", end(at)),
+        (CertificateState::Failing, Some(at)) => format!("until {}, not renewed", end(at)),
+        (CertificateState::Valid, Some(at)) => format!("until {}", end(at)),
     }
 }
 
@@ -174,4 +204,59 @@ fn list(output: &Output, all: &[Certificate]) -> String {
         ]
     });
     columns::table(output, columns, rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use time::macros::datetime;
+
+    use super::*;
+
+    fn pem(label: &str, headers: &str) -> String {
+        format!("-----BEGIN {label}-----\n{headers}MIIB\n-----END {label}-----\n")
+    }
+
+    #[test]
+    fn an_encrypted_key_is_not_sent() {
+        let legacy = "Proc-Type: 4,ENCRYPTED\nDEK-Info: AES-256-CBC,00FF\n\n";
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("the key.pem");
+        for encrypted in [pem("ENCRYPTED PRIVATE KEY", ""), pem("RSA PRIVATE KEY", legacy)] {
+            std::fs::write(&path, encrypted.replace('\n', "\r\n")).unwrap();
+            let failure = failure::describe(&read_key(&path).err().unwrap()).unwrap();
+            assert_eq!(failure.message, "the key is encrypted: decrypt it first");
+            let step = format!("`openssl pkey -in '{}' -out PLAIN`", path.display());
+            assert_eq!((failure.kind.exit_code(), failure.next_step), (2, Some(step)));
+        }
+        for plain in ["PRIVATE KEY", "RSA PRIVATE KEY", "EC PRIVATE KEY"] {
+            std::fs::write(&path, pem(plain, "")).unwrap();
+            assert!(read_key(&path).is_ok(), "{plain}");
+        }
+    }
+
+    #[test]
+    fn a_near_end_has_its_hour() {
+        let certificate = |state| Certificate {
+            id: uuid::Uuid::nil(),
+            names: vec!["a.example".to_owned()],
+            state,
+            source: "acme".to_owned(),
+            is_of_installation: true,
+            issuer: None,
+            fingerprint: None,
+            not_before: None,
+            not_after: Some(datetime!(2027-01-03 18:30 UTC)),
+            next_at: None,
+            problem: None,
+            created_at: datetime!(2026-01-01 0:00 UTC),
+        };
+        let said = |state, now| summary_at(&certificate(state), now);
+        let (far, near) = (datetime!(2027-01-01 18:30 UTC), datetime!(2027-01-01 18:31 UTC));
+        assert_eq!(said(CertificateState::Valid, far), "until 2027-01-03");
+        assert_eq!(said(CertificateState::Valid, near), "until 2027-01-03 18:30 UTC");
+        assert_eq!(said(CertificateState::Failing, near), "until 2027-01-03 18:30 UTC, not renewed");
+        let after = datetime!(2027-01-04 0:00 UTC);
+        assert_eq!(said(CertificateState::Expired, after), "expired 2027-01-03 18:30 UTC");
+        assert_eq!(said(CertificateState::Expired, datetime!(2027-02-01 0:00 UTC)), "expired 2027-01-03");
+    }
 }

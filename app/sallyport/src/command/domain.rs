@@ -7,13 +7,14 @@ use serde_json::json;
 
 use super::certificate;
 use crate::{
+    args::domain,
     command::options::confirm::YesArg,
     context::{Context, candidates},
     failure::{self, Failure, Kind},
     output::{self, Output},
     view::{
         columns::{self, Column},
-        utc,
+        quoted, utc,
     },
 };
 
@@ -38,7 +39,7 @@ pub(crate) enum DomainCommand {
 #[derive(Debug, Args)]
 pub(crate) struct DomainArg {
     /// The name, such as app.example.com, or *.example.com for all names directly below example.com
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "NAME", value_parser = domain::parse)]
     name: String,
 }
 
@@ -46,7 +47,7 @@ pub(crate) struct DomainArg {
 #[derive(Debug, Args)]
 pub(crate) struct DomainNamed {
     /// The name of the domain
-    #[arg(value_name = "NAME", add = ArgValueCompleter::new(candidates::domains))]
+    #[arg(value_name = "NAME", value_parser = domain::parse, add = ArgValueCompleter::new(candidates::domains))]
     name: String,
 }
 
@@ -66,7 +67,7 @@ pub(crate) async fn run(context: &Context, command: DomainCommand) -> anyhow::Re
         DomainCommand::Add(args) => {
             let domain = client.create_domain(&CreateDomain { name: args.name }).await?;
             context.output.data(&domain, |domain| show(&context.output, domain))?;
-            context.output.hint(&next_step(&domain));
+            context.output.hint(&outlook(&domain));
             Ok(())
         }
         DomainCommand::Ls => {
@@ -81,7 +82,7 @@ pub(crate) async fn run(context: &Context, command: DomainCommand) -> anyhow::Re
         DomainCommand::Show(args) => {
             let domain = client.domain(&args.name).await.map_err(|error| failure::about(error, &args.name))?;
             context.output.data(&domain, |domain| show(&context.output, domain))?;
-            context.output.hint(&next_step(&domain));
+            context.output.hint(&outlook(&domain));
             Ok(())
         }
         DomainCommand::Check(args) => {
@@ -93,7 +94,8 @@ pub(crate) async fn run(context: &Context, command: DomainCommand) -> anyhow::Re
             }
             let what = missing.iter().map(|record| record.purpose.as_str()).collect::<Vec<_>>().join(" and ");
             let failure = Failure::new(Kind::Failed, format!("{} lacks its record of {what}", domain.name));
-            Err(failure.next(next_step(&domain)).into())
+            let again = || format!("look again: `sallyport domain check {}`", quoted(&domain.name));
+            Err(failure.next(next_step(&domain).unwrap_or_else(again)).into())
         }
         DomainCommand::Rm(args) => {
             let name = &args.domain.name;
@@ -104,21 +106,30 @@ pub(crate) async fn run(context: &Context, command: DomainCommand) -> anyhow::Re
     }
 }
 
-/// What to do next with a domain.
-fn next_step(domain: &Domain) -> String {
+/// The next step for people, or where the domain leads.
+fn outlook(domain: &Domain) -> String {
+    match (next_step(domain), &domain.socket) {
+        (Some(step), _) => format!("next: {step}"),
+        (None, Some(socket)) => format!("it leads to {socket}"),
+        (None, None) => "nothing is left to do".to_owned(),
+    }
+}
+
+/// What to do next with a domain; `None` if it leads to a socket.
+fn next_step(domain: &Domain) -> Option<String> {
     let missing = domain.records.iter().find(|record| record.found == Some(false));
+    let name = quoted(&domain.name);
     match (domain.state, missing, &domain.socket) {
         (DomainState::Pending | DomainState::Missing, ..) => {
-            let name = &domain.name;
-            format!("next: set the TXT record at the name service of the domain, then `sallyport domain check {name}`")
+            Some(format!("set the TXT record at the name service of the domain, then `sallyport domain check {name}`"))
         }
         (DomainState::Verified, Some(record), _) if record.purpose == "address" => {
-            format!("next: {}; set the {} record", problem_of(record), record.record_type)
+            Some(format!("{}; set the {} record", problem_of(record), record.record_type))
         }
         (DomainState::Verified, _, None) => {
-            format!("next: lead it to a socket with `sallyport socket edit SOCKET --domain {}`", domain.name)
+            Some(format!("lead it to a socket with `sallyport socket edit SOCKET --domain {name}`"))
         }
-        (DomainState::Verified, _, Some(socket)) => format!("it leads to {socket}"),
+        (DomainState::Verified, _, Some(_)) => None,
     }
 }
 
@@ -199,12 +210,17 @@ mod tests {
     #[test]
     fn the_next_step_is_the_first_that_is_missing() {
         let pending = Domain { state: DomainState::Pending, ..domain("") };
-        assert!(next_step(&pending).contains("set the TXT record"), "{}", next_step(&pending));
+        assert!(outlook(&pending).starts_with("next: set the TXT record"), "{}", outlook(&pending));
         let elsewhere = domain(r#","found":false,"problem":"app.example.com has no address""#);
-        assert_eq!(next_step(&elsewhere), "next: app.example.com has no address; set the CNAME record");
+        assert_eq!(outlook(&elsewhere), "next: app.example.com has no address; set the CNAME record");
+        let step = next_step(&elsewhere);
+        assert_eq!(step.as_deref(), Some("app.example.com has no address; set the CNAME record"));
         let here = domain(r#","found":true"#);
-        assert!(next_step(&here).contains("socket edit SOCKET --domain app.example.com"));
+        assert!(outlook(&here).contains("socket edit SOCKET --domain app.example.com`"));
+        let wildcard = Domain { name: "*.example.com".into(), ..here.clone() };
+        assert!(outlook(&wildcard).contains("socket edit SOCKET --domain '*.example.com'`"));
         let led = Domain { socket: Some("calm-bay-1000.t.example".into()), ..here };
-        assert_eq!(next_step(&led), "it leads to calm-bay-1000.t.example");
+        assert_eq!(outlook(&led), "it leads to calm-bay-1000.t.example");
+        assert_eq!(next_step(&led), None);
     }
 }

@@ -2,7 +2,6 @@
 
 use std::{
     io::{self, BufRead as _, IsTerminal as _, Write as _},
-    path::Path,
     time::Duration,
 };
 
@@ -70,11 +69,7 @@ pub(crate) async fn login(context: &Context, args: LoginArgs) -> anyhow::Result<
     let session = enter(&client, Login { email: email.clone(), password, code }).await?;
     let logged_in = LoggedIn { api: target.api.to_string(), email: email.clone(), until: session.refresh_expires_at };
     let mut profile = Profile { email: Some(email), session: Some(session), ..Profile::default() };
-    match target.trust {
-        Trust::System => {}
-        Trust::Ca(path) | Trust::CaAndSystem(path) => profile.ca = Some(absolute(&path)?),
-        Trust::Pinned(pin) => profile.ca_fingerprint = Some(pin),
-    }
+    profile.set_trust(&target.trust).context("cannot use the file of the root certificate")?;
     file.update(|contents| {
         contents.current = Some(logged_in.api.clone());
         if let Some(former) = contents.profiles.get_mut(&logged_in.api) {
@@ -206,8 +201,4 @@ fn refused(error: ClientError) -> anyhow::Error {
             .into(),
         _ => error.into(),
     }
-}
-
-fn absolute(path: &Path) -> anyhow::Result<std::path::PathBuf> {
-    std::path::absolute(path).with_context(|| format!("cannot use {}", path.display()))
 }

@@ -12,6 +12,7 @@ use std::{
 use sallyport_api::Session;
 use sallyport_client::{ApiAddress, SessionLock, SessionStore, SessionStoreError};
 use sallyport_model::{AccountId, Email};
+use sallyport_net::Trust;
 use serde::{Deserialize, Serialize};
 
 /// The largest file that is read, in bytes.
@@ -67,6 +68,10 @@ pub(crate) struct Profile {
     /// The file of the trusted root certificate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) ca: Option<PathBuf>,
+    /// Whether the authorities of the system are trusted besides that file: the names of the server have certificates
+    /// of public authorities. Older files do not have it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) system_roots: bool,
     /// The fingerprint of the trusted root certificate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) ca_fingerprint: Option<String>,
@@ -103,6 +108,32 @@ impl Contents {
     /// The profile of an API.
     pub(crate) fn profile(&self, api: &ApiAddress) -> Option<&Profile> {
         self.profiles.get(&api.to_string())
+    }
+}
+
+impl Profile {
+    /// Which certificates are trusted.
+    pub(crate) fn trust(&self) -> Trust {
+        match (&self.ca, &self.ca_fingerprint) {
+            (Some(ca), _) if self.system_roots => Trust::CaAndSystem(ca.clone()),
+            (Some(ca), _) => Trust::Ca(ca.clone()),
+            (None, Some(pin)) => Trust::Pinned(pin.clone()),
+            (None, None) => Trust::System,
+        }
+    }
+
+    /// Keeps which certificates are trusted. A file is kept by its absolute path.
+    ///
+    /// # Errors
+    /// The path of the file cannot be made absolute.
+    pub(crate) fn set_trust(&mut self, trust: &Trust) -> io::Result<()> {
+        self.system_roots = matches!(trust, Trust::CaAndSystem(_));
+        (self.ca, self.ca_fingerprint) = match trust {
+            Trust::System => (None, None),
+            Trust::Ca(path) | Trust::CaAndSystem(path) => (Some(std::path::absolute(path)?), None),
+            Trust::Pinned(pin) => (None, Some(pin.clone())),
+        };
+        Ok(())
     }
 }
 
@@ -299,6 +330,26 @@ mod tests {
         let mut names: Vec<_> = fs::read_dir(&file.dir).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         names.sort();
         assert_eq!(names, [FILE, LOCK], "no drafts are left");
+    }
+
+    #[test]
+    fn trust_is_kept_and_an_older_file_trusts_its_root_alone() {
+        let kept = |trust: Trust| {
+            let mut profile = Profile::default();
+            profile.set_trust(&trust).unwrap();
+            let text = serde_json::to_string(&profile).unwrap();
+            let read: Profile = serde_json::from_str(&text).unwrap();
+            assert_eq!(read.trust(), trust, "{text}");
+            text
+        };
+        assert!(kept(Trust::CaAndSystem("/data/ca.pem".into())).contains("\"system_roots\":true"));
+        for other in [Trust::System, Trust::Ca("/data/ca.pem".into()), Trust::Pinned("sha256:aa".into())] {
+            assert!(!kept(other).contains("system_roots"));
+        }
+        let older = r#"{"current":"https://a.example","profiles":{"https://a.example":{"ca":"/data/ca.pem"}}}"#;
+        let contents: Contents = serde_json::from_str(older).unwrap();
+        let api: ApiAddress = "https://a.example".parse().unwrap();
+        assert_eq!(contents.profile(&api).unwrap().trust(), Trust::Ca("/data/ca.pem".into()));
     }
 
     #[test]

@@ -16,7 +16,7 @@ use time::UtcOffset;
 
 pub(crate) use self::global::Global;
 use self::{
-    credentials::{Contents, CredentialsError, CredentialsFile, SavedOrganisation, SavedSession},
+    credentials::{Contents, CredentialsError, CredentialsFile, Profile, SavedOrganisation, SavedSession},
     network::{Network, ProxyChoice},
 };
 use crate::{
@@ -81,7 +81,7 @@ impl Context {
             Err(CredentialsError::NoHome) => Contents::default(),
             Err(error) => return Err(error.into()),
         };
-        let mut target = choose(self.api.as_deref(), self.ca.clone(), &contents, server_note::read().as_ref())?;
+        let mut target = choose(self.api.as_deref(), self.ca.clone(), &contents, &server_note::by_preference())?;
         target.network = Network::new(self.proxy.clone())?;
         Ok(target)
     }
@@ -118,7 +118,7 @@ impl Context {
             Some(port) if port != 443 => format!("https://api.{domain}:{port}"),
             _ => format!("https://api.{domain}"),
         };
-        let mut target = choose(Some(&api), self.ca.clone(), &contents, server_note::read().as_ref())?;
+        let mut target = choose(Some(&api), self.ca.clone(), &contents, &server_note::by_preference())?;
         target.network = Network::new(self.proxy.clone())?;
         Ok(target)
     }
@@ -129,7 +129,7 @@ impl Context {
     /// The address is not valid.
     pub(crate) fn target_at(&self, api: &str) -> anyhow::Result<Target> {
         let contents = CredentialsFile::of_user().and_then(|file| file.read()).unwrap_or_default();
-        let mut target = choose(Some(api), self.ca.clone(), &contents, server_note::read().as_ref())?;
+        let mut target = choose(Some(api), self.ca.clone(), &contents, &server_note::by_preference())?;
         target.network = Network::new(self.proxy.clone())?;
         Ok(target)
     }
@@ -224,37 +224,30 @@ fn no_api() -> Failure {
     }
 }
 
-/// The API and its trust.
+/// The API and its trust. `notes` has the servers of this machine, first the one to take if no API is named.
 fn choose(
     api: Option<&str>,
     ca: Option<PathBuf>,
     contents: &Contents,
-    local: Option<&ServerNote>,
+    notes: &[ServerNote],
 ) -> Result<Target, Failure> {
-    let text = api.or(contents.current.as_deref()).or(local.map(|local| local.api.as_str())).ok_or_else(no_api)?;
+    let first = notes.first().map(|note| note.api.as_str());
+    let text = api.or(contents.current.as_deref()).or(first).ok_or_else(no_api)?;
     let api: ApiAddress = text.parse().map_err(|error| Failure::usage(format!("{error}")))?;
-    let of_local = local.filter(|local| local.api.parse() == Ok(api.clone()));
-    let profile = contents.profile(&api);
-    let of_profile = profile.and_then(|profile| profile.ca.clone());
-    let pin = profile.and_then(|profile| profile.ca_fingerprint.clone());
+    let of_local = notes.iter().find(|note| note.is_of(&api));
     let trust = match (ca, of_local) {
         (Some(ca), _) => Trust::Ca(ca),
         (None, Some(local)) if local.public_names.is_some() => Trust::CaAndSystem(local.ca.clone()),
         (None, Some(local)) => Trust::Ca(local.ca.clone()),
-        (None, None) => match (of_profile, pin) {
-            (Some(ca), _) => Trust::Ca(ca),
-            (None, Some(pin)) => Trust::Pinned(pin),
-            (None, None) => Trust::System,
-        },
+        (None, None) => contents.profile(&api).map_or(Trust::System, Profile::trust),
     };
     Ok(Target { api, trust, network: Network::default() })
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::{context::credentials::Profile, machine::server_note::PublicNames};
-
     use super::*;
+    use crate::machine::server_note::PublicNames;
 
     fn local() -> ServerNote {
         ServerNote {
@@ -272,14 +265,14 @@ mod tests {
     #[test]
     fn the_flag_goes_before_the_login_and_the_login_before_the_local_one() {
         let saved = logged_in("https://b.example", Profile::default());
-        let api = |flag, contents: &Contents, local: Option<&ServerNote>| {
-            choose(flag, None, contents, local).map(|target| target.api.to_string())
+        let api = |flag, contents: &Contents, notes: &[ServerNote]| {
+            choose(flag, None, contents, notes).map(|target| target.api.to_string())
         };
-        assert_eq!(api(Some("https://a.example"), &saved, Some(&local())).unwrap(), "https://a.example");
-        assert_eq!(api(None, &saved, Some(&local())).unwrap(), "https://b.example");
-        assert_eq!(api(None, &Contents::default(), Some(&local())).unwrap(), "https://api.localhost:8443");
-        assert_eq!(api(None, &Contents::default(), None).unwrap_err().kind, Kind::Unreachable);
-        assert_eq!(api(Some("http://a.example"), &saved, None).unwrap_err().kind, Kind::Usage);
+        assert_eq!(api(Some("https://a.example"), &saved, &[local()]).unwrap(), "https://a.example");
+        assert_eq!(api(None, &saved, &[local()]).unwrap(), "https://b.example");
+        assert_eq!(api(None, &Contents::default(), &[local()]).unwrap(), "https://api.localhost:8443");
+        assert_eq!(api(None, &Contents::default(), &[]).unwrap_err().kind, Kind::Unreachable);
+        assert_eq!(api(Some("http://a.example"), &saved, &[]).unwrap_err().kind, Kind::Usage);
     }
 
     #[test]
@@ -287,14 +280,37 @@ mod tests {
         let pinned = Profile { ca_fingerprint: Some("sha256:aa".into()), ..Profile::default() };
         let saved = logged_in("https://b.example", pinned);
         let trust = |flag: Option<&str>, ca: Option<&str>| {
-            choose(flag, ca.map(PathBuf::from), &saved, Some(&local())).unwrap().trust
+            choose(flag, ca.map(PathBuf::from), &saved, &[local()]).unwrap().trust
         };
         assert_eq!(trust(None, None), Trust::Pinned("sha256:aa".into()));
         assert_eq!(trust(None, Some("/x.pem")), Trust::Ca("/x.pem".into()));
         assert_eq!(trust(Some("https://API.localhost:8443/"), None), Trust::Ca("/data/ca.pem".into()));
         assert_eq!(trust(Some("https://c.example"), None), Trust::System);
         let public = ServerNote { public_names: Some(PublicNames::default()), ..local() };
-        let target = choose(None, None, &Contents::default(), Some(&public)).unwrap();
+        let target = choose(None, None, &Contents::default(), &[public]).unwrap();
         assert_eq!(target.trust, Trust::CaAndSystem("/data/ca.pem".into()));
+    }
+
+    #[test]
+    fn another_server_here_does_not_change_what_is_trusted() {
+        let of_login = "https://api.a.example";
+        let public = ServerNote {
+            api: of_login.into(),
+            ca: "/a/ca.pem".into(),
+            pid: 2,
+            public_names: Some(PublicNames::default()),
+            ..ServerNote::default()
+        };
+        let both = Trust::CaAndSystem("/a/ca.pem".into());
+        let trust = |saved: &Contents, notes: &[ServerNote]| choose(None, None, saved, notes).unwrap().trust;
+        let older = Profile { ca: Some("/a/ca.pem".into()), ..Profile::default() };
+        let older = logged_in(of_login, older);
+        assert_eq!(trust(&older, &[local(), public]), both, "its note is not the first");
+        assert_eq!(trust(&older, &[local()]), Trust::Ca("/a/ca.pem".into()));
+        let mut profile = Profile::default();
+        profile.set_trust(&both).unwrap();
+        let saved = logged_in(of_login, profile);
+        assert_eq!(trust(&saved, &[local()]), both, "its note is gone");
+        assert_eq!(trust(&saved, &[]), both);
     }
 }

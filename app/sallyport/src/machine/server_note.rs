@@ -15,6 +15,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use sallyport_client::ApiAddress;
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
@@ -78,6 +79,11 @@ impl ServerNote {
         let (pid, data) = (std::process::id(), Some(data.to_owned()));
         Self { api: api.to_owned(), ca, pid, version, data, listen, public_names: None }
     }
+
+    /// Whether this is the server with this API.
+    pub(crate) fn is_of(&self, api: &ApiAddress) -> bool {
+        self.api.parse().as_ref() == Ok(api)
+    }
 }
 
 /// Writes the note of this process. A failure is logged.
@@ -134,6 +140,14 @@ pub(crate) fn read() -> Option<ServerNote> {
     };
     let of_others = || run_dir().and_then(|dir| read_for_all(&dir, is_alive).into_iter().next());
     state_dir().and_then(own).or_else(of_others)
+}
+
+/// All running servers that this user can find, first the one that [`read`] finds.
+pub(crate) fn by_preference() -> Vec<ServerNote> {
+    let first = read();
+    let is_other = |note: &ServerNote| first.as_ref().is_none_or(|first| first.pid != note.pid);
+    let others: Vec<_> = all().into_iter().filter(is_other).collect();
+    first.into_iter().chain(others).collect()
 }
 
 /// All running servers that this user can find, the newest first.

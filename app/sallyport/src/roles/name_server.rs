@@ -13,9 +13,14 @@ use sallyport_dns::{Server, ServerConfig};
 use sallyport_identity::{Purpose, Sealer};
 use sallyport_model::{ALL_EDGES, ChallengeKind, ServedZone, ZoneId, acme_alias};
 use sallyport_resolver::Resolver;
-use sallyport_zone::{Name, Settings, Zone, Zones, limit::CookieSecrets, served::served_zone, transfer::catalog_zone};
+use sallyport_zone::{
+    MAX_IDENTITY_BYTES, Name, Settings, Zone, Zones, limit::CookieSecrets, served::served_zone, transfer::catalog_zone,
+};
 use sha2::{Digest as _, Sha256};
-use tokio::task::AbortHandle;
+use tokio::{
+    sync::Semaphore,
+    task::{AbortHandle, JoinSet},
+};
 use tracing::{info, warn};
 
 use crate::args::dns::{DNS_PORT, DnsArgs};
@@ -26,8 +31,10 @@ const EDGES_TTL_SECONDS: u32 = 30;
 const CHALLENGE_TTL_SECONDS: u32 = 1;
 /// How long others may keep the addresses of another name, in seconds.
 const ALIAS_TTL_SECONDS: u32 = 60;
-/// How often the addresses of other names are looked up, and phases of keys are looked at.
+/// How often the addresses of other names are looked up.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
+/// The most lookups of other names at a time, and as many of names that are new.
+const MAX_LOOKUPS: usize = 16;
 /// The most UDP sockets, each with a thread.
 const MAX_THREADS: usize = 16;
 
@@ -79,7 +86,7 @@ pub(super) struct NameServerParts {
 /// A running name server.
 pub(super) struct NameServer {
     server: Arc<Server>,
-    task: AbortHandle,
+    tasks: Vec<AbortHandle>,
 }
 
 impl NameServer {
@@ -92,7 +99,8 @@ impl NameServer {
         let (keys, key_names) = args.keys()?;
         let mut settings = Settings::default();
         (settings.cookies, settings.tsig_keys) = (Some(cookies(&parts.shared_secret)), keys);
-        settings.set_identity(Some(parts.identity.clone()), None)?;
+        let identity = parts.identity.get(..MAX_IDENTITY_BYTES).unwrap_or(&parts.identity);
+        settings.set_identity(Some(identity.to_owned()), None)?;
         let settings = Arc::new(settings);
         let mut config = ServerConfig::default();
         config.state.rate = args.rates();
@@ -110,14 +118,20 @@ impl NameServer {
                 key_names,
                 secondaries: args.dns_secondaries.clone(),
                 catalog: args.dns_catalog.clone(),
+                members: None,
+                notices: HashMap::new(),
             },
         };
         // The view first: a group without addresses gives no answer.
         keeper.take_view();
         keeper.take_zones();
         info!(listen = %address, zones = keeper.zones.len(), "answering DNS");
+        let aliases = keeper.parts.resolver.clone().map(|resolver| {
+            let keeper = AliasKeeper { server: server.clone(), resolver, zones: keeper.parts.bus.zones.clone() };
+            tokio::spawn(keeper.run()).abort_handle()
+        });
         let task = tokio::spawn(keeper.run()).abort_handle();
-        Ok(Self { server, task })
+        Ok(Self { server, tasks: aliases.into_iter().chain([task]).collect() })
     }
 
     /// The counters of the server.
@@ -127,7 +141,7 @@ impl NameServer {
 
     /// Stops answering.
     pub(super) async fn end(self) {
-        self.task.abort();
+        self.tasks.iter().for_each(AbortHandle::abort);
         if let Ok(server) = Arc::try_unwrap(self.server) {
             server.stop().await;
         }
@@ -149,6 +163,10 @@ struct Transfer {
     key_names: Vec<Name>,
     secondaries: Vec<SocketAddr>,
     catalog: Option<Name>,
+    /// The catalog zone as it is served, with the zones in it.
+    members: Option<(Vec<Name>, Arc<Zone>)>,
+    /// The notices that are under way: one for each zone and secondary.
+    notices: HashMap<(Name, SocketAddr), AbortHandle>,
 }
 
 /// Keeps what the name server answers with up to date.
@@ -164,7 +182,6 @@ impl Keeper {
     async fn run(mut self) {
         let Bus { zones, challenges, fleet, .. } = self.parts.bus.clone();
         let (mut zones, mut challenges, mut edges) = (zones.subscribe(), challenges.subscribe(), fleet.subscribe());
-        let mut look = tokio::time::interval(LOOK_EVERY);
         loop {
             tokio::select! {
                 changed = zones.changed() => {
@@ -186,31 +203,38 @@ impl Keeper {
                     }
                     self.take_view();
                 }
-                _ = look.tick() => self.look_aliases_up().await,
             }
         }
     }
 
-    /// Serves the zones of the bus.
+    /// Serves the zones of the bus, and then tells the secondaries what has changed.
     fn take_zones(&mut self) {
         let mut former = std::mem::take(&mut self.zones);
+        let mut changed = Vec::new();
         for served in self.parts.bus.zones.all() {
             let known = former.remove(&served.id);
             let zone = match known {
                 Some((same, zone)) if Arc::ptr_eq(&same, &served) => zone,
                 known => match self.build(&served, known.map(|(_, zone)| zone)) {
-                    Some(zone) => zone,
+                    Some(zone) => {
+                        changed.push(zone.clone());
+                        zone
+                    }
                     None => continue,
                 },
             };
             self.zones.insert(served.id, (served, zone));
         }
         let mut all: Vec<Arc<Zone>> = self.zones.values().map(|(_, zone)| zone.clone()).collect();
-        all.extend(self.catalog(&all));
+        if let Some((catalog, is_new)) = self.catalog(&all) {
+            changed.extend(is_new.then(|| catalog.clone()));
+            all.push(catalog);
+        }
         match Zones::new(all) {
             Ok(zones) => self.server.set_zones(Arc::new(zones)),
             Err(error) => warn!(%error, "the zones cannot be served: the former ones are"),
         }
+        changed.iter().filter(|zone| zone.is_static()).for_each(|zone| self.tell_secondaries(zone));
     }
 
     /// The zone that answers. A zone that cannot be built keeps its former version.
@@ -231,35 +255,49 @@ impl Keeper {
             Some(former) if former.serial() != zone.serial() => zone.with_history_of(former),
             _ => zone,
         };
-        let zone = Arc::new(zone);
-        self.tell_secondaries(&zone);
-        Some(zone)
+        Some(Arc::new(zone))
     }
 
-    /// Tells the secondaries that a zone has changed.
-    fn tell_secondaries(&self, zone: &Arc<Zone>) {
-        let key = self.transfer.key_names.first().cloned();
-        for secondary in self.transfer.secondaries.clone() {
-            let (zone, settings, key) = (zone.clone(), self.transfer.settings.clone(), key.clone());
-            tokio::spawn(async move {
-                let told = sallyport_dns::notify(&zone, secondary, &settings.tsig_keys, key.as_ref()).await;
-                if let Err(error) = told {
-                    warn!(zone = %zone.apex(), %error, "a secondary does not know of a change");
+    /// Tells the secondaries that a zone has changed, in place of a notice of it that is still under way.
+    fn tell_secondaries(&mut self, zone: &Arc<Zone>) {
+        let Transfer { settings, key_names, secondaries, notices, .. } = &mut self.transfer;
+        notices.retain(|_, notice| !notice.is_finished());
+        for secondary in secondaries.clone() {
+            let (told, settings, key) = (zone.clone(), settings.clone(), key_names.first().cloned());
+            let notice = tokio::spawn(async move {
+                let answer = sallyport_dns::notify(&told, secondary, &settings.tsig_keys, key.as_ref()).await;
+                if let Err(error) = answer {
+                    warn!(zone = %told.apex(), %error, "a secondary does not know of a change");
                 }
             });
+            if let Some(former) = notices.insert((zone.apex().clone(), secondary), notice.abort_handle()) {
+                former.abort();
+            }
         }
     }
 
-    /// The zone that lists the others for secondaries.
-    fn catalog(&self, zones: &[Arc<Zone>]) -> Option<Arc<Zone>> {
+    /// The zone that lists the others for secondaries, and whether it is new: its serial number grows with each change.
+    fn catalog(&mut self, zones: &[Arc<Zone>]) -> Option<(Arc<Zone>, bool)> {
         let name = self.transfer.catalog.clone()?;
-        let members: Vec<Name> = zones.iter().filter(|zone| zone.is_static()).map(|zone| zone.apex().clone()).collect();
-        let serial = u32::try_from(unix_now()).unwrap_or(u32::MAX);
+        if zones.iter().any(|zone| *zone.apex() == name) {
+            warn!(%name, "a zone has the name of the catalog, which is left out: see --dns-catalog");
+            return None;
+        }
+        let mut members: Vec<Name> =
+            zones.iter().filter(|zone| zone.is_static()).map(|zone| zone.apex().clone()).collect();
+        members.sort_unstable();
+        let mut serial = u32::try_from(unix_now()).unwrap_or(u32::MAX);
+        if let Some((known, catalog)) = &self.transfer.members {
+            if *known == members {
+                return Some((catalog.clone(), false));
+            }
+            serial = serial.max(catalog.serial().saturating_add(1));
+        }
         match catalog_zone(name, serial, &members) {
             Ok(catalog) => {
                 let catalog = Arc::new(catalog.with_transfer_keys(self.transfer.key_names.clone()));
-                self.tell_secondaries(&catalog);
-                Some(catalog)
+                self.transfer.members = Some((members, catalog.clone()));
+                Some((catalog, true))
             }
             Err(error) => {
                 warn!(%error, "the catalog of zones cannot be made");
@@ -281,26 +319,75 @@ impl Keeper {
             }
         });
     }
+}
 
-    /// Looks the addresses of other names up, for ALIAS records.
-    async fn look_aliases_up(&self) {
-        let targets = alias_targets(&self.parts.bus.zones);
-        let Some(resolver) = self.parts.resolver.as_ref().filter(|_| !targets.is_empty()) else { return };
-        let mut found = Vec::new();
-        for target in targets {
-            match resolver.addresses(&target).await {
-                Ok(addresses) => found.push((target, addresses)),
-                Err(error) => tracing::debug!(target, %error, "an alias keeps its former addresses"),
+/// Keeps the addresses of other names up to date, for ALIAS records.
+struct AliasKeeper {
+    server: Arc<Server>,
+    resolver: Resolver,
+    zones: ServedZones,
+}
+
+impl AliasKeeper {
+    /// Looks new names up at once, and all of them regularly. Names that are slow delay no new ones.
+    async fn run(self) {
+        let mut changes = self.zones.subscribe();
+        let mut look = tokio::time::interval(LOOK_EVERY);
+        let mut known = BTreeSet::new();
+        let (mut regular, mut first) = (JoinSet::new(), JoinSet::new());
+        let (for_regular, for_first) = (Arc::new(Semaphore::new(MAX_LOOKUPS)), Arc::new(Semaphore::new(MAX_LOOKUPS)));
+        loop {
+            let is_regular = tokio::select! {
+                changed = changes.changed() => {
+                    if changed.is_err() {
+                        return;
+                    }
+                    false
+                }
+                _ = look.tick() => true,
+                Some(_) = regular.join_next() => continue,
+                Some(_) = first.join_next() => continue,
+            };
+            let targets = alias_targets(&self.zones);
+            for target in targets.difference(&known) {
+                first.spawn(self.look_up(target, for_first.clone()));
             }
-        }
-        self.server.change_view(|view| {
-            for (target, addresses) in found {
-                let Ok(name) = Name::from_text(&target) else { continue };
-                if let Err(error) = view.set_alias(name, ALIAS_TTL_SECONDS, &addresses) {
-                    warn!(target, %error, "an alias keeps its former addresses");
+            // A round that takes longer than its time is not begun again.
+            if is_regular && regular.is_empty() {
+                for target in targets.intersection(&known) {
+                    regular.spawn(self.look_up(target, for_regular.clone()));
                 }
             }
-        });
+            self.server.change_view(|view| {
+                for gone in known.difference(&targets) {
+                    if let Ok(name) = Name::from_text(gone) {
+                        view.remove_alias(&name);
+                    }
+                }
+            });
+            known = targets;
+        }
+    }
+
+    /// The lookup of one name, when there is room for it.
+    fn look_up(&self, target: &str, room: Arc<Semaphore>) -> impl Future<Output = ()> + Send + 'static {
+        let (server, resolver, target) = (self.server.clone(), self.resolver.clone(), target.to_owned());
+        async move {
+            let Ok(_place) = room.acquire().await else { return };
+            let found = match resolver.addresses(&target).await {
+                Ok(found) => found,
+                Err(error) => {
+                    tracing::debug!(target, %error, "an alias keeps its former addresses");
+                    return;
+                }
+            };
+            let Ok(name) = Name::from_text(&target) else { return };
+            server.change_view(|view| {
+                if let Err(error) = view.set_alias(name, ALIAS_TTL_SECONDS, &found) {
+                    warn!(target, %error, "an alias keeps its former addresses");
+                }
+            });
+        }
     }
 }
 

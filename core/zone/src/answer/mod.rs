@@ -61,7 +61,7 @@ pub fn answer(
     let is_known = is_known(&query, peer, serving, now) || tsig.is_some();
     let tsig_len = tsig.as_ref().map_or(0, TsigSession::record_len);
     let mut response = Response::new(message, &query, max_bytes(&query, peer).saturating_sub(tsig_len), out);
-    response.set_options(&query, peer, serving.settings, now, &mut state.options);
+    response.set_options(&query, peer, serving.settings, now, false, &mut state.options);
     let kind = dispatch(&query, peer, serving, state, now, tsig, is_known, &mut response);
     match kind {
         Dispatched::Done(kind, tsig) => {
@@ -131,6 +131,8 @@ fn dispatch(
             RateVerdict::Send => {}
             RateVerdict::Truncate => {
                 response.truncate();
+                // Shorter than the query, so that a forged sender gets no more than the forger sends.
+                response.set_options(query, peer, serving.settings, now, true, &mut state.options);
                 return Dispatched::Done(AnswerKind::Limited, tsig);
             }
             RateVerdict::Drop => return Dispatched::Drop(AnswerKind::Limited, DropReason::RateLimited),

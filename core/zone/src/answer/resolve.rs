@@ -143,7 +143,13 @@ impl<'a> At<'a> {
         };
         node.add_types(&mut types);
         self.challenge.iter().for_each(|_| types.insert(RecordType::TXT));
-        let sets = node.addresses().and_then(|source| addresses(source, view, client));
+        let source = node.addresses();
+        let sets = source.and_then(|source| addresses(source, view, client));
+        // Nobody may conclude from a denial that addresses that are not known yet do not exist.
+        if source.is_some() && sets.is_none() {
+            types.insert(RecordType::A);
+            types.insert(RecordType::AAAA);
+        }
         for rtype in [RecordType::A, RecordType::AAAA] {
             sets.and_then(|sets| sets.set(rtype, client)).iter().for_each(|_| types.insert(rtype));
         }

@@ -80,6 +80,7 @@ impl<'a> Response<'a> {
         peer: &Peer,
         settings: &Settings,
         now: Now,
+        is_cut: bool,
         options: &mut Vec<u8>,
     ) {
         options.clear();
@@ -90,7 +91,7 @@ impl<'a> Response<'a> {
             options.extend_from_slice(parts[0]);
             options.extend_from_slice(parts[1]);
         };
-        if let Some(identity) = settings.identity.as_ref().filter(|_| edns.is_nsid_wanted) {
+        if let Some(identity) = settings.identity.as_ref().filter(|_| edns.is_nsid_wanted && !is_cut) {
             option(NSID, [identity.as_bytes(), &[]]);
         }
         if let Some((cookie, secrets)) = edns.cookie.zip(settings.cookies.as_ref()) {

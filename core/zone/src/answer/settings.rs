@@ -1,11 +1,11 @@
 //! What answers depend on beside the query.
 
-use std::{net::IpAddr, time::Instant};
+use std::{net::IpAddr, sync::Arc, time::Instant};
 
 use crate::{
     data::{View, Zones},
     dnssec::{DEFAULT_CACHED_SIGNATURES, SignatureCache},
-    limit::{CookieSecrets, RateConfig, RateLimiter},
+    limit::{CookieSecrets, RateConfig, SharedRateLimiter},
     tsig::TsigKeys,
 };
 
@@ -99,11 +99,12 @@ impl Default for StateConfig {
     }
 }
 
-/// What one thread remembers from answer to answer: signatures, accounts of networks, and buffers.
+/// What one thread remembers from answer to answer: signatures and buffers, and the accounts of networks that threads may
+/// share.
 #[derive(Debug)]
 pub struct State {
     pub(crate) signatures: SignatureCache,
-    pub(crate) limiter: RateLimiter,
+    pub(crate) limiter: Arc<SharedRateLimiter>,
     pub(crate) scratch: Vec<u8>,
     pub(crate) data: Vec<u8>,
     pub(crate) options: Vec<u8>,
@@ -113,9 +114,16 @@ impl State {
     /// A state without memories. The key is 16 secret random bytes.
     #[must_use]
     pub fn new(config: StateConfig, key: [u8; 16]) -> Self {
+        let limiter = Arc::new(SharedRateLimiter::new(config.rate.clone(), key));
+        Self::sharing(config, key, limiter)
+    }
+
+    /// A state with the accounts of networks that other threads have too.
+    #[must_use]
+    pub fn sharing(config: StateConfig, key: [u8; 16], limiter: Arc<SharedRateLimiter>) -> Self {
         Self {
             signatures: SignatureCache::new(config.max_signatures, key),
-            limiter: RateLimiter::new(config.rate, key),
+            limiter,
             scratch: Vec::new(),
             data: Vec::new(),
             options: Vec::new(),

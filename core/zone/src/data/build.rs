@@ -219,8 +219,47 @@ fn is_well_formed(rtype: RecordType, data: &[u8]) -> bool {
         RecordType::MX => name_ends(2),
         RecordType::SRV => name_ends(6),
         RecordType::SOA => soa_numbers(data).is_some(),
+        RecordType::TXT => !data.is_empty() && strings_end(data),
+        RecordType::CAA => {
+            let tag = data.get(1).map(|len| data.get(2..2 + usize::from(*len)).unwrap_or_default());
+            tag.is_some_and(|tag| !tag.is_empty() && tag.iter().all(u8::is_ascii_alphanumeric))
+        }
+        RecordType::SVCB | RecordType::HTTPS => is_service(data),
         _ => true,
     }
+}
+
+/// Whether the data are strings, each with its length before it.
+fn strings_end(mut data: &[u8]) -> bool {
+    while let Some((len, rest)) = data.split_first() {
+        let Some(rest) = rest.get(usize::from(*len)..) else { return false };
+        data = rest;
+    }
+    true
+}
+
+/// Whether the data are those of a SVCB or HTTPS record: a priority, a name, and parameters in ascending order. The
+/// parameters that are mandatory are there, and an alias has none (RFC 9460 sections 2.4.2 and 8).
+fn is_service(data: &[u8]) -> bool {
+    let number = |at: &[u8]| Some(u16::from_be_bytes([*at.first()?, *at.get(1)?]));
+    let Some(priority) = number(data) else { return false };
+    let Some(name) = NameBuf::read(&data[2..]) else { return false };
+    let mut rest = &data[2 + name.as_wire().len()..];
+    let (mut keys, mut mandatory) = (Vec::new(), Vec::new());
+    while !rest.is_empty() {
+        let Some((key, len)) = number(rest).zip(rest.get(2..).and_then(number)) else { return false };
+        let Some(value) = rest.get(4..4 + usize::from(len)) else { return false };
+        if keys.last().is_some_and(|last| *last >= key) {
+            return false;
+        }
+        if key == 0 {
+            mandatory = value.chunks(2).map(|pair| number(pair).unwrap_or_default()).collect();
+        }
+        keys.push(key);
+        rest = &rest[4 + usize::from(len)..];
+    }
+    let are_there = mandatory.iter().all(|key| *key != 0 && keys.contains(key));
+    are_there && (priority > 0 || keys.is_empty())
 }
 
 fn soa_numbers(data: &[u8]) -> Option<[u32; 5]> {

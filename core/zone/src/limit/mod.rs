@@ -6,4 +6,4 @@ mod cookie;
 mod rate;
 
 pub use cookie::{CookieSecrets, CookieVerdict, SERVER_COOKIE_BYTES};
-pub use rate::{AnswerClass, RateConfig, RateLimiter, RateVerdict};
+pub use rate::{AnswerClass, RateConfig, RateLimiter, RateVerdict, SharedRateLimiter};

@@ -12,6 +12,7 @@ use std::{
     fmt,
     hash::Hasher as _,
     net::IpAddr,
+    sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -20,6 +21,8 @@ use siphasher::sip::SipHasher13;
 
 /// The most networks and kinds that are counted at one time.
 const MAX_ACCOUNTS: usize = 65_536;
+/// The parts of a limiter that threads share.
+const PARTS: usize = 16;
 /// Accounts of one place in the table.
 const WAYS: usize = 4;
 /// Bits of an address that make its network.
@@ -48,7 +51,7 @@ pub enum AnswerClass {
 /// How many answers strangers get.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RateConfig {
-    /// Answers of one kind to one network, a second. 0: no limit. Threads with limiters of their own share it out.
+    /// Answers of one kind to one network, a second. 0: no limit.
     pub answers_per_second: u32,
     /// Past the rate every n-th answer is cut short, and the others are dropped. 0: all are dropped. 1: none is.
     pub slip: u8,
@@ -142,11 +145,42 @@ pub struct RateLimiter {
     accounts: Vec<[Account; WAYS]>,
 }
 
+/// A limiter that threads share: each network has its accounts in one of several parts, each behind a lock.
+#[derive(Debug)]
+pub struct SharedRateLimiter {
+    parts: Box<[Mutex<RateLimiter>]>,
+    key: [u8; 16],
+}
+
+impl SharedRateLimiter {
+    /// A limiter. The key is 16 secret random bytes.
+    #[must_use]
+    pub fn new(mut config: RateConfig, key: [u8; 16]) -> Self {
+        let parts = if config.answers_per_second == 0 { 1 } else { PARTS };
+        if config.new_networks_per_second > 0 {
+            config.new_networks_per_second = (config.new_networks_per_second / parts as u32).max(1);
+        }
+        let part = |_| Mutex::new(RateLimiter::with_accounts(config.clone(), key, MAX_ACCOUNTS / parts));
+        Self { parts: (0..parts).map(part).collect(), key }
+    }
+
+    /// Counts an answer to this address.
+    pub fn record(&self, address: IpAddr, class: AnswerClass, now: Instant) -> RateVerdict {
+        let place = network_id(&self.key, address.to_canonical(), None) as usize % self.parts.len();
+        let mut part = self.parts[place].lock().unwrap_or_else(PoisonError::into_inner);
+        part.record(address, class, now)
+    }
+}
+
 impl RateLimiter {
     /// A limiter. The key is 16 secret random bytes: without them nobody finds networks that share a place.
     #[must_use]
     pub fn new(config: RateConfig, key: [u8; 16]) -> Self {
-        let places = if config.answers_per_second == 0 { 0 } else { MAX_ACCOUNTS / WAYS };
+        Self::with_accounts(config, key, MAX_ACCOUNTS)
+    }
+
+    fn with_accounts(config: RateConfig, key: [u8; 16], most: usize) -> Self {
+        let places = if config.answers_per_second == 0 { 0 } else { most / WAYS };
         Self { config, key, start: None, storms: Storms::default(), accounts: vec![[Account::default(); WAYS]; places] }
     }
 
@@ -158,7 +192,7 @@ impl RateLimiter {
         }
         let start = *self.start.get_or_insert(now);
         let millis = now.saturating_duration_since(start).as_millis() as u64;
-        let id = self.id(address, class);
+        let id = network_id(&self.key, address, Some(class));
         let places = self.accounts.len();
         let place = &mut self.accounts[(id >> 32) as usize % places];
         let rate = i64::from(self.config.answers_per_second);
@@ -200,20 +234,21 @@ impl RateLimiter {
     pub const fn window() -> Duration {
         Duration::from_secs(WINDOW_SECONDS as u64 + 1)
     }
+}
 
-    fn id(&self, address: IpAddr, class: AnswerClass) -> u64 {
-        let mut hasher = SipHasher13::new_with_key(&self.key);
-        hasher.write(&[class as u8]);
-        match address {
-            IpAddr::V4(address) => {
-                hasher.write(&(u32::from(address) >> (32 - u32::from(V4_PREFIX))).to_be_bytes());
-            }
-            IpAddr::V6(address) => {
-                hasher.write(&(u128::from(address) >> (128 - u32::from(V6_PREFIX))).to_be_bytes());
-            }
+/// A number of a network, and of a kind of answers to it.
+fn network_id(key: &[u8; 16], address: IpAddr, class: Option<AnswerClass>) -> u64 {
+    let mut hasher = SipHasher13::new_with_key(key);
+    hasher.write(&[class.map_or(0, |class| class as u8)]);
+    match address {
+        IpAddr::V4(address) => {
+            hasher.write(&(u32::from(address) >> (32 - u32::from(V4_PREFIX))).to_be_bytes());
         }
-        hasher.finish().max(1)
+        IpAddr::V6(address) => {
+            hasher.write(&(u128::from(address) >> (128 - u32::from(V6_PREFIX))).to_be_bytes());
+        }
     }
+    hasher.finish().max(1)
 }
 
 impl fmt::Debug for RateLimiter {
@@ -254,6 +289,21 @@ mod tests {
         assert_eq!(limiter.record(address("192.0.2.1"), AnswerClass::NoName, now), RateVerdict::Send);
         let later = now + RateLimiter::window();
         assert_eq!(limiter.record(address("192.0.2.1"), AnswerClass::Records, later), RateVerdict::Send);
+    }
+
+    #[test]
+    fn threads_share_the_rate_of_a_network() {
+        let config = RateConfig { answers_per_second: 10, new_networks_per_second: 0, ..RateConfig::default() };
+        let (shared, now) = (SharedRateLimiter::new(config, [3; 16]), Instant::now());
+        let sent = std::thread::scope(|scope| {
+            let thread = || {
+                let ask = |n: u8| shared.record(address(&format!("192.0.2.{n}")), AnswerClass::Records, now);
+                (0..50).filter(|n| ask(*n) == RateVerdict::Send).count()
+            };
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(thread)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).sum::<usize>()
+        });
+        assert_eq!(sent, 10);
     }
 
     #[test]

@@ -27,7 +27,10 @@ pub(super) fn record_data(rtype: &str, words: &[Word], origin: &Name) -> Result<
     if let [mark, len, digits @ ..] = words
         && mark.text == "\\#"
     {
-        let rtype = upper.parse().map_err(|source| format!("{source}"))?;
+        let rtype: RecordType = upper.parse().map_err(|source| format!("{source}"))?;
+        if rtype.has_canonical_names() {
+            return Err(format!("the data of {rtype} have names: write them in the form of this type"));
+        }
         return Ok(RecordData::Plain(rtype, unknown_data(len, digits)?));
     }
     let name = |word: &Word| complete(&word.text, origin);

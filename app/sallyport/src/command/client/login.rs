@@ -215,17 +215,15 @@ impl LoginEndpoint {
         let token = if self.no_browser { self.by_code(&client).await? } else { self.by_browser(&client).await? };
         let saved = SavedToken { email: token.email, token: token.token, expires_at: token.expires_at };
         let now = OffsetDateTime::now_utc();
-        let ca = match &self.target.trust {
-            Trust::Ca(path) => std::path::absolute(path).ok(),
-            _ => None,
-        };
+        let trust = &self.target.trust;
         CredentialsFile::of_user()?.update(|contents| {
             let profile = contents.profiles.entry(self.target.api.to_string()).or_default();
             profile.clients.retain(|_, saved| saved.expires_at > now);
             profile.clients.insert(self.host.name.clone(), saved.clone());
             // The next program, which ssh starts, uses the same trust.
-            if profile.ca.is_none() && profile.ca_fingerprint.is_none() {
-                profile.ca = ca;
+            let is_of_file = matches!(trust, Trust::Ca(_) | Trust::CaAndSystem(_));
+            if is_of_file && profile.trust() == Trust::System && profile.set_trust(trust).is_err() {
+                tracing::debug!("the path of the root certificate is not kept");
             }
         })?;
         Ok(saved)

@@ -93,7 +93,11 @@ impl Check {
 pub(crate) async fn run(context: &Context, args: DoctorArgs) -> anyhow::Result<()> {
     let programs = super::status::programs();
     let mut checks = machine::checks(&programs, args.data);
-    let public_names = server_note::read().and_then(|note| note.public_names);
+    let api = context.target().ok().map(|target| target.api);
+    let mut notes = server_note::by_preference();
+    // Another server may be the latest of this machine.
+    let own = notes.iter().position(|note| api.as_ref().is_some_and(|api| note.is_of(api))).unwrap_or(0);
+    let public_names = (!notes.is_empty()).then(|| notes.swap_remove(own)).and_then(|note| note.public_names);
     if let Some(names) = &public_names {
         checks.extend(public::checks(names).await);
     }

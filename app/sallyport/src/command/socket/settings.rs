@@ -10,7 +10,7 @@ use super::{
     headers::{self, HeaderArgs},
     identity::{self, IdentityArgs},
 };
-use crate::{duration, failure::Failure};
+use crate::{args::domain, duration, failure::Failure};
 
 /// The word that removes a setting.
 pub(crate) const OFF: &str = "off";
@@ -80,7 +80,7 @@ pub(crate) struct SettingsArgs {
     dials: Option<Vec<DialArg>>,
     /// The domains of yours that lead to the socket, such as app.example.com or *.example.com, all of them; off: none
     /// (http, https and tls)
-    #[arg(long = "domain", value_name = "NAME", value_delimiter = ',')]
+    #[arg(long = "domain", value_name = "NAME", value_delimiter = ',', value_parser = domain::parse)]
     domains: Option<Vec<String>>,
     #[command(flatten)]
     headers: HeaderArgs,
