@@ -28,10 +28,7 @@ pub(super) fn record_data(rtype: &str, words: &[Word], origin: &Name) -> Result<
         && mark.text == "\\#"
     {
         let rtype: RecordType = upper.parse().map_err(|source| format!("{source}"))?;
-        if rtype.has_canonical_names() {
-            return Err(format!("the data of {rtype} have names: write them in the form of this type"));
-        }
-        return Ok(RecordData::Plain(rtype, unknown_data(len, digits)?));
+        return Ok(RecordData::Plain(rtype, lower_names(rtype, unknown_data(len, digits)?)));
     }
     let name = |word: &Word| complete(&word.text, origin);
     let (rtype, data) = match (upper.as_str(), words) {
@@ -86,6 +83,39 @@ pub(super) fn record_data(rtype: &str, words: &[Word], origin: &Name) -> Result<
         _ => return by_parser(&upper, &line(words), origin),
     };
     Ok(RecordData::Plain(rtype, data))
+}
+
+/// The data with their names in lower case, for the types that are signed so (RFC 4034 section 6.2). Data that are too
+/// short stay as they are.
+fn lower_names(rtype: RecordType, mut data: Vec<u8>) -> Vec<u8> {
+    // The place of the first name, and the number of names.
+    let (mut at, count) = match rtype.0 {
+        // NS, MD, MF, CNAME, MB, MG, MR, PTR, DNAME
+        2..=5 | 7..=9 | 12 | 39 => (0, 1),
+        // SOA, MINFO, RP
+        6 | 14 | 17 => (0, 2),
+        // MX, AFSDB, RT, KX
+        15 | 18 | 21 | 36 => (2, 1),
+        // PX
+        26 => (2, 2),
+        // SRV
+        33 => (6, 1),
+        // NAPTR has three strings before its name.
+        35 => {
+            let strings = (0..3).fold(4, |at, _| at + 1 + usize::from(data.get(at).copied().unwrap_or_default()));
+            (strings, 1)
+        }
+        _ => return data,
+    };
+    for _ in 0..count {
+        while let Some(len) = data.get(at).map(|len| usize::from(*len)).filter(|len| (1..=63).contains(len)) {
+            let end = data.len().min(at + 1 + len);
+            data[at + 1..end].make_ascii_lowercase();
+            at = end;
+        }
+        at += 1;
+    }
+    data
 }
 
 /// A name in a master file: `@` is the origin, and names without a dot at the end belong to it.

@@ -143,6 +143,15 @@ mod tests {
         assert_eq!(plain("SVCB", "1 Svc"), [&[0, 1][..], b"\x03svc", name("example.com").as_wire()].concat());
         assert_eq!(plain("HTTPS", "0 svc.example.net."), [&[0, 0][..], name("svc.example.net").as_wire()].concat());
         assert_eq!(plain("TYPE65300", "\\# 3 01 0203"), [1, 2, 3]);
+        // Names are signed in lower case, in whatever form they are written.
+        for (rtype, own, generic) in [
+            ("MX", "10 MAIL.", "\\# 8 000a044d41494c00"),
+            ("SRV", "0 0 0 A.", "\\# 9 000000000000014100"),
+            ("NAPTR", "0 0 \"U\" \"\" \"\" A.", "\\# 11 00000000 0155 00 00 014100"),
+        ] {
+            assert_eq!(plain(rtype, own), plain(rtype, generic), "{rtype}");
+            assert!(!plain(rtype, generic).contains(&b'A'), "{rtype}");
+        }
         assert_eq!(parse("ALIAS", "lb.example.net.").unwrap().data, RecordData::Alias(name("lb.example.net")));
         assert_eq!(parse("EDGES", "eu").unwrap().data, RecordData::Edges("eu".to_owned()));
     }

@@ -26,15 +26,8 @@ types! {
 /// Records of signatures and denials that this server does not make, and that would mislead secondaries: SIG, KEY, NXT,
 /// NSEC3 and NSEC3PARAM.
 const OLD_OR_OTHER_DNSSEC: [u16; 5] = [24, 25, 30, 50, 51];
-/// Types whose data have names that are signed in lower case (RFC 4034 section 6.2).
-const WITH_CANONICAL_NAMES: [u16; 18] = [2, 3, 4, 5, 6, 7, 8, 9, 12, 14, 15, 17, 18, 21, 26, 33, 35, 36];
 
 impl RecordType {
-    /// Whether the data have names that are signed in lower case.
-    pub(crate) fn has_canonical_names(self) -> bool {
-        self == Self::DNAME || WITH_CANONICAL_NAMES.contains(&self.0)
-    }
-
     /// Whether records of this type are made by the name server and not written into a zone.
     #[must_use]
     pub fn is_made_by_the_server(self) -> bool {

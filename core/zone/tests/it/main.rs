@@ -12,4 +12,6 @@ mod rollover;
 mod support;
 mod transfers;
 mod view;
+mod zone_text_corpus;
+mod zone_text_fuzz;
 mod zones;

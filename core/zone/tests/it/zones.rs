@@ -135,3 +135,30 @@ proptest! {
         let _ = parse_master_file(&text, &name);
     }
 }
+
+#[test]
+fn data_that_others_cannot_read_are_refused() {
+    let zone = |line: &str| {
+        let text = format!("$TTL 60\n@ SOA ns host 1 2 3 4 5\n@ NS ns\nns A 192.0.2.1\n{line}\n");
+        Zone::from_master_file("example.com".parse().unwrap(), &text, None)
+    };
+    for line in [
+        "a TYPE16 \\# 1 05",
+        "a TYPE16 \\# 0",
+        "a TYPE257 \\# 2 0005",
+        "a HTTPS 1 . alpn=h2 mandatory=port",
+        "a HTTPS 0 . alpn=h2",
+        "a TYPE65 \\# 3 000000ff",
+        // Signatures and denials of other kinds would mislead secondaries.
+        "@ TYPE51 \\# 5 0100000000",
+        "a TYPE50 \\# 1 00",
+        "a TYPE24 \\# 1 00",
+    ] {
+        assert!(zone(line).is_err(), "{line}");
+    }
+    for line in
+        ["a TXT x y", "a TYPE16 \\# 1 00", "a HTTPS 1 . mandatory=port port=1", "a HTTPS 0 b", "a CAA 0 issue x"]
+    {
+        assert!(zone(line).is_ok(), "{line}: {:?}", zone(line).err());
+    }
+}
