@@ -71,7 +71,9 @@ impl<'a> Edns<'a> {
             match u16::from_be_bytes([fixed[0], fixed[1]]) {
                 NSID => edns.is_nsid_wanted = true,
                 CLIENT_SUBNET => edns.subnet = Some(ClientSubnet::read(value)?),
-                COOKIE => edns.cookie = Some(ReceivedCookie::read(value)?),
+                //= RFC 7873 section 5.2
+                //# If multiple COOKIE options are present, all but the first are ignored.
+                COOKIE if edns.cookie.is_none() => edns.cookie = Some(ReceivedCookie::read(value)?),
                 _ => {}
             }
         }

@@ -95,7 +95,8 @@ impl TsigKeys {
                 context: TSigResponseContext::bad_signature(id, now, signer.clone()),
             });
         };
-        if !times.contains(&now) {
+        // Both ends are within the fudge (RFC 8945 section 5.2.3).
+        if now < times.start || now > times.end {
             let error = Some(TsigError::BadTime);
             let context = TSigResponseContext::new(id, now, signer.clone(), mac, error);
             return TsigCheck::Failed(TsigFailure { context });
