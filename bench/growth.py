@@ -1,4 +1,5 @@
-"""How cost and memory grow with the number of sockets, of open connections, of origins, and of programs that hold them.
+"""How cost and memory grow with the number of sockets, of open connections, of origins, of programs that hold them, and of
+public certificates.
 
 A machine is not as fast in one minute as in the next, nor in one second. So another instance of the contender, which has one
 of everything, stands beside the one that grows. Both are asked in turns of a quarter of a second, and what a point costs is
@@ -17,6 +18,7 @@ from harness import Failed, Unavailable, cpu_seconds, memory_kib, stop
 SOCKETS = (1, 10, 100, 1_000)
 CONNECTIONS = (1, 10, 100, 1_000, 10_000)
 ORIGINS = (1, 4, 16, 64)
+CERTIFICATES = (1, 10, 100, 1_000)
 #: How many threads open connections.
 OPENERS = 4
 #: How long a turn is, and how often requests are measured at each point, each time by new connections; the medians count.
@@ -37,7 +39,20 @@ def in_turns(contenders, seconds):
             for (count, took), server, client in zip(done, spent[::2], spent[1::2])]
 
 
-def point(contender, one, count, seconds):
+def handshakes_in_turns(contenders, seconds):
+    """The same for a connection with a full handshake, in turns of a second."""
+    done = [[0.0, 0.0] for _ in contenders]
+    for turn in range(max(1, int(seconds))):
+        order = list(enumerate(contenders))
+        for number, contender in order if turn % 2 == 0 else order[::-1]:
+            result = load.tls_connections(contender.target(PAGES), "/100b", "--full", 8, 1, contender.pids("server"))
+            count = result["per_s"]
+            done[number][0] += result["cpu_us"] * count
+            done[number][1] += count
+    return [(spent / count, spent / count, count / max(1, int(seconds))) for spent, count in done]
+
+
+def point(contender, one, count, seconds, in_turns=in_turns):
     """The figures with so many, and beside them those of `one`; and what the server holds when it has had requests."""
     in_turns((one, contender), 1)  # pools are filled, and new tunnels have their first streams
     time.sleep(SETTLE_S)
@@ -125,6 +140,20 @@ def connections(contender, seconds):
     finally:
         for stream in kept:
             stream.close()
+    return summary(points)
+
+
+def certificates(contender, seconds):
+    """Of names of the server, imported. A handshake looks the name up among all of them."""
+    contender.start_origins(1, 1)
+    points = []
+    with beside(contender) as one:
+        for each in (one, contender):
+            until_served(each)
+            each.add_certificates(1)
+        for count in CERTIFICATES:
+            contender.add_certificates(count - (points[-1]["n"] if points else 1))
+            points.append(point(contender, one, count, seconds, handshakes_in_turns))
     return summary(points)
 
 

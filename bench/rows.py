@@ -239,6 +239,8 @@ SETS = {
             ("origins", "origins of one program", partial(growth.origins, False)),
             ("programs", "programs with an origin each", partial(growth.origins, True)),
         )
+    ] + [
+        Row("growth_certificates", "TLS connections with more and more public certificates", ("cost_growth", "each_kib"), growth.certificates, "own", is_once=True),
     ],
 }
 #: set of rows -> what it is about
@@ -329,5 +331,5 @@ LIMITS = [
     ("tcp_many_tunnels", "idle_cpu_percent", 0.0),
     ("tcp_start", "start_ms", 100.0),
     *((f"flood_{name}", "left_times", 1.5) for name in ("slow_500", "slow_2000", "passwords")),
-    *((f"growth_{name}", "cost_growth", 1.1) for name in ("sockets", "connections", "origins")),
+    *((f"growth_{name}", "cost_growth", 1.1) for name in ("sockets", "connections", "origins", "certificates")),
 ]

@@ -133,6 +133,10 @@ class Contender:
         """So many services more, without origins."""
         raise Unavailable(f"{self.name} has no services that come and go")
 
+    def add_certificates(self, count):
+        """So many certificates more, for names of the server."""
+        raise Unavailable(f"{self.name} has no certificates that come and go")
+
     def serves(self, tunnel, port):
         """Whether this one of many tunnels is up: by itself, whether its port takes connections."""
         return accepts(port)

@@ -141,7 +141,7 @@ class SallyportHttps(Sallyport):
 
     def start_origins(self, count, programs):
         self._up()
-        socket, self.added = self._socket("app", "http"), 0
+        socket, self.added, self.certificates = self._socket("app", "http"), 0, 0
         if programs == count:
             processes = [self._connect(socket, ORIGIN_PORT) for _ in range(count)]
         else:
@@ -181,6 +181,18 @@ class SallyportHttps(Sallyport):
                 if time.monotonic() > deadline:
                     raise Failed(f"not all of {count} more tunnels came up")
                 time.sleep(0.1)
+
+    def add_certificates(self, count):
+        """Imported, and signed by nobody else."""
+        api = Api(self, self._token(f"certificates{self.certificates}"))
+        for _ in range(count):
+            self.certificates += 1
+            name = f"certificate{self.certificates}.{self.domain}"
+            argv = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "9",
+                    "-subj", "/CN=bench", "-addext", f"subjectAltName=DNS:{name}", "-keyout", "-"]
+            made = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+            key, chain = made.split("-----BEGIN CERTIFICATE-----")
+            api.create("/v1/certificates", {"key": key, "chain": f"-----BEGIN CERTIFICATE-----{chain}"})
 
     def start_tunnels(self, counts):
         self._up()
