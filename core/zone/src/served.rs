@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sallyport_model::{ServedZone, ZoneKey, ZoneKeyAlgorithm};
+use sallyport_model::{ServedZone, ZoneKey, ZoneKeyAlgorithm, ZoneRecord};
 
 use crate::{
     data::{Soa, Zone, ZoneError},
@@ -74,6 +74,37 @@ pub fn served_zone(
     Ok(Zone::build(apex, records, keys)?)
 }
 
+/// The nearest name above `apex` that is a zone.
+pub fn parent_zone(apex: &str, is_zone: impl Fn(&str) -> bool) -> Option<&str> {
+    let mut rest = apex;
+    while let Some((_, above)) = rest.split_once('.') {
+        if is_zone(above) {
+            return Some(above);
+        }
+        rest = above;
+    }
+    None
+}
+
+/// The records by which a zone delegates one below it that the same server answers for: its name servers, and the DS
+/// records of its keys. None if the owner of the zone has records at that name: those count.
+///
+/// Without a delegation, the zone would deny the name below it to clients that validate.
+#[must_use]
+pub fn delegation(parent: &ServedZone, child: &ServedZone, ds: &[String]) -> Vec<ZoneRecord> {
+    if parent.records.iter().any(|record| record.name == child.apex) {
+        return Vec::new();
+    }
+    let record = |record_type: &str, value: String| ZoneRecord {
+        name: child.apex.clone(),
+        record_type: record_type.to_owned(),
+        ttl: APEX_TTL_SECONDS,
+        value,
+    };
+    let servers = child.name_servers.iter().map(|name| record("NS", format!("{name}.")));
+    servers.chain(ds.iter().map(|ds| record("DS", ds.clone()))).collect()
+}
+
 fn signing_key(key: &ZoneKey, open: &impl Fn(&str) -> Option<[u8; 32]>) -> Option<SigningKey> {
     let algorithm = match key.algorithm {
         ZoneKeyAlgorithm::EcdsaP256 => Algorithm::EcdsaP256Sha256,
@@ -132,6 +163,25 @@ mod tests {
         let made = served_zone(&zone(), |text| (text == "sealed").then_some([7; 32]), 1_800_000_000).unwrap();
         assert_eq!((made.serial(), made.apex().to_string().as_str()), (7, "example.com."));
         assert_eq!(made.keys().unwrap().ds_texts(1_800_000_000).len(), 1);
+    }
+
+    #[test]
+    fn a_zone_delegates_those_below_it() {
+        let open = |_: &str| Some([7; 32]);
+        let (parent, mut child) = (zone(), zone());
+        child.apex = "a.b.example.com".into();
+        child.records.clear();
+        let is_zone = |name: &str| name == "example.com" || name == "com";
+        assert_eq!(parent_zone(&child.apex, is_zone), Some("example.com"));
+        assert_eq!(parent_zone("example.com", |name| name == "example.com"), None);
+        let ds = served_zone(&child, open, 1_800_000_000).unwrap().keys().unwrap().ds_values(1_800_000_000);
+        let records = delegation(&parent, &child, &ds);
+        let types: Vec<_> = records.iter().map(|record| record.record_type.as_str()).collect();
+        assert_eq!(types, ["NS", "NS", "DS"]);
+        let mut with = parent.clone();
+        with.records.extend(records);
+        assert_eq!(served_zone(&with, open, 1_800_000_000).map(drop), Ok(()));
+        assert!(delegation(&with, &child, &ds).is_empty(), "records of the owner count");
     }
 
     #[test]

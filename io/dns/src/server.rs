@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    net::{SocketAddr, TcpListener, UdpSocket},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -68,6 +68,9 @@ pub struct Server {
     view_change: Mutex<()>,
 }
 
+/// A port from which nobody sends.
+const UNUSED_PORT: u16 = 1;
+
 impl Server {
     /// Starts a thread for each UDP socket, and a task for each TCP listener. Call it inside of a tokio runtime.
     ///
@@ -80,11 +83,26 @@ impl Server {
         udp: Vec<UdpSocket>,
         tcp: Vec<TcpListener>,
     ) -> Result<Self, StartError> {
+        Self::start_with(config, zones, View::default(), settings, udp, tcp)
+    }
+
+    /// Like [`Server::start`], with a view from the first answer on.
+    ///
+    /// # Errors
+    /// As [`Server::start`].
+    pub fn start_with(
+        config: &ServerConfig,
+        zones: Arc<Zones>,
+        view: View,
+        settings: Arc<Settings>,
+        udp: Vec<UdpSocket>,
+        tcp: Vec<TcpListener>,
+    ) -> Result<Self, StartError> {
         if udp.len() > MAX_UDP_SOCKETS {
             return Err(StartError::TooManySockets);
         }
         let address = udp.first().ok_or(StartError::NoSocket)?.local_addr()?;
-        let snapshot = Snapshot { zones, view: Arc::default(), settings };
+        let snapshot = Snapshot { zones, view: Arc::new(view), settings };
         let (stop, _) = watch::channel(false);
         let mut server = Self {
             current: Arc::new(Current::new(snapshot)),
@@ -181,6 +199,23 @@ impl Server {
     #[must_use]
     pub fn counters(&self) -> &Arc<Counters> {
         &self.counters
+    }
+
+    /// Leaves queries over UDP to the other sockets on the port, which a successor has opened. Call it before
+    /// [`Server::stop`], and not when the successor has the sockets of this server.
+    ///
+    /// A connected socket takes datagrams of its peer alone, so that the kernel chooses among the others.
+    pub fn withdraw(&self) {
+        for socket in &self.udp {
+            let Ok(own) = socket.local_addr() else { continue };
+            let peer = match own.ip() {
+                ip if !ip.is_unspecified() => ip,
+                IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+                IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+            };
+            // Where it fails, questions on the way are lost, and clients ask again.
+            let _ = socket.connect((peer, UNUSED_PORT));
+        }
     }
 
     /// Stops: queries that have come are answered, connections are closed after their current answer.

@@ -18,7 +18,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
     sync::watch,
     task::JoinSet,
-    time::timeout,
+    time::{Instant, error::Elapsed, timeout},
 };
 
 use crate::{
@@ -34,6 +34,8 @@ const MAX_WAITING_BYTES: usize = 65_536;
 const STOP_GRACE: Duration = Duration::from_millis(500);
 /// How much is read at once, in bytes.
 const READ_BYTES: usize = 4_096;
+/// How long an idle connection may stay when few more are accepted. So those who open many keep nobody else out.
+const IDLE_WHEN_CROWDED: Duration = Duration::from_secs(1);
 /// The wait after an error of the listener: no file descriptor is left, for example.
 const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(50);
 
@@ -95,6 +97,24 @@ impl Shared {
         by_address.insert(address, own + 1);
         self.counters.tcp_open.fetch_add(1, Ordering::Relaxed);
         Some(Admission { shared: self.clone(), address })
+    }
+
+    /// Whether three quarters of the connections are in use.
+    fn is_crowded(&self) -> bool {
+        self.counters.tcp_open.load(Ordering::Relaxed) >= self.limits.max_connections as u64 * 3 / 4
+    }
+
+    /// Waits for a query that is being read: for as long as a connection may be idle, which is shorter in a crowd.
+    async fn in_time<F: Future + Unpin>(&self, read: &mut F) -> Result<F::Output, Elapsed> {
+        let end = Instant::now() + self.limits.idle;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            match timeout(left.min(IDLE_WHEN_CROWDED), &mut *read).await {
+                Err(elapsed) if left <= IDLE_WHEN_CROWDED || self.is_crowded() => return Err(elapsed),
+                Err(_) => {}
+                Ok(done) => return Ok(done),
+            }
+        }
     }
 
     fn answer(&self, index: usize, query: &[u8], peer: &Peer, out: &mut Vec<u8>) -> Outcome {
@@ -184,11 +204,11 @@ impl Connection {
     async fn run(&mut self, tally: &mut Tally, stop: &mut watch::Receiver<bool>) -> io::Result<()> {
         let (mut query, mut out, mut waiting) = (Vec::new(), Vec::new(), Vec::new());
         for served in 0..MAX_QUERIES_PER_CONNECTION {
-            let idle = self.shared.limits.idle;
+            let shared = self.shared.clone();
             let has_query = {
                 let mut read = std::pin::pin!(self.read(&mut query));
                 let read_in_time = tokio::select! {
-                    read = timeout(idle, &mut read) => Some(read),
+                    read = shared.in_time(&mut read) => Some(read),
                     () = stopped(stop) => None,
                 };
                 match read_in_time {

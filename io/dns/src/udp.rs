@@ -9,7 +9,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use nix::{
@@ -34,6 +34,8 @@ const MAX_QUERY_BYTES: usize = 4_096;
 const MAX_SIGNATURES_BEFORE_SEND: u64 = 8;
 /// How long a thread waits until it looks whether the server stops.
 const WAIT: Duration = Duration::from_millis(100);
+/// How long a thread answers at most, once the server stops.
+const LAST_QUERIES_TIME: Duration = Duration::from_millis(500);
 /// How long a thread waits after an error of its socket.
 const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(10);
 
@@ -89,9 +91,17 @@ impl Worker {
         let mut buffer = vec![0; MAX_BATCH * MAX_QUERY_BYTES];
         let mut answers: Vec<Vec<u8>> = vec![Vec::new(); MAX_BATCH];
         let (mut arrivals, mut tally) = (Vec::with_capacity(MAX_BATCH), Tally::default());
-        while !self.is_stopping.load(Ordering::Relaxed) {
+        let mut stopping_since: Option<Instant> = None;
+        loop {
+            if self.is_stopping.load(Ordering::Relaxed)
+                && stopping_since.get_or_insert_with(Instant::now).elapsed() >= LAST_QUERIES_TIME
+            {
+                return;
+            }
             match self.receive(&mut buffer, &mut arrivals) {
                 Ok(()) => {}
+                // What has come is answered.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && stopping_since.is_some() => return,
                 Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
                     // A thread without queries keeps no former zones.
                     self.copy.refresh();

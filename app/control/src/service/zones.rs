@@ -10,7 +10,7 @@ use sallyport_model::{
 use sallyport_store::{StoredZone, StoredZoneRecord};
 use sallyport_zone::{
     dnssec::plan_csk_rollover,
-    served::{APEX_TTL_SECONDS, key_times, served_zone},
+    served::{APEX_TTL_SECONDS, key_times, parent_zone, served_zone},
 };
 
 use crate::{audit, clock::date, problem::ApiError, security::random, state::App};
@@ -216,6 +216,7 @@ impl App {
         let keys = if create.signed { vec![self.new_zone_key(self.unix_now())?] } else { Vec::new() };
         self.store.create_zone(&zone, &keys).await?;
         self.publish_zone(zone.id).await?;
+        self.renew_parent_serial(&zone.apex).await?;
         audit::set_target(&zone.apex);
         tracing::info!(zone = zone.apex, "zone made");
         Ok(zone)
@@ -321,6 +322,7 @@ impl App {
         let time = self.clock.now().unix_seconds;
         self.store.change_zone(zone.id, (&[], &[]), Some(&keys), time, check).await?;
         self.publish_zone(zone.id).await?;
+        self.renew_parent_serial(&zone.apex).await?;
         audit::set_target(&zone.apex);
         Ok(())
     }
@@ -333,6 +335,7 @@ impl App {
         }
         self.store.delete_zone(zone.id).await?;
         self.zones.remove(zone.id);
+        self.renew_parent_serial(&zone.apex).await?;
         audit::set_target(&zone.apex);
         tracing::info!(zone = zone.apex, "zone removed");
         Ok(())
@@ -366,12 +369,28 @@ impl App {
             if !is_serial_due(u64::from(zone.serial), &served.keys, now) {
                 continue;
             }
-            let check = |_| Ok::<(), ApiError>(());
-            self.store.change_zone(zone.id, (&[], &[]), None, self.clock.now().unix_seconds, check).await?;
-            self.publish_zone(zone.id).await?;
-            tracing::debug!(zone = zone.apex, "the zone has a new serial number for its secondaries");
+            self.renew_serial(&zone).await?;
+            self.renew_parent_serial(&zone.apex).await?;
         }
         Ok(())
+    }
+
+    async fn renew_serial(&self, zone: &StoredZone) -> Result<(), ApiError> {
+        let check = |_| Ok::<(), ApiError>(());
+        self.store.change_zone(zone.id, (&[], &[]), None, self.clock.now().unix_seconds, check).await?;
+        self.publish_zone(zone.id).await?;
+        tracing::debug!(zone = zone.apex, "the zone has a new serial number for its secondaries");
+        Ok(())
+    }
+
+    /// Gives the zone above a zone a new serial number: it delegates the other one, whose keys have changed.
+    async fn renew_parent_serial(&self, apex: &str) -> Result<(), ApiError> {
+        let zones = self.store.zones().await?;
+        let parent = parent_zone(apex, |name| zones.iter().any(|zone| zone.apex == name));
+        match zones.iter().find(|zone| Some(zone.apex.as_str()) == parent) {
+            Some(parent) => self.renew_serial(parent).await,
+            None => Ok(()),
+        }
     }
 
     /// Reads the zones from the store again: another control may have changed them.

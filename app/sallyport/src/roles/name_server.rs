@@ -11,10 +11,13 @@ use anyhow::Context as _;
 use sallyport_bus::{AcmeChallenges, Bus, EdgeState, Fleet, ServedZones};
 use sallyport_dns::{Server, ServerConfig};
 use sallyport_identity::{Purpose, Sealer};
-use sallyport_model::{ALL_EDGES, ChallengeKind, ServedZone, ZoneId, acme_alias};
+use sallyport_model::{ALL_EDGES, ChallengeKind, ServedZone, ZoneId, ZoneRecord, acme_alias};
 use sallyport_resolver::Resolver;
 use sallyport_zone::{
-    MAX_IDENTITY_BYTES, Name, Settings, Zone, Zones, limit::CookieSecrets, served::served_zone, transfer::catalog_zone,
+    MAX_IDENTITY_BYTES, Name, Settings, View, Zone, Zones,
+    limit::CookieSecrets,
+    served::{ServedZoneError, delegation, parent_zone, served_zone},
+    transfer::catalog_zone,
 };
 use sha2::{Digest as _, Sha256};
 use tokio::{
@@ -104,30 +107,30 @@ impl NameServer {
         let settings = Arc::new(settings);
         let mut config = ServerConfig::default();
         config.state.rate = args.rates();
-        let server = Server::start(&config, Arc::default(), settings.clone(), udp, vec![tcp])?;
-        let server = Arc::new(server);
         if parts.own.is_empty() && parts.bus.fleet.edges().is_empty() {
             warn!("the address of this machine for others is not known: the name server leads nowhere until it is");
         }
-        let mut keeper = Keeper {
-            server: server.clone(),
-            zones: HashMap::new(),
-            parts,
-            transfer: Transfer {
-                settings,
-                key_names,
-                secondaries: args.dns_secondaries.clone(),
-                catalog: args.dns_catalog.clone(),
-                members: None,
-                notices: HashMap::new(),
-            },
+        let transfer = Transfer {
+            settings: settings.clone(),
+            key_names,
+            secondaries: args.dns_secondaries.clone(),
+            catalog: args.dns_catalog.clone(),
+            members: None,
+            notices: HashMap::new(),
         };
-        // The view first: a group without addresses gives no answer.
-        keeper.take_view();
-        keeper.take_zones();
-        info!(listen = %address, zones = keeper.zones.len(), "answering DNS");
-        let aliases = keeper.parts.resolver.clone().map(|resolver| {
-            let keeper = AliasKeeper { server: server.clone(), resolver, zones: keeper.parts.bus.zones.clone() };
+        let mut answers = Answers { zones: HashMap::new(), parts, transfer };
+        // From the first question on: a successor is asked while its predecessor still answers.
+        let (zones, changed) = answers.collect();
+        let mut view = View::default();
+        answers.fill(&mut view);
+        let zones = Arc::new(zones.unwrap_or_default());
+        let server = Arc::new(Server::start_with(&config, zones, view, settings, udp, vec![tcp])?);
+        answers.tell_secondaries(&changed);
+        info!(listen = %address, zones = answers.zones.len(), "answering DNS");
+        let keeper = Keeper { server: server.clone(), answers };
+        let aliases = keeper.answers.parts.resolver.clone().map(|resolver| {
+            let keeper =
+                AliasKeeper { server: server.clone(), resolver, zones: keeper.answers.parts.bus.zones.clone() };
             tokio::spawn(keeper.run()).abort_handle()
         });
         let task = tokio::spawn(keeper.run()).abort_handle();
@@ -142,6 +145,7 @@ impl NameServer {
     /// Stops answering.
     pub(super) async fn end(self) {
         self.tasks.iter().for_each(AbortHandle::abort);
+        self.server.withdraw();
         if let Ok(server) = Arc::try_unwrap(self.server) {
             server.stop().await;
         }
@@ -169,18 +173,32 @@ struct Transfer {
     notices: HashMap<(Name, SocketAddr), AbortHandle>,
 }
 
+/// A zone that answers.
+struct AnsweringZone {
+    /// The zone as control has published it.
+    source: Arc<ServedZone>,
+    /// The records by which the zone delegates those below it.
+    delegations: Vec<ZoneRecord>,
+    zone: Arc<Zone>,
+}
+
+/// What the name server answers with.
+struct Answers {
+    parts: NameServerParts,
+    /// The zones that answer now.
+    zones: HashMap<ZoneId, AnsweringZone>,
+    transfer: Transfer,
+}
+
 /// Keeps what the name server answers with up to date.
 struct Keeper {
     server: Arc<Server>,
-    parts: NameServerParts,
-    /// The zones that answer now, with their sources.
-    zones: HashMap<ZoneId, (Arc<ServedZone>, Arc<Zone>)>,
-    transfer: Transfer,
+    answers: Answers,
 }
 
 impl Keeper {
     async fn run(mut self) {
-        let Bus { zones, challenges, fleet, .. } = self.parts.bus.clone();
+        let Bus { zones, challenges, fleet, .. } = self.answers.parts.bus.clone();
         let (mut zones, mut challenges, mut edges) = (zones.subscribe(), challenges.subscribe(), fleet.subscribe());
         loop {
             tokio::select! {
@@ -209,13 +227,35 @@ impl Keeper {
 
     /// Serves the zones of the bus, and then tells the secondaries what has changed.
     fn take_zones(&mut self) {
+        let (zones, changed) = self.answers.collect();
+        if let Some(zones) = zones {
+            self.server.set_zones(Arc::new(zones));
+        }
+        self.answers.tell_secondaries(&changed);
+    }
+
+    /// Serves the addresses of the edges that are there, and the answers to challenges.
+    fn take_view(&self) {
+        self.server.change_view(|view| self.answers.fill(view));
+    }
+}
+
+impl Answers {
+    /// The zones of the bus, and those of them that have changed. No zones: the former ones stay.
+    fn collect(&mut self) -> (Option<Zones>, Vec<Arc<Zone>>) {
         let mut former = std::mem::take(&mut self.zones);
         let mut changed = Vec::new();
-        for served in self.parts.bus.zones.all() {
+        let mut all = self.parts.bus.zones.all();
+        // Zones below others come first: these delegate them, and have the DS records of their keys.
+        all.sort_by_key(|served| std::cmp::Reverse(served.apex.split('.').count()));
+        let apexes: HashMap<&str, &Arc<ServedZone>> = all.iter().map(|served| (served.apex.as_str(), served)).collect();
+        let mut delegations: HashMap<&str, Vec<ZoneRecord>> = HashMap::new();
+        for served in &all {
+            let below = delegations.remove(served.apex.as_str()).unwrap_or_default();
             let known = former.remove(&served.id);
             let zone = match known {
-                Some((same, zone)) if Arc::ptr_eq(&same, &served) => zone,
-                known => match self.build(&served, known.map(|(_, zone)| zone)) {
+                Some(known) if Arc::ptr_eq(&known.source, served) && known.delegations == below => known.zone,
+                known => match self.build(served, &below, known.map(|known| known.zone)) {
                     Some(zone) => {
                         changed.push(zone.clone());
                         zone
@@ -223,24 +263,39 @@ impl Keeper {
                     None => continue,
                 },
             };
-            self.zones.insert(served.id, (served, zone));
+            let parent = parent_zone(&served.apex, |name| apexes.contains_key(name));
+            if let Some(parent) = parent.and_then(|name| apexes.get(name)) {
+                let ds = zone.keys().map(|keys| keys.ds_values(unix_now())).unwrap_or_default();
+                delegations.entry(&parent.apex).or_default().extend(delegation(parent, served, &ds));
+            }
+            self.zones.insert(served.id, AnsweringZone { source: served.clone(), delegations: below, zone });
         }
-        let mut all: Vec<Arc<Zone>> = self.zones.values().map(|(_, zone)| zone.clone()).collect();
+        let mut all: Vec<Arc<Zone>> = self.zones.values().map(|one| one.zone.clone()).collect();
         if let Some((catalog, is_new)) = self.catalog(&all) {
             changed.extend(is_new.then(|| catalog.clone()));
             all.push(catalog);
         }
         match Zones::new(all) {
-            Ok(zones) => self.server.set_zones(Arc::new(zones)),
-            Err(error) => warn!(%error, "the zones cannot be served: the former ones are"),
+            Ok(zones) => (Some(zones), changed),
+            Err(error) => {
+                warn!(%error, "the zones cannot be served: the former ones are");
+                (None, Vec::new())
+            }
         }
-        changed.iter().filter(|zone| zone.is_static()).for_each(|zone| self.tell_secondaries(zone));
     }
 
     /// The zone that answers. A zone that cannot be built keeps its former version.
-    fn build(&self, served: &ServedZone, former: Option<Arc<Zone>>) -> Option<Arc<Zone>> {
+    fn build(&self, served: &ServedZone, below: &[ZoneRecord], former: Option<Arc<Zone>>) -> Option<Arc<Zone>> {
         let open = |sealed: &str| self.parts.sealer.open::<[u8; 32]>(Purpose::ZoneKey, sealed);
-        let zone = match served_zone(served, open, unix_now()) {
+        let mut whole = served.clone();
+        whole.records.extend_from_slice(below);
+        let made = served_zone(&whole, open, unix_now()).or_else(|error| {
+            // Records of the owner may exclude a delegation.
+            let alone = served_zone(served, open, unix_now())?;
+            warn!(zone = served.apex, %error, "a zone cannot delegate those below it");
+            Ok::<_, ServedZoneError>(alone)
+        });
+        let zone = match made {
             Ok(zone) => zone,
             Err(error) => {
                 warn!(zone = served.apex, %error, "a zone cannot be answered for");
@@ -258,8 +313,13 @@ impl Keeper {
         Some(Arc::new(zone))
     }
 
+    /// Tells the secondaries which zones have changed.
+    fn tell_secondaries(&mut self, changed: &[Arc<Zone>]) {
+        changed.iter().filter(|zone| zone.is_static()).for_each(|zone| self.send_notices(zone));
+    }
+
     /// Tells the secondaries that a zone has changed, in place of a notice of it that is still under way.
-    fn tell_secondaries(&mut self, zone: &Arc<Zone>) {
+    fn send_notices(&mut self, zone: &Arc<Zone>) {
         let Transfer { settings, key_names, secondaries, notices, .. } = &mut self.transfer;
         notices.retain(|_, notice| !notice.is_finished());
         for secondary in secondaries.clone() {
@@ -306,18 +366,16 @@ impl Keeper {
         }
     }
 
-    /// Serves the addresses of the edges that are there, and the answers to challenges.
-    fn take_view(&self) {
+    /// Puts the addresses of the edges that are there, and the answers to challenges, into a view.
+    fn fill(&self, view: &mut View) {
         let addresses = edge_addresses(&self.parts.bus.fleet, &self.parts.own);
         let texts = challenge_texts(&self.parts.bus.challenges, &self.parts.domain);
-        self.server.change_view(|view| {
-            let result = view
-                .set_group(ALL_EDGES, EDGES_TTL_SECONDS, &addresses)
-                .and_then(|()| view.set_challenges(CHALLENGE_TTL_SECONDS, &texts));
-            if let Err(error) = result {
-                warn!(%error, "the name server answers with former addresses");
-            }
-        });
+        let result = view
+            .set_group(ALL_EDGES, EDGES_TTL_SECONDS, &addresses)
+            .and_then(|()| view.set_challenges(CHALLENGE_TTL_SECONDS, &texts));
+        if let Err(error) = result {
+            warn!(%error, "the name server answers with former addresses");
+        }
     }
 }
 

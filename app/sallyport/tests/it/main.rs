@@ -37,6 +37,7 @@ mod memory;
 mod mesh;
 mod mesh_ends;
 mod miniflux;
+mod name_server;
 mod names;
 mod observed;
 mod organisations;

@@ -2,11 +2,9 @@
 //! of one program.
 
 use std::{
-    fs::{self, Permissions},
     io::{Read as _, Write as _},
     net::TcpStream,
-    os::unix::fs::PermissionsExt as _,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Command, Stdio},
     sync::Arc,
 };
@@ -20,21 +18,18 @@ use crate::{
 };
 
 /// The domain of most tests: programs take names below localhost for this machine.
-const DOMAIN: &str = "names.localhost";
-
-/// The secret of the key of secondaries (TSIG), in base64.
-const TSIG_SECRET: &str = "c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0LTEyMzQ=";
+pub(crate) const DOMAIN: &str = "names.localhost";
 
 /// A server of these tests: `up` for a Pebble, at the ports where that verifies names.
-struct Server {
-    program: Program,
+pub(crate) struct Server {
+    pub(crate) program: Program,
     tls: u16,
     http: u16,
     root: PathBuf,
 }
 
 impl Server {
-    fn start(home: &Home, pebble: &Pebble, domain: &str, more: &[&str]) -> Self {
+    pub(crate) fn start(home: &Home, pebble: &Pebble, domain: &str, more: &[&str]) -> Self {
         let (listen, plain) = (format!("127.0.0.1:{}", pebble.tls), format!("127.0.0.1:{}", pebble.http));
         let data = home.data();
         let mut args = vec!["up", "--domain", domain, "--listen", &listen, "--listen-http", &plain];
@@ -226,86 +221,5 @@ fn a_delegated_domain_has_one_wildcard_certificate_by_the_own_name_server() {
     assert!(signed.contains("RRSIG") && signed.contains("257 3 13"), "{signed}");
     assert!(dig(&["www.example.com", "A"]).unwrap().contains("status: REFUSED"));
     assert!(dig(&["+tcp", OWN, "SOA"]).unwrap().contains("ns1.names.example.org."));
-    assert!(up.program.stop().success());
-}
-
-/// A Knot that serves the zones of a catalog, which it transfers from the name server at a port.
-fn knot(home: &Home, primary: u16, port: u16) -> Option<Program> {
-    let Some(knotd) = ["/usr/sbin/knotd", "/usr/bin/knotd"].into_iter().find(|path| Path::new(path).is_file()) else {
-        assert!(std::env::var_os("CI").is_none(), "knotd must be there in CI: scripts/need knotd");
-        println!("skipped: knotd is not there (Debian's package knot)");
-        return None;
-    };
-    let dir = home.dir.path().join("knot");
-    fs::create_dir_all(&dir).unwrap();
-    let path = dir.display();
-    let config = format!(
-        "server:\n  rundir: {path}\n  listen: 127.0.0.1@{port}\ndatabase:\n  storage: {path}\n\
-         key:\n  - id: secondary\n    algorithm: hmac-sha256\n    secret: {TSIG_SECRET}\n\
-         remote:\n  - id: primary\n    address: 127.0.0.1@{primary}\n    key: secondary\n\
-         acl:\n  - id: notices\n    address: 127.0.0.1\n    key: secondary\n    action: notify\n\
-         template:\n  - id: default\n    storage: {path}\n\
-         \x20 - id: member\n    storage: {path}\n    master: primary\n    acl: notices\n\
-         zone:\n  - domain: catalog.invalid\n    master: primary\n    acl: notices\n\
-         \x20   catalog-role: interpret\n    catalog-template: member\n",
-    );
-    fs::write(dir.join("knot.conf"), config).unwrap();
-    Some(Program::start(Command::new(knotd).arg("-c").arg(dir.join("knot.conf"))))
-}
-
-#[test]
-fn a_secondary_follows_the_zones_of_the_catalog() {
-    let home = Home::trusting("pebble/root.pem");
-    let Some(pebble) = Pebble::start(&home, None, &[]) else { return };
-    let (dns, port) = (free_port(), free_port());
-    let Some(knot) = knot(&home, dns, port) else { return };
-    let keys = home.dir.path().join("tsig.keys");
-    fs::write(&keys, format!("secondary hmac-sha256 {TSIG_SECRET}\n")).unwrap();
-    fs::set_permissions(&keys, Permissions::from_mode(0o600)).unwrap();
-    let (listen, secondary) = (format!("127.0.0.1:{dns}"), format!("127.0.0.1:{port}"));
-    let transfer = ["--dns-tsig-file", keys.to_str().unwrap(), "--dns-secondaries", &secondary];
-    let more = [&["--listen-dns", &listen, "--dns-catalog", "catalog.invalid"][..], &transfer].concat();
-    let up = Server::start(&home, &pebble, DOMAIN, &more);
-    home.account();
-    home.json(&["domain", "add", "example.net"]);
-    prove(&home, &pebble, "example.net");
-    assert!(home.run(&["domain", "check", "example.net"]).status.success());
-    home.json(&["zone", "create", "example.net"]);
-    home.json(&["zone", "record", "add", "example.net", "www", "A", "192.0.2.7"]);
-    let ask = |port: u16, words: &[&str]| {
-        let mut command = Command::new("dig");
-        command.args(["@127.0.0.1", "-p", &port.to_string(), "+norec", "+dnssec", "+time=2", "+tries=1"]).args(words);
-        text(&command.output().unwrap().stdout)
-    };
-    let wait_for = |what: &str, words: &[&str], has: &dyn Fn(&str) -> bool| {
-        let last = std::cell::RefCell::new(String::new());
-        wait_until(what, || {
-            last.replace(ask(port, words));
-            if knot.has_ended() {
-                panic!("{}", knot.output());
-            }
-            has(&last.borrow()).then_some(())
-        });
-    };
-    let www = ["www.example.net", "A"];
-    wait_for("the zone", &www, &|answer| answer.contains("192.0.2.7") && answer.contains("RRSIG"));
-    let added = home.json(&["zone", "record", "add", "example.net", "new", "TXT", "\"hello\""]);
-    wait_for("the record by a notice", &["new.example.net", "TXT"], &|answer| answer.contains("hello"));
-    home.json(&["zone", "record", "rm", "example.net", added["id"].as_str().unwrap()]);
-    let denied = |answer: &str| answer.contains("status: NXDOMAIN") && answer.contains("NSEC");
-    wait_for("the record goes", &["new.example.net", "TXT"], &denied);
-
-    // Without the key nothing is transferred, and zones whose answers change are never.
-    let key = format!("hmac-sha256:secondary:{TSIG_SECRET}");
-    assert!(ask(dns, &["+tcp", "-y", &key, "example.net", "AXFR"]).contains("192.0.2.7"));
-    for refused in [&["+tcp", "example.net", "AXFR"][..], &["+tcp", "-y", &key, DOMAIN, "AXFR"]] {
-        let answer = ask(dns, refused);
-        assert!(answer.contains("Transfer failed"), "{refused:?}: {answer}");
-    }
-    let wrong = format!("hmac-sha256:secondary:{}", TSIG_SECRET.replace("c2Vj", "AAAA"));
-    assert!(!ask(dns, &["+tcp", "-y", &wrong, "example.net", "AXFR"]).contains("192.0.2.7"));
-
-    assert!(home.run(&["zone", "rm", "example.net", "--yes"]).status.success());
-    wait_for("the zone goes", &www, &|answer| answer.contains("status: REFUSED"));
     assert!(up.program.stop().success());
 }

@@ -195,9 +195,15 @@ impl SigningKey {
     /// The DS record that the parent needs, in presentation form.
     #[must_use]
     pub fn ds_text(&self, apex: &Name) -> String {
+        format!("{apex} IN DS {}", self.ds_value(apex))
+    }
+
+    /// The data of that record.
+    #[must_use]
+    pub fn ds_value(&self, apex: &Name) -> String {
         let data = self.ds_data(apex);
         let digest: String = data[4..].iter().map(|byte| format!("{byte:02X}")).collect();
-        format!("{apex} IN DS {} {} {DIGEST_SHA256} {digest}", self.tag, self.algorithm_number())
+        format!("{} {} {DIGEST_SHA256} {digest}", self.tag, self.algorithm_number())
     }
 
     pub(super) fn sign(&self, message: &[u8]) -> Option<[u8; SIGNATURE_BYTES]> {

@@ -89,6 +89,13 @@ impl ZoneKeys {
         wanted.map(|key| key.ds_text(&self.apex)).collect()
     }
 
+    /// The data of these records.
+    #[must_use]
+    pub fn ds_values(&self, now: u64) -> Vec<String> {
+        let wanted = self.keys.iter().filter(|key| key.role() != KeyRole::ZoneSigning && key.times().has_ds(now));
+        wanted.map(|key| key.ds_value(&self.apex)).collect()
+    }
+
     pub(crate) fn apex(&self) -> &Name {
         &self.apex
     }

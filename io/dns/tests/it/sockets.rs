@@ -159,6 +159,20 @@ async fn tcp_connections_are_bounded_and_idle_ones_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn idle_tcp_connections_give_way_in_a_crowd() {
+    let mut config = ServerConfig::default();
+    (config.tcp.max_connections, config.tcp.idle) = (8, Duration::from_secs(600));
+    let (udp, tcp) = bind("127.0.0.1:0".parse().unwrap(), 1, false).unwrap();
+    let zones = Arc::new(Zones::new([Arc::new(zone("192.0.2.1"))]).unwrap());
+    let server = Server::start(&config, zones, Arc::default(), udp, vec![tcp]).unwrap();
+    let _idle: Vec<TcpStream> = (0..8).map(|_| connect(server.address())).collect();
+    // Long before the idle time is over, others are served.
+    crate::support::wait_for("a connection among idle ones", std::path::Path::new(""), || {
+        over_tcp(&mut connect(server.address()), &query(7, "ns.example.com", A, false)).is_ok()
+    });
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn answers_come_from_the_address_that_was_asked() {
     for (bound, asked) in
         [("0.0.0.0:0", &["127.0.0.1", "127.0.0.2", "127.1.2.3"][..]), ("[::]:0", &["::1", "127.0.0.1", "127.0.0.2"])]
