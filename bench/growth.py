@@ -7,6 +7,7 @@ told against what the other one cost in the same seconds.
 """
 
 import contextlib
+import socket
 import statistics
 import threading
 import time
@@ -45,7 +46,8 @@ def handshakes_in_turns(contenders, seconds):
     for turn in range(max(1, int(seconds))):
         order = list(enumerate(contenders))
         for number, contender in order if turn % 2 == 0 else order[::-1]:
-            result = load.tls_connections(contender.target(PAGES), "/100b", "--full", 8, 1, contender.pids("server"))
+            target = contender.target(PAGES)
+            result = load.tls_connections(target, "/100b", "--full", 8, 1, contender.pids("server"), socket.gethostbyname(target.host))
             count = result["per_s"]
             done[number][0] += result["cpu_us"] * count
             done[number][1] += count
@@ -143,8 +145,8 @@ def connections(contender, seconds):
     return summary(points)
 
 
-def certificates(contender, seconds):
-    """Of names of the server, imported. A handshake looks the name up among all of them."""
+def certificates(restart, contender, seconds):
+    """Of names of the server, imported. A handshake looks the name up among all of them; a start reads them all."""
     contender.start_origins(1, 1)
     points = []
     with beside(contender) as one:
@@ -154,7 +156,7 @@ def certificates(contender, seconds):
         for count in CERTIFICATES:
             contender.add_certificates(count - (points[-1]["n"] if points else 1))
             points.append(point(contender, one, count, seconds, handshakes_in_turns))
-    return summary(points)
+    return summary(points) | restart(contender, seconds)
 
 
 def open_more(target, count, kept):

@@ -296,11 +296,11 @@ def http2(url, streams, seconds, pids):
     return result
 
 
-def tls_connections(target, path, how, connections, seconds, pids):
+def tls_connections(target, path, how, connections, seconds, pids, address="127.0.0.1"):
     """TLS connections, a request on each: with a handshake each (`--full`), or with the session of the one before
     (`--resume`). Beside what they cost `pids` stands what they cost the load."""
     before = cpu_seconds(pids)
-    said, load_cpu_us = _connections(target, path, connections, seconds, how)
+    said, load_cpu_us = _connections(target, path, connections, seconds, how, address)
     spent = cpu_seconds(pids) - before
     result = {"per_s": said["count"] / said["seconds"], "cpu_us": spent / said["count"] * 1e6, "p50_ms": said["p50_ms"],
               "p99_ms": said["p99_ms"], "resumed_percent": said["resumed"] / said["count"] * 100, "load_cpu_us": load_cpu_us}
@@ -309,9 +309,9 @@ def tls_connections(target, path, how, connections, seconds, pids):
     return result
 
 
-def _connections(target, path, connections, seconds, how):
+def _connections(target, path, connections, seconds, how, address="127.0.0.1"):
     """What `connection-load` says of so many connections at a time (with 0 seconds: once), and the CPU time it took for each."""
-    argv = [os.environ["BENCH_CONNECTION_LOAD"], f"127.0.0.1:{target.port}", target.host, path, str(connections), str(seconds), how]
+    argv = [os.environ["BENCH_CONNECTION_LOAD"], f"{address}:{target.port}", target.host, path, str(connections), str(seconds), how]
     before = _children_seconds()
     done = subprocess.run(argv, capture_output=True, text=True, timeout=seconds + 60)
     spent = _children_seconds() - before

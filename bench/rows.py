@@ -240,7 +240,8 @@ SETS = {
             ("programs", "programs with an origin each", partial(growth.origins, True)),
         )
     ] + [
-        Row("growth_certificates", "TLS connections with more and more public certificates", ("cost_growth", "each_kib"), growth.certificates, "own", is_once=True),
+        Row("growth_certificates", "TLS connections with more and more public certificates", ("cost_growth", "each_kib", "back_s"), partial(growth.certificates, measures.restart), "own",
+            is_once=True, is_connection_load=True),
     ],
 }
 #: set of rows -> what it is about
@@ -324,6 +325,7 @@ LIMITS = [
     *((row, figure, most) for row in ("silent", "tcp_silent") for figure, most in (("max_ms", 35.0), ("against_none", 1.1))),
     ("names_missing", "against_quiet", 2.0),
     ("tcp_restart", "back_s", 2.0),
+    ("growth_certificates", "back_s", 2.0),
     ("tcp_many_tunnels", "ready_s", 0.5),
     ("tcp_many_tunnels", "back_s", 2.0),
     ("tcp_many_tunnels", "server_mib", 12.0),
