@@ -119,19 +119,14 @@ impl AcmeError {
         matches!(self, Self::Rejected { problem_type, .. } if problem_type == "accountDoesNotExist")
     }
 
-    /// Whether an order may still come to its end: the CA did not refuse it, it took too long or did not answer.
-    #[must_use]
-    pub fn leaves_order_open(&self) -> bool {
-        self.is_transient()
-    }
-
     /// Whether the CA refused nonces, more often than the library tries.
     pub(crate) fn is_nonce_refused(&self) -> bool {
         matches!(self, Self::Rejected { problem_type, .. } if problem_type == "badNonce")
     }
 
-    /// Whether the same request may succeed when it is sent again soon: an answer was lost.
-    pub(crate) fn is_transient(&self) -> bool {
+    /// Whether the same request may succeed when it is sent again: an answer was lost or late. An order goes on then.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
         matches!(self, Self::Server { .. } | Self::Unreachable { .. } | Self::TimedOut { .. })
     }
 

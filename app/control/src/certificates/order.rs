@@ -197,7 +197,7 @@ impl OrderStep<'_> {
                     self.accounts.forget(self.app, &config).await?;
                 }
                 // An order that is late is continued, so that it does not count twice at the CA.
-                if !error.leaves_order_open() {
+                if !error.is_transient() {
                     self.app.store.set_certificate_order(lease, None).await?;
                 }
                 return Ok(Err(self.fail(row, schedule, directory, &error).await?));
@@ -298,7 +298,7 @@ impl App {
         let at = OffsetDateTime::from_unix_timestamp(now).map_err(ApiError::internal)?;
         let directories = Accounts::default().directories(acme).await;
         for row in self.store.certificates().await?.iter().filter(|row| row.source == CertificateSource::Acme) {
-            let Ok(schedule) = serde_json::from_str::<Schedule>(&row.schedule) else { continue };
+            let schedule: Schedule = serde_json::from_str(&row.schedule).unwrap_or_default();
             let due_at = match schedule.next_step(&directories, at) {
                 Step::Wait { until, .. } => until.unix_timestamp(),
                 Step::AskRenewalInfo { .. } | Step::Order { .. } => now,

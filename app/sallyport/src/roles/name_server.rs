@@ -22,7 +22,7 @@ use sallyport_zone::{
 use sha2::{Digest as _, Sha256};
 use tokio::{
     sync::Semaphore,
-    task::{AbortHandle, JoinSet},
+    task::{AbortHandle, JoinHandle, JoinSet},
 };
 use tracing::{info, warn};
 
@@ -89,7 +89,7 @@ pub(super) struct NameServerParts {
 /// A running name server.
 pub(super) struct NameServer {
     server: Arc<Server>,
-    tasks: Vec<AbortHandle>,
+    tasks: Vec<JoinHandle<()>>,
 }
 
 impl NameServer {
@@ -131,9 +131,9 @@ impl NameServer {
         let aliases = keeper.answers.parts.resolver.clone().map(|resolver| {
             let keeper =
                 AliasKeeper { server: server.clone(), resolver, zones: keeper.answers.parts.bus.zones.clone() };
-            tokio::spawn(keeper.run()).abort_handle()
+            tokio::spawn(keeper.run())
         });
-        let task = tokio::spawn(keeper.run()).abort_handle();
+        let task = tokio::spawn(keeper.run());
         Ok(Self { server, tasks: aliases.into_iter().chain([task]).collect() })
     }
 
@@ -144,8 +144,12 @@ impl NameServer {
 
     /// Stops answering.
     pub(super) async fn end(self) {
-        self.tasks.iter().for_each(AbortHandle::abort);
         self.server.withdraw();
+        for task in self.tasks {
+            task.abort();
+            // A task that has ended holds the server no more.
+            let _ = task.await;
+        }
         if let Ok(server) = Arc::try_unwrap(self.server) {
             server.stop().await;
         }

@@ -192,13 +192,7 @@ impl SigningKey {
         data
     }
 
-    /// The DS record that the parent needs, in presentation form.
-    #[must_use]
-    pub fn ds_text(&self, apex: &Name) -> String {
-        format!("{apex} IN DS {}", self.ds_value(apex))
-    }
-
-    /// The data of that record.
+    /// The data of the DS record that the parent needs, in presentation form.
     #[must_use]
     pub fn ds_value(&self, apex: &Name) -> String {
         let data = self.ds_data(apex);
@@ -246,14 +240,14 @@ mod tests {
         // RFC 6605 section 6.1.
         let p256 = key(Algorithm::EcdsaP256Sha256, "GU6SnQ/Ou+xC5RumuIUIuJZteXT2z0O/ok1s38Et6mQ=");
         assert_eq!(
-            p256.ds_text(&Name::from_text("example.net").unwrap()),
-            "example.net. IN DS 55648 13 2 B4C8C1FE2E7477127B27115656AD6256F424625BF5C1E2770CE6D6E37DF61D17"
+            p256.ds_value(&Name::from_text("example.net").unwrap()),
+            "55648 13 2 B4C8C1FE2E7477127B27115656AD6256F424625BF5C1E2770CE6D6E37DF61D17"
         );
         // RFC 8080 section 6.1.
         let ed25519 = key(Algorithm::Ed25519, "ODIyNjAzODQ2MjgwODAxMjI2NDUxOTAyMDQxNDIyNjI=");
         assert_eq!(
-            ed25519.ds_text(&Name::from_text("example.com").unwrap()),
-            "example.com. IN DS 3613 15 2 3AA5AB37EFCE57F737FC1627013FEE07BDF241BD10F3B1964AB55C78E79A304B"
+            ed25519.ds_value(&Name::from_text("example.com").unwrap()),
+            "3613 15 2 3AA5AB37EFCE57F737FC1627013FEE07BDF241BD10F3B1964AB55C78E79A304B"
         );
     }
 

@@ -85,8 +85,7 @@ impl ZoneKeys {
     /// The DS records that the parent should have at this time, in presentation form.
     #[must_use]
     pub fn ds_texts(&self, now: u64) -> Vec<String> {
-        let wanted = self.keys.iter().filter(|key| key.role() != KeyRole::ZoneSigning && key.times().has_ds(now));
-        wanted.map(|key| key.ds_text(&self.apex)).collect()
+        self.ds_values(now).iter().map(|value| format!("{} IN DS {value}", self.apex)).collect()
     }
 
     /// The data of these records.
