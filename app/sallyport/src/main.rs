@@ -1,26 +1,5 @@
-//! `sallyport`: a public name for a private service, in one program.
-//!
-//! Rooms from top to bottom, each of which uses those below it: `cli`, `command`, `roles`, `daemon`, `installation`,
-//! `context`, `view`, `args`, `machine`, `runtime`; and `failure`, which all use.
-
-// Doc comments of options are help texts, shown as they are, so rustdoc's markup cannot be used.
-#![allow(rustdoc::bare_urls, rustdoc::broken_intra_doc_links)]
-
-mod args;
-mod cli;
-mod command;
-mod context;
-mod daemon;
-mod failure;
-mod installation;
-mod machine;
-mod roles;
-mod runtime;
-mod view;
-
-use sallyport_cli::{duration, output, signals};
+//! The binary `sallyport`.
 
 fn main() -> std::process::ExitCode {
-    cli::complete::answer();
-    cli::main()
+    sallyport::main()
 }

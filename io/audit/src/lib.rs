@@ -211,7 +211,8 @@ impl AuditLog {
         self.ask(Message::Flush)
     }
 
-    /// Closes the log: earlier records are on disk, and later ones are lost.
+    /// Closes the log: earlier records are on disk, and later ones are lost. After [`AuditLog::hand_over`] it closes the
+    /// file that the other process reads.
     ///
     /// # Errors
     /// The log was already closed.

@@ -451,6 +451,26 @@ fn what_the_former_process_records_late_comes_into_the_log_of_the_next() {
 }
 
 #[test]
+fn a_former_process_that_closes_its_log_has_stored_its_last_events() {
+    let lab = Lab::new();
+    let former = lab.open();
+    former.hand_over().unwrap();
+    let next = lab.open();
+    (0..2_000).for_each(|number| former.record(event(number)));
+    former.close().unwrap();
+    let spools = || {
+        let files = fs::read_dir(lab.path()).unwrap().flatten().map(|entry| entry.path());
+        files.filter(|path| path.to_string_lossy().contains("/spool-"))
+    };
+    let stored: usize = spools().map(|path| fs::read_to_string(path).unwrap().lines().count()).sum();
+    assert_eq!(stored, 2_000, "a process may end right after this");
+    former.record(event(2_000));
+    drop(former);
+    wait_until(|| Lab::all(&next).len() == 2_000);
+    assert!(next.verify().unwrap().is_good);
+}
+
+#[test]
 fn a_closed_log_blocks_no_caller() {
     let lab = Lab::new();
     let log = lab.open();

@@ -52,10 +52,7 @@ use crate::{
     failure::{self, Failure},
     output::{Format, Output},
     roles,
-    runtime::{
-        memory,
-        telemetry::{LogFormat, Telemetry},
-    },
+    runtime::telemetry::{LogFormat, Telemetry},
 };
 
 const AFTER_HELP: &str = "\
@@ -237,7 +234,8 @@ fn run(cli: Cli, output: Output) -> anyhow::Result<()> {
     files::allow_many();
     if carries_traffic(&cli.command) {
         // Without that thread, memory returns to the system later.
-        let _ = memory::give_back_unused();
+        #[cfg(feature = "jemalloc")]
+        let _ = crate::runtime::memory::give_back_unused();
     }
     files::make_room(if is_daemon(&cli.command) { DAEMON_FILES } else { CONNECTOR_FILES });
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;

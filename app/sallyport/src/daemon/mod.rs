@@ -125,9 +125,8 @@ impl Daemon {
         role.drained().await;
         let lock = duties.await?;
         role.leave(lock.is_none()).await;
-        if lock.is_some()
-            && let Err(error) = tokio::task::block_in_place(|| audit.close())
-        {
+        // A replaced process too: its last events are on their way to the successor's spool.
+        if let Err(error) = tokio::task::block_in_place(|| audit.close()) {
             warn!(%error, "the last events of the audit log may not be on disk");
         }
         Ok(Ended { report, lock })
