@@ -38,10 +38,10 @@ pub struct DomainRecord {
     pub record_type: String,
     /// The content of the record.
     pub value: String,
-    /// What the record is for: `ownership` or `address`.
+    /// What the record is for: `ownership`, `address` or `certificate`.
     #[schema(example = "ownership")]
     pub purpose: String,
-    /// What a lookup has found; absent before the first lookup.
+    /// What a lookup has found; absent before the first lookup, and while the name service does not answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub found: Option<bool>,
     /// What is wrong with the record, in a sentence.

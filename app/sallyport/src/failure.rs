@@ -8,6 +8,8 @@ use sallyport_client::{ClientError, Lapse};
 use sallyport_connector::ConnectorError;
 use sallyport_store::{StoreError, TransferError};
 
+use crate::machine::server_note;
+
 /// The failure to print for an error; `None` if the output was closed.
 pub(crate) fn describe(error: &anyhow::Error) -> Option<Failure> {
     sallyport_cli::failure::describe(error, of_cause)
@@ -68,8 +70,17 @@ pub(crate) fn of_client(error: &ClientError) -> Failure {
     let failure = |kind| Failure::new(kind, error.to_string());
     match error {
         ClientError::Unreachable { advice: Some(advice), .. } => failure(Kind::Unreachable).next(advice),
-        ClientError::Unreachable { api, .. } if api.is_local() => failure(Kind::Unreachable)
-            .next("is `sallyport up` running? Start it, or give another address with --api URL"),
+        ClientError::Unreachable { api, .. } if api.is_local() => {
+            let others = server_note::by_preference();
+            failure(Kind::Unreachable).next(match others.iter().find(|note| !note.is_of(api)) {
+                Some(other) => format!(
+                    "the `sallyport up` of this machine is at {0}: `sallyport logout` leaves the former login, or give \
+                     --api {0}",
+                    other.api
+                ),
+                None => "is `sallyport up` running? Start it, or give another address with --api URL".to_owned(),
+            })
+        }
         ClientError::Unreachable { .. } => failure(Kind::Unreachable).next(
             "check the network, or give another address with --api URL; `sallyport status` lists the servers of \
              this machine",
@@ -114,6 +125,9 @@ const WHICH: &[(&str, &str)] = &[
     ("flow", "see `sallyport flow ls`: it may have ended by itself"),
     ("service token", "see `sallyport service-token ls`"),
     ("tunnel", "see `sallyport tunnel ls`"),
+    ("domain", "see `sallyport domain ls`"),
+    ("certificate", "see `sallyport cert ls`"),
+    ("zone", "see `sallyport zone ls`"),
 ];
 
 /// The error of a call about two things, with the name of the missing one.
@@ -136,6 +150,16 @@ pub(crate) fn about(error: ClientError, thing: &dyn fmt::Display) -> anyhow::Err
             let failure = Failure::new(Kind::NotFound, format!("{sentence}: {}", missing_name.unwrap_or(&thing)));
             let which = WHICH.iter().find(|(kind, _)| sentence.ends_with(kind));
             which.map_or(failure.clone(), |(_, step)| failure.next(*step)).into()
+        }
+        _ => error.into(),
+    }
+}
+
+/// The error of a call with one refused value: its sentence says which one, without the name of the field.
+pub(crate) fn of_value(error: ClientError) -> anyhow::Error {
+    match &error {
+        ClientError::Problem(problem) if problem.errors.len() == 1 => {
+            Failure::new(Kind::Refused, problem.errors[0].detail.clone()).into()
         }
         _ => error.into(),
     }
@@ -198,6 +222,8 @@ const FLAGS: &[(&str, &str)] = &[
     ("alpn", "--alpn"),
     ("amplification_guard", "--no-amplification-guard"),
     ("document", "the policy"),
+    ("domains", "--domain"),
+    ("label", "--name-label"),
     ("ca_pem", "--provider-ca"),
     ("check_minutes", "--check-minutes"),
     ("client_id", "--client-id"),

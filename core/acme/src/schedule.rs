@@ -43,6 +43,9 @@ pub struct Schedule {
     pub renewal_info: RenewalInfo,
     /// The attempts since it was issued.
     pub attempts: Attempts,
+    /// The latest failure in the words of the CA; empty if none is known.
+    #[serde(default)]
+    pub failure_text: String,
     /// Whether a person asked for a new one.
     pub is_requested: bool,
 }

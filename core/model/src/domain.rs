@@ -81,8 +81,14 @@ pub fn wildcard_over(host: &str) -> Option<String> {
     host.split_once('.').map(|(_, rest)| format!("*.{rest}"))
 }
 
+/// The name at which authorities look for the answer to the DNS-01 challenge of a name (RFC 8555 section 8.4).
+#[must_use]
+pub fn challenge_name(name: &str) -> String {
+    format!("_acme-challenge.{name}")
+}
+
 /// The name below the domain of an installation at which its name server answers the challenges of a name. An alias
-/// leads there from `_acme-challenge` of a name whose zone is elsewhere.
+/// leads there from [`challenge_name`] of a name whose zone is elsewhere.
 #[must_use]
 pub fn acme_alias(name: &str, domain: &str) -> String {
     format!("{name}._acme.{domain}")

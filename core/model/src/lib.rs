@@ -29,7 +29,7 @@ pub use account::{
 pub use addresses::{ClientAddr, Local, OriginAddr, OriginAddrError, Remote, ServerAddr};
 pub use domain::{
     AcmeChallenge, ChallengeKind, DomainName, DomainNameError, MAX_DOMAIN_BYTES, MAX_DOMAINS_PER_SOCKET,
-    ServedCertificate, UnknownChallengeKind, acme_alias, wildcard_over,
+    ServedCertificate, UnknownChallengeKind, acme_alias, challenge_name, wildcard_over,
 };
 pub use edge::{DrainOrder, EdgeName, EdgeNameError, EdgeOrders, RegionName};
 pub use header_rules::{

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use sallyport_acme_schedule::ChallengeKind;
 use sallyport_domains::{CaaVerdict, caa_verdict};
-use sallyport_model::{DomainName, acme_alias};
+use sallyport_model::{DomainName, acme_alias, challenge_name};
 use sallyport_resolver::LOOKUP_TIMEOUT;
 
 use crate::state::App;
@@ -39,17 +39,21 @@ impl App {
         kinds
     }
 
-    /// Whether our name server answers the DNS-01 challenges of a name.
-    async fn leads_challenges_here(&self, name: &DomainName) -> bool {
-        let zones = self.zones.all();
+    /// Whether a name is in a zone of our name server.
+    pub(crate) fn is_in_own_zone(&self, name: &DomainName) -> bool {
         let is_ours = |apex: &str| {
             name.base() == apex || name.base().strip_suffix(apex).is_some_and(|label| label.ends_with('.'))
         };
-        if zones.iter().any(|zone| is_ours(&zone.apex)) {
+        self.zones.all().iter().any(|zone| is_ours(&zone.apex))
+    }
+
+    /// Whether our name server answers the DNS-01 challenges of a name.
+    async fn leads_challenges_here(&self, name: &DomainName) -> bool {
+        if self.is_in_own_zone(name) {
             return true;
         }
         let Some(resolver) = &self.resolver else { return false };
-        let alias = resolver.cname(&format!("_acme-challenge.{}", name.base())).await;
+        let alias = resolver.cname(&challenge_name(name.base())).await;
         alias.is_ok_and(|alias| alias.as_deref() == Some(acme_alias(name.base(), &self.config.domain).as_str()))
     }
 
@@ -72,7 +76,8 @@ impl App {
             if name.is_wildcard() && !self.leads_challenges_here(name).await {
                 let (base, target) = (name.base(), acme_alias(name.base(), &self.config.domain));
                 return Some(format!(
-                    "a certificate for {name} needs a record of the name service: _acme-challenge.{base} CNAME {target}"
+                    "a certificate for {name} needs a record of the name service: {} CNAME {target}",
+                    challenge_name(base)
                 ));
             }
             if !name.is_wildcard() && resolver.addresses(name.as_str()).await.is_ok_and(|found| found.is_empty()) {

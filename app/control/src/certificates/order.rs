@@ -105,7 +105,8 @@ impl OrderStep<'_> {
             let directories = self.accounts.directories(self.acme).await;
             match schedule.next_step(&directories, self.now()) {
                 Step::Wait { until, reason } => {
-                    let problem = if is_problem(reason) { problem.or_else(|| Some(reason.to_string())) } else { None };
+                    let problem =
+                        problem.or_else(|| sentence(reason, &schedule.failure_text)).filter(|_| is_problem(reason));
                     return Ok(StepEnd { issued: None, due_at: until.unix_timestamp(), problem });
                 }
                 Step::AskRenewalInfo { directory } => self.ask_renewal_info(row, directory, schedule).await?,
@@ -281,6 +282,7 @@ impl OrderStep<'_> {
         let failure: Failure = error.failure();
         let directories = self.accounts.directories(self.acme).await;
         schedule.fail(&directories, directory, failure, self.now(), random_number()?);
+        schedule.failure_text = error.to_string();
         self.app.metrics.certificate_order(match failure {
             Failure::RateLimited { .. } => "limited",
             _ if failure.is_fault_of_ca() => "unavailable",
@@ -322,6 +324,17 @@ fn look_for_record_at(row: &StoredCertificate, now: i64) -> i64 {
 /// Whether a wait is because something is wrong.
 fn is_problem(reason: WaitReason) -> bool {
     !matches!(reason, WaitReason::Good { .. })
+}
+
+/// Why nothing is done, with the words of the latest failure.
+fn sentence(reason: WaitReason, failure_text: &str) -> Option<String> {
+    Some(match reason {
+        WaitReason::Failed { failures, .. } if !failure_text.is_empty() => {
+            format!("{failure_text}; failures in a row: {failures}")
+        }
+        WaitReason::AskedToWait if !failure_text.is_empty() => failure_text.to_owned(),
+        _ => reason.to_string(),
+    })
 }
 
 fn random_number() -> Result<u64, ApiError> {

@@ -5,7 +5,9 @@ use std::net::IpAddr;
 use http::StatusCode;
 use sallyport_api::{Domain, DomainRecord, DomainState};
 use sallyport_domains::{CHECK_EVERY_SECONDS, Finding, Ownership, parse_domain, proof, proof_names, registrable};
-use sallyport_model::{AccountId, DomainId, DomainName, MAX_DOMAINS_PER_SOCKET, SocketId, SocketType};
+use sallyport_model::{
+    AccountId, DomainId, DomainName, MAX_DOMAINS_PER_SOCKET, SocketId, SocketType, acme_alias, challenge_name,
+};
 use sallyport_resolver::{LOOKUP_TIMEOUT, Resolver};
 use sallyport_store::{DomainCheck, StoreError, StoredDomain};
 use tokio::task::JoinSet;
@@ -24,6 +26,8 @@ pub(crate) struct DomainLookup {
     leads_here: Option<bool>,
     /// What is wrong with the address, a sentence.
     address_problem: Option<String>,
+    /// Whether the alias of a wildcard's challenges is there; `None` if that was not found out.
+    has_challenge_alias: Option<bool>,
 }
 
 impl App {
@@ -49,17 +53,23 @@ impl App {
             (Some(_), None) => DomainState::Verified,
             (Some(_), Some(_)) => DomainState::Missing,
         };
-        let found = lookup.map(|lookup| lookup.finding == Finding::Present);
+        let found = match lookup.map(|lookup| lookup.finding) {
+            Some(Finding::Present) => Some(true),
+            Some(Finding::Missing) => Some(false),
+            Some(Finding::Unknown) => None,
+            None => domain.checked_at.map(|_| state == DomainState::Verified),
+        };
         let ownership = DomainRecord {
             name: proof_names(&domain.name).swap_remove(0),
             record_type: "TXT".to_owned(),
             value: self.domain_proof(domain.organisation),
             purpose: "ownership".to_owned(),
-            found: found.or_else(|| domain.checked_at.map(|_| state == DomainState::Verified)),
+            found,
             problem: lookup.and_then(|lookup| lookup.problem.clone()),
         };
         let mut records = vec![ownership];
         records.extend(self.address_records(&domain.name, lookup).await);
+        records.extend(self.challenge_record(&domain.name, lookup));
         let socket = match domain.socket {
             Some(id) => self.store.socket(domain.organisation, id).await?.map(|socket| self.dns_name(&socket.name)),
             None => None,
@@ -77,6 +87,24 @@ impl App {
             checked_at: domain.checked_at.map(date),
             verified_at: domain.verified_at.map(date),
             created_at: date(domain.created_at),
+        })
+    }
+
+    /// The record that leads the challenges of a wildcard to our name server; `None` where none is needed, or where
+    /// there is no name server. The zones of our name server have the challenges themselves.
+    fn challenge_record(&self, name: &DomainName, lookup: Option<&DomainLookup>) -> Option<DomainRecord> {
+        if !(name.is_wildcard() && self.config.has_name_server) || self.is_in_own_zone(name) {
+            return None;
+        }
+        let base = name.base();
+        let found = lookup.and_then(|lookup| lookup.has_challenge_alias);
+        Some(DomainRecord {
+            name: challenge_name(base),
+            record_type: "CNAME".to_owned(),
+            value: acme_alias(base, &self.config.domain),
+            purpose: "certificate".to_owned(),
+            found,
+            problem: (found == Some(false)).then(|| format!("{} does not lead to this server", challenge_name(base))),
         })
     }
 
@@ -119,17 +147,26 @@ impl App {
                 problem,
                 leads_here: None,
                 address_problem: None,
+                has_challenge_alias: None,
             };
         };
-        let (proof, (leads_here, address_problem)) = tokio::join!(
+        let alias = async {
+            if !(name.is_wildcard() && self.config.has_name_server) {
+                return None;
+            }
+            let alias = resolver.cname(&challenge_name(name.base())).await.ok()?;
+            Some(alias.is_some_and(|alias| alias == acme_alias(name.base(), &self.config.domain)))
+        };
+        let (proof, (leads_here, address_problem), has_challenge_alias) = tokio::join!(
             look_proof_up(resolver, self.domain_proof(organisation), proof_names(name)),
             self.look_address_up(resolver, name),
+            alias,
         );
         let (finding, place, problem) = match proof {
             Ok(place) => (Finding::Present, Some(place), None),
             Err((finding, problem)) => (finding, None, Some(problem)),
         };
-        DomainLookup { finding, place, problem, leads_here, address_problem }
+        DomainLookup { finding, place, problem, leads_here, address_problem, has_challenge_alias }
     }
 
     async fn look_address_up(&self, resolver: &Resolver, name: &DomainName) -> (Option<bool>, Option<String>) {
@@ -288,6 +325,26 @@ impl App {
             self.names_changed.notify_one();
         }
         Ok((checked, lookup))
+    }
+
+    /// Refuses domains that lead to a socket: only an edit of a socket moves a domain.
+    pub(super) async fn check_domains_are_free(
+        &self,
+        organisation: AccountId,
+        names: &[DomainName],
+    ) -> Result<(), ApiError> {
+        for name in names {
+            let Some(socket) = self.store.domain(organisation, name).await?.and_then(|domain| domain.socket) else {
+                continue;
+            };
+            let Some(socket) = self.store.socket(organisation, socket).await? else { continue };
+            let detail = format!(
+                "{name} leads to the socket {} already: `sallyport socket edit SOCKET --domain {name}` moves it",
+                socket.name
+            );
+            return Err(ApiError::new(StatusCode::CONFLICT, "domain-in-use", detail));
+        }
+        Ok(())
     }
 
     /// Removes a domain of the organisation; edges know it when this returns.

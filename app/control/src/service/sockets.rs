@@ -191,6 +191,7 @@ impl App {
         let domains = self.socket_domains(socket_type, create.domains.as_deref())?.unwrap_or_default();
         self.check_label(create.label.as_ref())?;
         self.check_socket_domains(account, &domains).await?;
+        self.check_domains_are_free(account, &domains).await?;
         only_http(socket_type, create.protected.is_some(), create.origin_protocol)?;
         let port = self.port_request(socket_type, create.port)?;
         let (change, none) = (SettingsChange::of_new(&create), SocketSettings::default());

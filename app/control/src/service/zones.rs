@@ -254,7 +254,7 @@ impl App {
         if name == zone.apex && matches!(record_type.as_str(), "SOA" | "NS") {
             return Err(refused("type", "the server makes the SOA and NS records of a zone itself"));
         }
-        let value = record_value(&record_type, create.value.trim())?;
+        let value = record_value(&record_type, create.value.trim(), &zone.apex)?;
         let record = Record { name, record_type, ttl: create.ttl, value };
         if is_alias(&record) {
             let known = self.store.zone_records(zone.id).await?;
@@ -433,7 +433,9 @@ fn is_displaced(own: &Record, records: &[Record]) -> bool {
 /// The value of a record as a zone has it, from what a person writes.
 ///
 /// A text without double quotes is one string: in a zone file, blanks would split it, and a semicolon would end it.
-fn record_value(record_type: &str, value: &str) -> Result<String, ApiError> {
+///
+/// A name with dots in it is a full one: with a dot at its end, or below the zone. Any other could mean two names.
+fn record_value(record_type: &str, value: &str, apex: &str) -> Result<String, ApiError> {
     if matches!(record_type, "TXT" | "SPF") && !value.contains('"') && !value.starts_with("\\#") {
         let strings: Vec<String> = value
             .as_bytes()
@@ -462,7 +464,15 @@ fn record_value(record_type: &str, value: &str) -> Result<String, ApiError> {
     if has_target && last.trim_end_matches('.').parse::<std::net::IpAddr>().is_ok() {
         return Err(refused("value", format!("{last} is an address: {record_type} has the name of a host")));
     }
-    Ok(value.to_owned())
+    let is_full = last.ends_with('.') || !last.contains('.');
+    if !has_target || is_full {
+        return Ok(value.to_owned());
+    }
+    let lower = last.to_ascii_lowercase();
+    if lower == apex || lower.strip_suffix(apex).is_some_and(|label| label.ends_with('.')) {
+        return Ok(format!("{value}."));
+    }
+    Err(refused("value", format!("{last} could mean two names: write {last}. or {last}.{apex}.")))
 }
 
 /// A byte of a string between double quotes, as a zone file has it.
@@ -487,7 +497,7 @@ mod tests {
 
     #[test]
     fn a_text_without_quotes_is_one_string() {
-        let value = |record_type: &str, text: &str| record_value(record_type, text).unwrap();
+        let value = |record_type: &str, text: &str| record_value(record_type, text, "example.org").unwrap();
         assert_eq!(value("TXT", "v=DMARC1; p=reject"), "\"v=DMARC1; p=reject\"");
         assert_eq!(value("TXT", r"a\b"), r#""a\\b""#);
         assert_eq!(value("TXT", "\"one\" \"two\""), "\"one\" \"two\"");
@@ -495,8 +505,19 @@ mod tests {
         assert_eq!(value("CAA", "0 issue \"ca.example; a=b\""), "0 issue \"ca.example; a=b\"");
         assert_eq!(value("MX", "10 mail"), "10 mail");
         for (record_type, text) in [("CAA", "0 issue a; b"), ("MX", "10 192.0.2.1"), ("CNAME", "192.0.2.1.")] {
-            assert!(record_value(record_type, text).is_err(), "{record_type} {text}");
+            assert!(record_value(record_type, text, "example.org").is_err(), "{record_type} {text}");
         }
+    }
+
+    #[test]
+    fn a_target_with_dots_is_a_full_name_or_refused() {
+        let value = |text: &str| record_value("MX", text, "example.org").map_err(|error| error.sentence().to_owned());
+        assert_eq!(value("10 mail.example.net.").unwrap(), "10 mail.example.net.");
+        assert_eq!(value("10 mail.Example.org").unwrap(), "10 mail.Example.org.");
+        assert_eq!(value("10 example.org").unwrap(), "10 example.org.");
+        let sentence = value("10 mail.example.net").unwrap_err();
+        assert!(sentence.contains("write mail.example.net. or mail.example.net.example.org."), "{sentence}");
+        assert!(value("10 xexample.org").is_err());
     }
 
     #[test]

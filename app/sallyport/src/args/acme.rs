@@ -12,7 +12,7 @@ use sallyport_resolver::Resolver;
 use crate::{args::server::is_of_this_machine, failure::Failure};
 
 /// The directory of Let's Encrypt.
-const LETS_ENCRYPT: &str = "https://acme-v02.api.letsencrypt.org/directory";
+pub(crate) const LETS_ENCRYPT: &str = "https://acme-v02.api.letsencrypt.org/directory";
 /// The name of Let's Encrypt in CAA records.
 const LETS_ENCRYPT_IDENTITY: &str = "letsencrypt.org";
 /// The port of the name service.
@@ -94,10 +94,18 @@ pub(crate) struct NameArgs {
     pub(crate) reserve_labels: Vec<String>,
 }
 
+/// The ports to which public authorities connect (RFC 8555 section 8.3, RFC 8737 section 3).
+pub(crate) const ACME_PORTS: [u16; 2] = [443, 80];
+
 impl AcmeArgs {
     /// The URL of the directory of the ACME server.
     pub(crate) fn directory(&self) -> &str {
         self.acme_directory.as_deref().unwrap_or(LETS_ENCRYPT)
+    }
+
+    /// Whether the authority is the public one.
+    pub(crate) fn is_public(&self) -> bool {
+        self.acme.is_some() && self.acme_directory.is_none()
     }
 
     /// The ACME servers; `None` without `--acme`.
@@ -106,7 +114,7 @@ impl AcmeArgs {
     /// A file cannot be read, or no authority signs for the domain.
     pub(crate) fn config(&self, domain: &str) -> anyhow::Result<Option<AcmeConfig>> {
         let Some(email) = &self.acme else { return Ok(None) };
-        let is_public = self.acme_directory.is_none();
+        let is_public = self.is_public();
         if is_public && (is_of_this_machine(domain) || !domain.contains('.')) {
             let message = format!("no public authority signs certificates for {domain}");
             return Err(Failure::usage(message).next("give a domain of your own, such as --domain example.com").into());

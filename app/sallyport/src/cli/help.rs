@@ -12,7 +12,8 @@ use crate::{
 };
 
 /// Short texts about topics, from the pages in docs/: name, text.
-const TOPICS: [(&str, &str); 5] = [
+const TOPICS: [(&str, &str); 6] = [
+    ("domains", include_str!("help/domains.txt")),
     ("names", include_str!("help/names.txt")),
     ("policies", include_str!("help/policies.txt")),
     ("run", include_str!("help/run.txt")),
@@ -25,7 +26,7 @@ const MAX_DISTANCE: usize = 2;
 
 /// Options of `help`.
 #[derive(Debug, Args)]
-#[command(after_help = "Topics: names, policies, run, scripts, transports")]
+#[command(after_help = "Topics: domains, names, policies, run, scripts, transports")]
 pub(crate) struct HelpArgs {
     /// A command, such as `socket create`, or a topic
     #[arg(value_name = "COMMAND|TOPIC")]

@@ -182,7 +182,7 @@ pub(crate) enum Command {
     Completion(command::completion::CompletionArgs),
     /// Print the version
     Version,
-    /// Explain a command, or a topic: names, policies, run, scripts, transports
+    /// Explain a command, or a topic: domains, names, policies, run, scripts, transports
     Help(HelpArgs),
 }
 

@@ -5,17 +5,17 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use clap_complete::engine::ArgValueCompleter;
 use sallyport_api::{Certificate, CertificateState, ImportCertificate, Secret};
+use sallyport_client::ClientError;
 use serde_json::json;
 use time::OffsetDateTime;
 
 use crate::{
     command::options::confirm::YesArg,
     context::{Context, candidates},
-    failure::{self, Failure},
+    failure::{self, Failure, Kind},
     output::{self, Output},
     view::{
         columns::{self, Column},
@@ -103,7 +103,7 @@ pub(crate) async fn run(context: &Context, command: CertificateCommand) -> anyho
         }
         CertificateCommand::Import(args) => {
             let import = ImportCertificate { chain: read(&args.chain)?, key: read_key(&args.key)? };
-            let imported = client.import_certificate(&import).await?;
+            let imported = client.import_certificate(&import).await.map_err(not_imported)?;
             context.output.data(&imported, show)
         }
         CertificateCommand::Rm(args) => {
@@ -115,12 +115,32 @@ pub(crate) async fn run(context: &Context, command: CertificateCommand) -> anyho
     }
 }
 
+/// Adds advice to the failure: a name has to be a verified domain first.
+fn not_imported(error: ClientError) -> anyhow::Error {
+    match &error {
+        ClientError::Problem(problem) if problem.code == "domain-not-verified" => {
+            let next = "`sallyport domain ls` has the domains, and `sallyport domain add NAME` adds one";
+            Failure::new(Kind::Refused, problem.to_string()).next(next).into()
+        }
+        _ => failure::of_value(error),
+    }
+}
+
 fn read(path: &Path) -> anyhow::Result<String> {
     let mut text = String::new();
-    std::fs::File::open(path)
-        .and_then(|file| file.take(MAX_PEM_BYTES).read_to_string(&mut text))
-        .with_context(|| format!("cannot read {}", path.display()))?;
-    Ok(text)
+    let read = std::fs::File::open(path).and_then(|file| file.take(MAX_PEM_BYTES).read_to_string(&mut text));
+    match read {
+        Ok(_) if text.contains("-----BEGIN ") => Ok(text),
+        // DER is no text.
+        Ok(_) => Err(not_pem(path)),
+        Err(error) if error.kind() == std::io::ErrorKind::InvalidData => Err(not_pem(path)),
+        Err(error) => Err(failure::unreadable(path, &error).into()),
+    }
+}
+
+fn not_pem(path: &Path) -> anyhow::Error {
+    let step = format!("`openssl x509 -inform der -in {}` makes PEM of DER", quoted(&path.display().to_string()));
+    Failure::usage(format!("{} has no PEM", path.display())).next(step).into()
 }
 
 /// The private key in a file.

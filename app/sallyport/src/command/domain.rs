@@ -65,7 +65,7 @@ pub(crate) async fn run(context: &Context, command: DomainCommand) -> anyhow::Re
     let client = context.client(&context.target()?)?;
     match command {
         DomainCommand::Add(args) => {
-            let domain = client.create_domain(&CreateDomain { name: args.name }).await?;
+            let domain = client.create_domain(&CreateDomain { name: args.name }).await.map_err(failure::of_value)?;
             context.output.data(&domain, |domain| show(&context.output, domain))?;
             context.output.hint(&outlook(&domain));
             Ok(())
@@ -88,22 +88,38 @@ pub(crate) async fn run(context: &Context, command: DomainCommand) -> anyhow::Re
         DomainCommand::Check(args) => {
             let domain = client.check_domain(&args.name).await.map_err(|error| failure::about(error, &args.name))?;
             context.output.data(&domain, |domain| show(&context.output, domain))?;
-            let missing: Vec<_> = domain.records.iter().filter(|record| record.found != Some(true)).collect();
-            if missing.is_empty() {
-                return Ok(());
-            }
-            let what = missing.iter().map(|record| record.purpose.as_str()).collect::<Vec<_>>().join(" and ");
-            let failure = Failure::new(Kind::Failed, format!("{} lacks its record of {what}", domain.name));
-            let again = || format!("look again: `sallyport domain check {}`", quoted(&domain.name));
-            Err(failure.next(next_step(&domain).unwrap_or_else(again)).into())
+            unfound(&domain).map_or(Ok(()), |failure| Err(failure.into()))
         }
         DomainCommand::Rm(args) => {
             let name = &args.domain.name;
-            args.yes.confirm(&format!("Remove the domain {name}? It leads to no socket then."))?;
+            args.yes.confirm(&format!(
+                "Remove the domain {name}? It leads to no socket then, and loses its certificate, an imported one too."
+            ))?;
             client.delete_domain(name).await.map_err(|error| failure::about(error, name))?;
             context.output.data(&json!({ "deleted": name }), |_| format!("removed {name}"))
         }
     }
+}
+
+/// The failure of a check that did not find all records: they are missing, or nothing is known of them.
+fn unfound(domain: &Domain) -> Option<Failure> {
+    let purposes = |found: Option<bool>| {
+        let records = domain.records.iter().filter(|record| record.found == found);
+        records.map(|record| record.purpose.as_str()).collect::<Vec<_>>().join(" and ")
+    };
+    let (missing, unknown) = (purposes(Some(false)), purposes(None));
+    if missing.is_empty() && unknown.is_empty() {
+        return None;
+    }
+    let again = || format!("look again: `sallyport domain check {}`", quoted(&domain.name));
+    if missing.is_empty() {
+        let why = domain.records.iter().find_map(|record| record.problem.clone().filter(|_| record.found.is_none()));
+        let why = why.unwrap_or_else(|| format!("the name service did not answer for {}", domain.name));
+        let failure = Failure::new(Kind::Failed, format!("nothing was found out of the record of {unknown}: {why}"));
+        return Some(failure.next(again()));
+    }
+    let failure = Failure::new(Kind::Failed, format!("{} lacks its record of {missing}", domain.name));
+    Some(failure.next(next_step(domain).unwrap_or_else(again)))
 }
 
 /// The next step for people, or where the domain leads.
@@ -123,8 +139,8 @@ fn next_step(domain: &Domain) -> Option<String> {
         (DomainState::Pending | DomainState::Missing, ..) => {
             Some(format!("set the TXT record at the name service of the domain, then `sallyport domain check {name}`"))
         }
-        (DomainState::Verified, Some(record), _) if record.purpose == "address" => {
-            Some(format!("{}; set the {} record", problem_of(record), record.record_type))
+        (DomainState::Verified, Some(record), _) if record.purpose != "ownership" => {
+            Some(format!("{}; set the {} record of {}", problem_of(record), record.record_type, record.name))
         }
         (DomainState::Verified, _, None) => {
             Some(format!("lead it to a socket with `sallyport socket edit SOCKET --domain {name}`"))
@@ -212,9 +228,18 @@ mod tests {
         let pending = Domain { state: DomainState::Pending, ..domain("") };
         assert!(outlook(&pending).starts_with("next: set the TXT record"), "{}", outlook(&pending));
         let elsewhere = domain(r#","found":false,"problem":"app.example.com has no address""#);
-        assert_eq!(outlook(&elsewhere), "next: app.example.com has no address; set the CNAME record");
+        assert_eq!(
+            outlook(&elsewhere),
+            "next: app.example.com has no address; set the CNAME record of app.example.com"
+        );
         let step = next_step(&elsewhere);
-        assert_eq!(step.as_deref(), Some("app.example.com has no address; set the CNAME record"));
+        assert_eq!(step.as_deref(), Some("app.example.com has no address; set the CNAME record of app.example.com"));
+        // A silent name service is not a missing record.
+        let unknown = domain(r#","problem":"the name service did not answer for app.example.com (timeout)""#);
+        let failure = unfound(&unknown).unwrap();
+        assert!(failure.message.starts_with("nothing was found out of the record of address: the name service"));
+        assert!(unfound(&elsewhere).unwrap().message.ends_with("lacks its record of address"));
+        assert!(unfound(&domain(r#","found":true"#)).is_none());
         let here = domain(r#","found":true"#);
         assert!(outlook(&here).contains("socket edit SOCKET --domain app.example.com`"));
         let wildcard = Domain { name: "*.example.com".into(), ..here.clone() };

@@ -5,6 +5,7 @@ use clap_complete::engine::ArgValueCompleter;
 use sallyport_api::{CreateInvitation, CreatedInvitation, Member, UpdateMember};
 use sallyport_client::ApiAddress;
 use sallyport_model::Role;
+use sallyport_net::Trust;
 use serde_json::json;
 
 use super::email;
@@ -71,7 +72,8 @@ pub(crate) struct RmArgs {
 
 /// Runs the command.
 pub(crate) async fn run(context: &Context, command: MemberCommand) -> anyhow::Result<()> {
-    let client = context.client(&context.target()?)?;
+    let target = context.target()?;
+    let client = context.client(&target)?;
     match command {
         MemberCommand::Ls => {
             let members = client.members().await?;
@@ -80,7 +82,10 @@ pub(crate) async fn run(context: &Context, command: MemberCommand) -> anyhow::Re
         MemberCommand::Add(args) => {
             let create = CreateInvitation { email: email(&args.email)?, role: args.role };
             let created = client.invite(&create).await?;
-            let pin = client.info().await.ok().and_then(|info| info.ca_fingerprint);
+            // Where the API has a certificate of a public authority, its own root says nothing about it.
+            let has_own_root = matches!(target.trust, Trust::Ca(_) | Trust::Pinned(_));
+            let info = if has_own_root { client.info().await.ok() } else { None };
+            let pin = info.and_then(|info| info.ca_fingerprint);
             context.output.data(&created, show)?;
             print_invitation(context, &created, client.address(), pin.as_deref());
             Ok(())

@@ -60,7 +60,7 @@ pub(crate) struct ZoneArg {
 /// Options of `zone create`.
 #[derive(Debug, Args)]
 pub(crate) struct CreateArgs {
-    /// The name: a verified domain
+    /// The name: a verified domain. The owner of the installation may take any name
     #[arg(value_name = "NAME", add = ArgValueCompleter::new(candidates::domains))]
     name: String,
     /// Do not sign the zone (DNSSEC)
@@ -92,7 +92,7 @@ pub(crate) struct AddArgs {
     #[arg(value_name = "VALUE", required = true)]
     value: Vec<String>,
     /// How long others may keep the record, in seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = ttl)]
     ttl: u32,
 }
 
@@ -104,6 +104,8 @@ pub(crate) struct RecordRmArgs {
     /// The record: its id or the beginning of it, as `zone record ls` shows it
     #[arg(value_name = "ID")]
     id: String,
+    #[command(flatten)]
+    yes: YesArg,
 }
 
 /// Runs the command.
@@ -112,13 +114,13 @@ pub(crate) async fn run(context: &Context, command: ZoneCommand) -> anyhow::Resu
     match command {
         ZoneCommand::Create(args) => {
             let create = CreateZone { name: args.name, signed: !args.unsigned };
-            let zone = client.create_zone(&create).await?;
+            let zone = client.create_zone(&create).await.map_err(failure::of_value)?;
             context.output.data(&zone, show)?;
             context.output.hint(&format!(
-                "next: add the records of the domain with `sallyport zone record add {}`, then set the name servers{} at \
-                 its registrar",
+                "next: add the records of the domain with `sallyport zone record add {}`, then set the name servers at \
+                 its registrar{}",
                 zone.name,
-                if zone.ds.is_empty() { "" } else { " and the DS record" }
+                if zone.ds.is_empty() { "" } else { "; set the DS record when they answer everywhere" }
             ));
             Ok(())
         }
@@ -151,7 +153,11 @@ pub(crate) async fn run(context: &Context, command: ZoneCommand) -> anyhow::Resu
                 ttl: args.ttl,
                 value: args.value.join(" "),
             };
-            let record = client.create_zone_record(zone, &create).await.map_err(|error| failure::about(error, zone))?;
+            let made = client.create_zone_record(zone, &create).await;
+            let record = made.map_err(|error| match error.status() {
+                Some(404) => failure::about(error, zone),
+                _ => failure::of_value(error),
+            })?;
             context.output.data(&record, |record| list_records(&context.output, std::slice::from_ref(record)))
         }
         ZoneCommand::Record(RecordCommand::Ls(args)) => {
@@ -161,6 +167,7 @@ pub(crate) async fn run(context: &Context, command: ZoneCommand) -> anyhow::Resu
         }
         ZoneCommand::Record(RecordCommand::Rm(args)) => {
             let zone = &args.zone.zone;
+            args.yes.confirm(&format!("Remove the record {} of {zone}?", args.id))?;
             let records = client.zone_records(zone).await.map_err(|error| failure::about(error, zone))?;
             let begins = |record: &&ZoneRecord| record.id.is_some_and(|id| id.to_string().starts_with(&args.id));
             let found: Vec<_> = records.iter().filter(begins).collect();
@@ -176,6 +183,15 @@ pub(crate) async fn run(context: &Context, command: ZoneCommand) -> anyhow::Resu
             context.output.data(&json!({ "deleted": id }), |_| format!("removed the record {id}"))
         }
     }
+}
+
+/// A time in seconds, or such as 5m, 1h and 2d.
+fn ttl(text: &str) -> Result<u32, String> {
+    if let Ok(seconds) = text.parse() {
+        return Ok(seconds);
+    }
+    let parsed = crate::duration::parse(text).ok().and_then(|length| u32::try_from(length.as_secs()).ok());
+    parsed.ok_or_else(|| "expected seconds, or a time such as 5m or 1h".to_owned())
 }
 
 fn show(zone: &Zone) -> String {

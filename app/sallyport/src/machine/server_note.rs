@@ -68,6 +68,9 @@ pub(crate) struct PublicNames {
     pub(crate) resolver: Vec<SocketAddr>,
     /// The TCP ports that must be reachable for everybody.
     pub(crate) ports: Vec<u16>,
+    /// The address of the name server on this machine, if it has one.
+    #[serde(default)]
+    pub(crate) name_server: Option<SocketAddr>,
     /// The public addresses of this server; empty if they are not known, or if edges have them.
     pub(crate) addresses: Vec<IpAddr>,
 }

@@ -11,7 +11,7 @@ use anyhow::Context as _;
 use sallyport_bus::{AcmeChallenges, Bus, EdgeState, Fleet, ServedZones};
 use sallyport_dns::{Server, ServerConfig};
 use sallyport_identity::{Purpose, Sealer};
-use sallyport_model::{ALL_EDGES, ChallengeKind, ServedZone, ZoneId, ZoneRecord, acme_alias};
+use sallyport_model::{ALL_EDGES, ChallengeKind, ServedZone, ZoneId, ZoneRecord, acme_alias, challenge_name};
 use sallyport_resolver::Resolver;
 use sallyport_zone::{
     MAX_IDENTITY_BYTES, Name, Settings, View, Zone, Zones,
@@ -26,7 +26,10 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-use crate::args::dns::{DNS_PORT, DnsArgs};
+use crate::{
+    args::dns::DnsArgs,
+    failure::{Failure, Kind},
+};
 
 /// How long others may keep the addresses of edges, in seconds.
 const EDGES_TTL_SECONDS: u32 = 30;
@@ -59,9 +62,15 @@ impl DnsPorts {
         let address = listen.with_default(tls.ip());
         let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS);
         let opened = sallyport_dns::bind(address, threads, is_takeover);
-        let (udp, tcp) = opened.with_context(|| {
-            let hint = if address.port() == DNS_PORT { ", which a resolver of this machine may use" } else { "" };
-            format!("cannot answer DNS at {address} (--listen-dns){hint}")
+        let (udp, tcp) = opened.map_err(|error| {
+            let failure = Failure::new(Kind::Failed, format!("cannot answer DNS at {address} (--listen-dns): {error}"));
+            match error.kind() {
+                std::io::ErrorKind::AddrInUse => failure.next(
+                    "a resolver of this machine may have the port: give the public address, such as --listen-dns \
+                     192.0.2.10:53",
+                ),
+                _ => failure,
+            }
         })?;
         let address = tcp.local_addr().context("the address of the name server is not known")?;
         Ok(Some(Self { udp, tcp, address }))
@@ -88,6 +97,7 @@ pub(super) struct NameServerParts {
 
 /// A running name server.
 pub(super) struct NameServer {
+    address: SocketAddr,
     server: Arc<Server>,
     tasks: Vec<JoinHandle<()>>,
 }
@@ -108,7 +118,10 @@ impl NameServer {
         let mut config = ServerConfig::default();
         config.state.rate = args.rates();
         if parts.own.is_empty() && parts.bus.fleet.edges().is_empty() {
-            warn!("the address of this machine for others is not known: the name server leads nowhere until it is");
+            warn!(
+                "the address of this machine for others is not known, so the name server has no addresses to answer: \
+                 give --public-address"
+            );
         }
         let transfer = Transfer {
             settings: settings.clone(),
@@ -134,7 +147,12 @@ impl NameServer {
             tokio::spawn(keeper.run())
         });
         let task = tokio::spawn(keeper.run());
-        Ok(Self { server, tasks: aliases.into_iter().chain([task]).collect() })
+        Ok(Self { address, server, tasks: aliases.into_iter().chain([task]).collect() })
+    }
+
+    /// The address at which it listens.
+    pub(super) fn address(&self) -> SocketAddr {
+        self.address
     }
 
     /// The counters of the server.
@@ -485,7 +503,7 @@ fn challenge_texts(challenges: &AcmeChallenges, domain: &str) -> Vec<(Name, Vec<
         let digest = Sha256::digest(challenge.key_authorization.as_bytes());
         let text = URL_SAFE_NO_PAD.encode(digest);
         // Names that are not of our zones lead here by an alias.
-        for name in [format!("_acme-challenge.{}", challenge.name), acme_alias(&challenge.name, domain)] {
+        for name in [challenge_name(&challenge.name), acme_alias(&challenge.name, domain)] {
             by_name.entry(name).or_default().push(text.clone());
         }
     }

@@ -1,6 +1,10 @@
 //! Names with certificates of public authorities: their certificates come from the bus into the TLS of this process.
 
-use std::{collections::HashMap, net::IpAddr, sync::Arc};
+use std::{
+    collections::HashMap,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    sync::Arc,
+};
 
 use sallyport_bus::ServedCertificates;
 use sallyport_identity::{Purpose, Sealer};
@@ -9,7 +13,7 @@ use sallyport_net::{Certificates, PublicCertificate};
 use tracing::warn;
 
 use crate::{
-    args::acme::{AcmeArgs, ResolverArgs},
+    args::acme::{ACME_PORTS, AcmeArgs, ResolverArgs},
     machine::server_note::PublicNames,
 };
 
@@ -36,6 +40,7 @@ pub(super) fn note(
     domain: &str,
     ports: Vec<u16>,
     addresses: Vec<IpAddr>,
+    name_server: Option<SocketAddr>,
 ) -> PublicNames {
     PublicNames {
         domain: domain.to_owned(),
@@ -43,8 +48,30 @@ pub(super) fn note(
         directory_root: acme.acme_root.as_ref().and_then(|path| std::path::absolute(path).ok()),
         resolver: resolver.resolver.clone(),
         ports,
+        name_server,
         addresses,
     }
+}
+
+/// Says at the start if no challenge can work: the authority connects to the ports 443 and 80 alone.
+pub(super) fn warn_of_ports(acme: &AcmeArgs, ports: &[u16], has_name_server: bool) {
+    if acme.is_public() && !has_name_server && !ports.iter().any(|port| ACME_PORTS.contains(port)) {
+        warn!(
+            ?ports,
+            "the authority verifies names at the ports 443 and 80 alone: listen there, or give --public-port 443 where \
+             a port mapping leads here"
+        );
+    }
+}
+
+/// The address at which a program of this machine reaches the port.
+pub(super) fn on_this_machine(listen: SocketAddr) -> SocketAddr {
+    let ip = match listen.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, listen.port())
 }
 
 fn take(bus: &ServedCertificates, sealer: &Sealer, served: &Certificates, known: &mut Known) {

@@ -165,6 +165,7 @@ impl Live {
         }
         socket.notes.iter().for_each(|note| self.output.hint(&safe(note)));
         if !self.output.terminal {
+            domain_urls(socket).for_each(|url| self.output.hint(&format!("also at {}", safe(&url))));
             return Ok(());
         }
         let bold = |text: &str| if self.output.color { styled(text, Style::new().bold()) } else { text.to_owned() };

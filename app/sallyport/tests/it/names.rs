@@ -129,7 +129,7 @@ fn help_knows_commands_topics_and_near_words() {
     let printed = |args: &[&str]| text(&home.run(args).stdout);
     let help = printed(&["help", "socket", "create"]);
     assert_eq!(help.trim_end(), printed(&["socket", "create", "--help"]).trim_end());
-    assert!(printed(&["help"]).contains("Topics of `sallyport help TOPIC`: names"));
+    assert!(printed(&["help"]).contains("Topics of `sallyport help TOPIC`: domains, names"));
     for topic in ["names", "policies", "scripts", "transports"] {
         let text = printed(&["help", topic]);
         assert!(text.to_lowercase().starts_with(&format!("{topic}:")), "{topic}: {text}");

@@ -79,10 +79,26 @@ pub(super) fn record_data(rtype: &str, words: &[Word], origin: &Name) -> Result<
             "A" | "AAAA" | "NS" | "CNAME" | "DNAME" | "PTR" | "MX" | "SRV" | "SOA" | "TXT" | "CAA" | "SVCB" | "HTTPS"
             | "ALIAS" | "ANAME" | "EDGES",
             _,
-        ) => return Err(format!("{} words are not the data of such a record", words.len())),
+        ) => return Err(format!("the data of {upper} are such as {}", example(&upper))),
         _ => return by_parser(&upper, &line(words), origin),
     };
     Ok(RecordData::Plain(rtype, data))
+}
+
+/// Data of this type, as a zone file has them.
+fn example(upper: &str) -> &'static str {
+    match upper {
+        "A" => "192.0.2.1",
+        "AAAA" => "2001:db8::1",
+        "MX" => "10 mail.example.com.",
+        "SRV" => "0 5 443 www.example.com.",
+        "SOA" => "ns1.example.com. admin.example.com. 1 7200 3600 1209600 300",
+        "TXT" => "\"a text\"",
+        "CAA" => "0 issue \"ca.example.net\"",
+        "SVCB" | "HTTPS" => "1 . alpn=h2",
+        "EDGES" => "only",
+        _ => "www.example.com.",
+    }
 }
 
 /// The data with their names in lower case, for the types that are signed so (RFC 4034 section 6.2). Data that are too

@@ -113,8 +113,9 @@ pub enum CaError {
     },
     /// The root is for another domain.
     #[error(
-        "the root certificate {} is for {root_domain} and cannot speak for {domain}: use another data directory for \
-         {domain}",
+        "the root certificate {} is for {root_domain} and cannot speak for {domain}: to serve {domain} from this data \
+         directory, move this file and {CA_KEY_FILE} away, and a new authority is made; or name another directory with \
+         --data",
         path.display()
     )]
     OtherDomain {

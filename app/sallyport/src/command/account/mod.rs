@@ -133,6 +133,7 @@ async fn create(context: &Context, args: CreateArgs) -> anyhow::Result<()> {
     };
     let password = args.password.read(PasswordPrompt { env: PASSWORD_ENV, prompt: "New password", twice: true })?;
     let setup_token = args.setup_token.filter(|token| !token.trim().is_empty()).map(|token| token.trim().into());
+    let gave_token = setup_token.is_some();
     let create = CreateAccount {
         name,
         email: email.clone(),
@@ -145,29 +146,33 @@ async fn create(context: &Context, args: CreateArgs) -> anyhow::Result<()> {
         Some(pin) => format!("{} --ca-fingerprint {pin}", context.login_command(&email)),
         None => context.login_command(&email),
     };
-    let account = client.create_account(&create).await.map_err(|error| not_made(error, &login))?;
+    let account = client.create_account(&create).await.map_err(|error| not_made(error, &login, gave_token))?;
     context.output.data(&account, show)?;
     context.output.hint(&format!("next: {login}"));
     Ok(())
 }
 
-/// The setup token in the data directory of the trusted root certificate. The server proves with that root that the
-/// token is its own, before the token is sent.
+/// The setup token in the data directory of the trusted root certificate. The server proves with that root, or with a
+/// certificate of a public authority for its name, that the token is its own, before the token is sent.
 fn setup_token_beside(trust: &Trust) -> Option<Secret> {
-    let Trust::Ca(root) = trust else { return None };
+    let (Trust::Ca(root) | Trust::CaAndSystem(root)) = trust else { return None };
     let mut text = String::new();
     File::open(root.with_file_name(SETUP_TOKEN_FILE)).ok()?.take(MAX_TOKEN_BYTES).read_to_string(&mut text).ok()?;
     Some(text.trim()).filter(|token| !token.is_empty()).map(Secret::from)
 }
 
 /// Adds advice to the failure: an existing account can log in, and the first account is made by the operator.
-fn not_made(error: ClientError, login: &str) -> anyhow::Error {
+fn not_made(error: ClientError, login: &str, gave_token: bool) -> anyhow::Error {
     match &error {
         ClientError::Problem(problem) if problem.code == "email-taken" => {
             Failure::new(Kind::Refused, problem.to_string()).next(format!("if it is yours, run `{login}`")).into()
         }
         ClientError::Problem(problem) if problem.code == "setup-token-needed" => {
-            let says = "the first account of this server takes its setup token";
+            let says = if gave_token {
+                "that is not the setup token of this server"
+            } else {
+                "the first account of this server takes its setup token"
+            };
             let next = "run this on the server, as the user that runs it, or give the token with --setup-token: it is \
                         in the server's log and in the file setup-token of its data directory";
             Failure::new(Kind::NotAllowed, says).next(next).into()
@@ -203,7 +208,7 @@ mod tests {
         let refused = |code: &str| {
             let json = format!(r#"{{"status":409,"detail":"taken","code":"{code}"}}"#);
             let error = ClientError::Problem(Box::new(serde_json::from_str(&json).unwrap()));
-            crate::failure::describe(&not_made(error, "sallyport login --email ann@example.com")).unwrap()
+            crate::failure::describe(&not_made(error, "sallyport login --email ann@example.com", false)).unwrap()
         };
         let next = refused("email-taken").next_step.unwrap();
         assert!(next.contains("`sallyport login --email ann@example.com`"), "{next}");

@@ -222,7 +222,7 @@ fn names(reached: &ApiStatus) -> Check {
         let error = unknown.error.clone().unwrap_or_default();
         let domain = unknown.name.split_once('.').map_or("", |(_, domain)| domain);
         let next = format!("in the DNS, point {domain} and *.{domain} to the edge, by A and AAAA records");
-        return Check::fail(NAME, format!("{} has no address: {error}", unknown.name), next);
+        return Check::fail(NAME, format!("{} leads nowhere: {error}", unknown.name), next);
     }
     let Some(api) = reached.names.first() else { return Check::skip(NAME, "none are known") };
     let found = format!("{} and names beneath lead to {}", api.name, list(&api.addresses));
@@ -246,7 +246,7 @@ fn names(reached: &ApiStatus) -> Check {
 fn trust_stores(reached: &ApiStatus) -> Vec<Check> {
     const SYSTEM: &str = "trust";
     if reached.has_public_names() {
-        return vec![Check::skip(SYSTEM, "names have certificates of public authorities")];
+        return vec![Check::skip(SYSTEM, "names get certificates of public authorities")];
     }
     let (Some(root), true) = (&reached.root, reached.info.as_ref().is_some_and(|info| info.ca_pem.is_some())) else {
         return vec![Check::skip(SYSTEM, "no root of its own is known")];
@@ -281,7 +281,12 @@ fn api(reached: &ApiStatus) -> Check {
             (Err(why), _) => Check::fail(NAME, format!("{url} is not ready: {why}"), "see the log of the server"),
             (Ok(()), []) => Check::ok(NAME, format!("{url} is ready, version {}", version(reached))),
             (Ok(()), notes) => {
-                Check::warn(NAME, format!("{url} is ready, but: {}", notes.join("; ")), "see the log of the server")
+                let found = format!("{url} is ready, but: {}", notes.join("; "));
+                let next = match notes.iter().find(|note| note.contains("`cert ls`")) {
+                    Some(_) => "sallyport cert ls",
+                    None => "see the log of the server",
+                };
+                Check::warn(NAME, found, next)
             }
         },
     }

@@ -9,14 +9,14 @@ use std::{
 
 use sallyport_acme::{Directory, DirectoryConfig};
 use sallyport_api::{Certificate, CertificateState};
-use sallyport_domains::{CaaVerdict, caa_verdict};
+use sallyport_domains::{CaaVerdict, RECORD_LABEL, caa_verdict};
 use sallyport_resolver::Resolver;
 use time::OffsetDateTime;
 use tokio::net::TcpStream;
 
-use super::{Check, compare_clocks};
+use super::{Check, State, compare_clocks};
 use crate::{
-    args::acme::read as read_root,
+    args::acme::{ACME_PORTS, LETS_ENCRYPT, read as read_root},
     command::api_status,
     machine::server_note::PublicNames,
     view::{quoted, utc},
@@ -35,9 +35,21 @@ pub(super) async fn checks(names: &PublicNames) -> Vec<Check> {
     let (mut checks, identities) = authority(names).await;
     match Resolver::new(&names.resolver) {
         Ok(resolver) => {
-            let (records, addresses) = records(names, &resolver).await;
+            let delegation = match names.name_server {
+                Some(server) => Some(delegation(names, server, &resolver).await),
+                None => None,
+            };
+            let is_broken = delegation.as_ref().is_some_and(|check| check.state == State::Fail);
+            checks.extend(delegation);
+            let (records, addresses) = match is_broken {
+                true => (Check::skip("dns", "not tried: the name server comes first"), Vec::new()),
+                false => records(names, &resolver).await,
+            };
             checks.push(records);
-            checks.push(ports(&names.ports, &addresses).await);
+            checks.push(match unusable(names) {
+                Some(check) => check,
+                None => ports(&names.ports, &addresses).await,
+            });
             checks.push(caa(&names.domain, &identities, &resolver).await);
         }
         Err(error) => checks.push(Check::fail("dns", error.to_string(), "set the name servers with --resolver ADDR")),
@@ -70,6 +82,51 @@ async fn authority(names: &PublicNames) -> (Vec<Check>, Vec<String>) {
             (vec![Check::fail(NAME, error, next)], Vec::new())
         }
     }
+}
+
+/// Whether the name server of this machine answers, has addresses, and is the one to which the parent zone leads.
+async fn delegation(names: &PublicNames, server: SocketAddr, resolver: &Resolver) -> Check {
+    const NAME: &str = "name server";
+    let PublicNames { domain, addresses: own, .. } = names;
+    let mark = format!("{RECORD_LABEL}.{domain}");
+    let asked = async {
+        let here = Resolver::new(&[server]).map_err(|error| error.to_string())?;
+        let marks = here.txt(&mark).await.map_err(|error| error.to_string())?;
+        Ok::<_, String>((marks, here.addresses(domain).await.map_err(|error| error.to_string())?))
+    };
+    let marks = match asked.await {
+        Ok((_, addresses)) if addresses.is_empty() => {
+            let next = "give the address of this machine for others: --public-address ADDR";
+            return Check::fail(NAME, format!("the name server knows no address for {domain}"), next);
+        }
+        Ok((marks, _)) => marks,
+        Err(error) => {
+            return Check::fail(NAME, format!("{server} does not answer: {error}"), "see the log of the server");
+        }
+    };
+    let found = match resolver.txt(&mark).await {
+        Ok(found) if found.iter().any(|one| marks.contains(one)) => {
+            return Check::ok(NAME, format!("{domain} is delegated to the name server here"));
+        }
+        Ok(_) => format!("{domain} is not delegated to the name server here"),
+        Err(error) => format!("{domain} is not delegated to the name server here: {error}"),
+    };
+    let kind = |address: &IpAddr| if address.is_ipv4() { "A" } else { "AAAA" };
+    let glue = |label: &str| own.iter().map(|own| format!("{label}.{domain} {} {own}", kind(own))).collect::<Vec<_>>();
+    let servers = ["ns1", "ns2"].map(|label| format!("{domain} NS {label}.{domain}"));
+    let records = [servers.to_vec(), glue("ns1"), glue("ns2")].concat().join(", ");
+    Check::fail(NAME, found, format!("at the zone above, set {records}; and open port 53 for UDP and TCP"))
+}
+
+/// The failure if the authority has no way to verify names: it connects to two ports alone.
+fn unusable(names: &PublicNames) -> Option<Check> {
+    let is_public = names.directory == LETS_ENCRYPT;
+    if !is_public || names.name_server.is_some() || names.ports.iter().any(|port| ACME_PORTS.contains(port)) {
+        return None;
+    }
+    let shown = names.ports.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ");
+    let found = format!("the authority connects to the ports 443 and 80, and this server has {shown}");
+    Some(Check::fail("ports", found, "listen at :443 and :80, or give --public-port 443 behind a port mapping"))
 }
 
 /// Whether the names of the installation lead to this server, and the addresses of the domain.
@@ -153,7 +210,7 @@ async fn caa(domain: &str, identities: &[String], resolver: &Resolver) -> Check 
         CaaVerdict::Allowed => Check::ok(NAME, format!("the records of {place} allow {wanted}")),
         CaaVerdict::Forbidden(record) => {
             let found = format!("the record {place} {record} forbids {wanted} to sign");
-            Check::fail(NAME, found, format!("add the record: {place} CAA 0 issue \"{wanted}\""))
+            Check::fail(NAME, found, format!("add the record: {domain} CAA 0 issue \"{wanted}\""))
         }
     }
 }
@@ -170,7 +227,10 @@ pub(super) fn certificates(all: Option<&[Certificate]>, now: OffsetDateTime) -> 
         let count = all.iter().filter(troubled).count();
         let others = if count > 1 { format!(", and {} more", count - 1) } else { String::new() };
         let found = format!("{}: {}{others}", name(worst), worst.problem.clone().unwrap_or_default());
-        let next = format!("then order at once: sallyport cert renew {}", quoted(&name(worst)));
+        let next = match worst.problem.as_deref() {
+            Some(problem) if problem.ends_with("import a certificate") => "sallyport cert import --help".to_owned(),
+            _ => format!("mend that, then order at once: sallyport cert renew {}", quoted(&name(worst))),
+        };
         return match worst.state {
             CertificateState::Failing => Check::warn(NAME, found, next),
             _ => Check::fail(NAME, found, next),
@@ -206,7 +266,6 @@ mod tests {
     use time::macros::datetime;
 
     use super::*;
-    use crate::command::doctor::State;
 
     fn certificate(name: &str, state: CertificateState, problem: Option<&str>) -> Certificate {
         Certificate {

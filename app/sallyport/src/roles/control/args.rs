@@ -97,10 +97,6 @@ pub(crate) struct ControlArgs {
     /// Who may make an account: open (everybody with access to the API) or closed (only the first) [default: closed]
     #[arg(long, value_enum, value_name = "WHO", env = "SALLYPORT_SIGN_UP", hide_possible_values = true)]
     pub(super) sign_up: Option<SignUpChoice>,
-    #[command(flatten)]
-    pub(super) acme: AcmeArgs,
-    #[command(flatten)]
-    pub(super) names: NameArgs,
     /// The edges answer DNS for the domain and for zones of organisations: they have --listen-dns
     #[arg(long, env = "SALLYPORT_NAME_SERVER")]
     pub(super) name_server: bool,
@@ -114,4 +110,9 @@ pub(crate) struct ControlArgs {
     /// The format of log lines: text or json
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT", hide_possible_values = true)]
     pub(super) log_format: LogFormat,
+    // Options with a heading come last: those behind them would stand under it.
+    #[command(flatten)]
+    pub(super) acme: AcmeArgs,
+    #[command(flatten)]
+    pub(super) names: NameArgs,
 }

@@ -205,7 +205,7 @@ async fn serve(
     let nodes = tokio::spawn(nodes::serve(ports.edges, prepared.node_tls, control.clone(), ends));
     let public_names = args.acme.acme.is_some().then(|| {
         let ports = vec![args.public_port];
-        public_names::note(&args.acme, &args.names.resolver, &args.domain, ports, Vec::new())
+        public_names::note(&args.acme, &args.names.resolver, &args.domain, ports, Vec::new(), None)
     });
     let mut role = ControlRole {
         api: api::api_url(&args.domain, address.port()),

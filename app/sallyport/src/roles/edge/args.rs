@@ -58,10 +58,6 @@ pub(crate) struct EdgeArgs {
     #[command(flatten)]
     pub(super) quic: QuicArgs,
     #[command(flatten)]
-    pub(super) dns: DnsArgs,
-    #[command(flatten)]
-    pub(super) resolver: ResolverArgs,
-    #[command(flatten)]
     pub(super) geo: GeoArgs,
     #[command(flatten)]
     pub(super) ssh: SshArgs,
@@ -82,4 +78,9 @@ pub(crate) struct EdgeArgs {
     /// The format of log lines: text or json
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT", hide_possible_values = true)]
     pub(super) log_format: LogFormat,
+    // Options with a heading come last: those behind them would stand under it.
+    #[command(flatten)]
+    pub(super) dns: DnsArgs,
+    #[command(flatten)]
+    pub(super) resolver: ResolverArgs,
 }

@@ -106,16 +106,6 @@ pub(crate) struct UpArgs {
     #[arg(long, value_enum, value_name = "WHO", env = "SALLYPORT_SIGN_UP", hide_possible_values = true)]
     pub(super) sign_up: Option<SignUpChoice>,
     #[command(flatten)]
-    pub(super) acme: AcmeArgs,
-    #[command(flatten)]
-    pub(super) names: NameArgs,
-    #[command(flatten)]
-    pub(super) dns: DnsArgs,
-    /// The addresses of this machine for others, in answers of the name server [default: that of --listen; for a wildcard
-    /// address, the machine's outgoing one]
-    #[arg(long, value_name = "ADDR", env = "SALLYPORT_PUBLIC_ADDRESS", value_delimiter = ',')]
-    pub(super) public_address: Vec<IpAddr>,
-    #[command(flatten)]
     pub(super) mail: MailArgs,
     #[command(flatten)]
     pub(super) audit_use: AuditUseArgs,
@@ -134,6 +124,17 @@ pub(crate) struct UpArgs {
     /// The share of traces to send, from 0 to 1
     #[arg(long, value_name = "RATIO", default_value_t = 1.0, value_parser = ratio)]
     pub(super) otlp_ratio: f64,
+    // Options with a heading come last: those behind them would stand under it.
+    #[command(flatten)]
+    pub(super) acme: AcmeArgs,
+    #[command(flatten)]
+    pub(super) names: NameArgs,
+    #[command(flatten)]
+    pub(super) dns: DnsArgs,
+    /// The addresses of this machine for others, in answers of the name server [default: that of --listen; for a wildcard
+    /// address, the machine's outgoing one]
+    #[arg(long, value_name = "ADDR", env = "SALLYPORT_PUBLIC_ADDRESS", value_delimiter = ',')]
+    pub(super) public_address: Vec<IpAddr>,
 }
 
 fn ratio(text: &str) -> Result<f64, String> {

@@ -85,6 +85,8 @@ struct Prepared {
 
 impl Prepared {
     async fn open(args: &UpArgs, console: Console) -> anyhow::Result<Self> {
+        // Before anything is written: a root is for one domain.
+        let (acme, resolver) = (args.acme.config(&args.domain)?, args.names.resolver.open()?);
         let data = args.data.clone().or_else(default_data_dir).ok_or_else(|| {
             Failure::usage("there is no home directory to keep data in").next("name a directory with --data DIR")
         })?;
@@ -100,7 +102,6 @@ impl Prepared {
         let (shards, geo) = (threads::shards()?, args.geo.open()?);
         let site = args.site.open(&args.domain)?;
         let mail_hook = args.mail.hook()?;
-        let (acme, resolver) = (args.acme.config(&args.domain)?, args.names.resolver.open()?);
         if acme.is_some() {
             certificates.require_public(true);
         }
@@ -196,12 +197,14 @@ async fn serve(args: &UpArgs, daemon: &Daemon) -> anyhow::Result<()> {
     let quic = quic.map(|port| Quic::start(port, &edge, certificates.clone(), daemon.shutdown.clone()));
     let is_new = daemon.console.is_on() && store.count_accounts().await.is_ok_and(|count| count == 0);
     let redirect = listening.redirect_addr().ok().flatten();
+    let name_server = dns.as_ref().map(|dns| public_names::on_this_machine(dns.address()));
     let public_names = args.acme.acme.is_some().then(|| {
         // A port mapping in front has both ports of the web.
         let plain = redirect
             .map(|address| if public.port == ports::PUBLIC_PORTS.0 { ports::PUBLIC_PORTS.1 } else { address.port() });
-        let ports = std::iter::once(public.port).chain(plain).collect();
-        public_names::note(&args.acme, &args.names.resolver, &args.domain, ports, own)
+        let ports: Vec<u16> = std::iter::once(public.port).chain(plain).collect();
+        public_names::warn_of_ports(&args.acme, &ports, name_server.is_some());
+        public_names::note(&args.acme, &args.names.resolver, &args.domain, ports, own, name_server)
     });
     let mut role = Up {
         api: api::api_url(&args.domain, public.port),
