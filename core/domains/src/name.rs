@@ -9,6 +9,9 @@ pub enum DomainError {
     /// The text is not a domain name.
     #[error(transparent)]
     Form(#[from] DomainNameError),
+    /// The text is an address of the web, or has a port.
+    #[error("a domain name stands without a scheme, a port and a path, such as app.example.com")]
+    WebAddress,
     /// A label mixes scripts, as in names that imitate another one (Unicode Technical Standard 39 section 5.1).
     #[error("the label {0:?} mixes letters of several scripts, as names do that imitate another one")]
     MixedScripts(String),
@@ -19,6 +22,14 @@ pub enum DomainError {
     #[error("{name} belongs to this installation: sockets get their names below {domain} by themselves")]
     OwnDomain {
         /// The name.
+        name: String,
+        /// The domain of the installation.
+        domain: String,
+    },
+    /// The wildcard covers the installation's domain.
+    #[error("{name} would cover {domain}, which belongs to this installation: add names one by one")]
+    CoversOwnDomain {
+        /// The wildcard.
         name: String,
         /// The domain of the installation.
         domain: String,
@@ -34,6 +45,10 @@ pub enum DomainError {
 /// The text is no domain name, imitates one, or is a name that no organisation can have.
 pub fn parse_domain(text: &str, own_domain: &str) -> Result<DomainName, DomainError> {
     let text = text.trim();
+    let has_port = text.split_once(':').is_some_and(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit()));
+    if text.contains('/') || (has_port && !text.ends_with(':')) {
+        return Err(DomainError::WebAddress);
+    }
     let (wildcard, base) = match text.strip_prefix("*.") {
         Some(base) => ("*.", base),
         None => ("", text),
@@ -51,6 +66,9 @@ pub fn parse_domain(text: &str, own_domain: &str) -> Result<DomainName, DomainEr
     if is_own {
         return Err(DomainError::OwnDomain { name: name.to_string(), domain: own_domain.to_owned() });
     }
+    if name.covers(own_domain) {
+        return Err(DomainError::CoversOwnDomain { name: name.to_string(), domain: own_domain.to_owned() });
+    }
     if registrable(name.base()).is_none() {
         return Err(DomainError::PublicSuffix(name.base().to_owned()));
     }
@@ -65,7 +83,12 @@ pub fn registrable(name: &str) -> Option<&str> {
 
 fn ascii(base: &str) -> Result<String, DomainError> {
     base.split(['.', '。']).filter(|label| !label.is_ascii()).try_for_each(refuse_mixed)?;
-    idna::domain_to_ascii_strict(base).map_err(|_| DomainError::International(base.chars().take(64).collect()))
+    let wrong = || DomainError::International(base.chars().take(64).collect());
+    // These are not shown, and the mapping of international names drops them.
+    if base.chars().any(|c| matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{2060}'..='\u{2064}' | '\u{feff}')) {
+        return Err(wrong());
+    }
+    idna::domain_to_ascii_strict(base).map_err(|_| wrong())
 }
 
 fn refuse_mixed(label: &str) -> Result<(), DomainError> {
@@ -103,6 +126,10 @@ mod tests {
             ("tunnels.example.com", "belongs to this installation"),
             ("a.b.Tunnels.example.com", "belongs to this installation"),
             ("*.tunnels.example.com", "belongs to this installation"),
+            ("*.example.com", "would cover tunnels.example.com"),
+            ("http://example.org", "without a scheme"),
+            ("example.org:443", "without a scheme"),
+            ("ex\u{ad}mple.org", "is not a valid international domain name"),
             ("co.uk", "public suffix"),
             ("*.co.uk", "public suffix"),
             ("github.io", "public suffix"),

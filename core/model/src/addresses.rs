@@ -131,6 +131,20 @@ impl fmt::Display for ServerAddr {
     }
 }
 
+/// Whether the address is private, link-local, or of this machine itself.
+#[must_use]
+pub fn is_private(address: IpAddr) -> bool {
+    match address.to_canonical() {
+        IpAddr::V4(four) => {
+            let is_shared = four.octets()[0] == 100 && four.octets()[1] & 0xc0 == 64;
+            four.is_private() || four.is_loopback() || four.is_link_local() || four.is_unspecified() || is_shared
+        }
+        IpAddr::V6(six) => {
+            six.is_loopback() || six.is_unspecified() || six.is_unique_local() || six.is_unicast_link_local()
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

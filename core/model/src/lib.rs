@@ -26,7 +26,7 @@ pub use account::{
     Account, Email, EmailError, MAX_EMAIL_BYTES, MAX_PASSWORD_BYTES, MIN_PASSWORD_CHARS, PasswordError, Scope,
     ScopeSet, UnknownScope, check_password,
 };
-pub use addresses::{ClientAddr, Local, OriginAddr, OriginAddrError, Remote, ServerAddr};
+pub use addresses::{ClientAddr, Local, OriginAddr, OriginAddrError, Remote, ServerAddr, is_private};
 pub use domain::{
     AcmeChallenge, ChallengeKind, DomainName, DomainNameError, MAX_DOMAIN_BYTES, MAX_DOMAINS_PER_SOCKET,
     ServedCertificate, UnknownChallengeKind, acme_alias, challenge_name, wildcard_over,

@@ -8,6 +8,7 @@
 //! can be impersonated to the machines that trust the root.
 
 mod authority;
+mod chain;
 mod client;
 mod fingerprint;
 mod holder;
@@ -21,6 +22,7 @@ pub use authority::{
     Authority, BACKDATE, CreateError, IssueError, Issued, LEAF_LIFETIME, LoadError, MAX_COMMON_NAME_CHARS,
     ROOT_BACKDATE, ROOT_LIFETIME,
 };
+pub use chain::{ChainError, checked_chain};
 pub use client::{
     CLIENT_BACKDATE, CLIENT_LIFETIME, ClientAuthority, ClientCertificate, ClientIssueError, ClientRequest,
     ClientSubject, MAX_REQUEST_BYTES, MAX_SERVICE_LIFETIME, RequestError, SERVICE_TOKEN_URN, ServiceSubject,

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use sallyport_model::is_private;
 use serde::{Deserialize, Serialize};
 
 use crate::{Asn, Country, Rule, ranges::Ranges, rule::networks};
@@ -174,6 +175,7 @@ impl Matcher {
     /// The first rule that may match an address of unknown location. Private addresses are known to be in no country
     /// and no autonomous system.
     fn may_mean(&self, address: IpAddr, country: Option<Country>, asn: Option<Asn>) -> Option<Rule> {
+        // No database has the location of such an address.
         if is_private(address) {
             return None;
         }
@@ -206,19 +208,6 @@ impl Matcher {
             Rule::Network(network) => self.networks.cover(*network),
             Rule::Country(country) => self.countries.binary_search(country).is_ok(),
             Rule::Asn(asn) => self.asns.binary_search(asn).is_ok(),
-        }
-    }
-}
-
-/// Whether the address is private, link-local, or of this machine: no database has its location.
-fn is_private(address: IpAddr) -> bool {
-    match address.to_canonical() {
-        IpAddr::V4(four) => {
-            let is_shared = four.octets()[0] == 100 && four.octets()[1] & 0xc0 == 64;
-            four.is_private() || four.is_loopback() || four.is_link_local() || four.is_unspecified() || is_shared
-        }
-        IpAddr::V6(six) => {
-            six.is_loopback() || six.is_unspecified() || six.is_unique_local() || six.is_unicast_link_local()
         }
     }
 }

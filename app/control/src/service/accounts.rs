@@ -106,6 +106,7 @@ impl App {
     /// Deletes an account with everything in it; edges know it when this returns.
     pub(crate) async fn delete_account(&self, account: AccountId) -> Result<(), ApiError> {
         self.check_that_it_is_not_needed(account).await?;
+        let names = self.names_of(account).await?;
         let gone = match self.store.delete_account(account).await? {
             AccountDeletion::Done { sockets } => sockets,
             AccountDeletion::NotFound => return Err(ApiError::not_found("account")),
@@ -117,6 +118,7 @@ impl App {
             }
         };
         self.unpublish(&gone).await;
+        self.unpublish_names(names).await?;
         self.identities.end_sessions(|session| session.organisation == account);
         self.publish_ssh_keys(account).await?;
         self.identities.end_tokens(|token| token.organisation == account);

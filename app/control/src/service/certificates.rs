@@ -6,12 +6,14 @@ use sallyport_api::{Certificate, CertificateState, ImportCertificate, Secret};
 use sallyport_identity::Purpose;
 use sallyport_model::{AccountId, CertificateId, DomainName, ServedCertificate};
 use sallyport_net::PublicCertificate;
-use sallyport_pki::CertificateSummary;
+use sallyport_pki::{CertificateSummary, checked_chain};
 use sallyport_store::{CertificateSource, IssuedChain, StoredCertificate, WantedCertificate};
 
 use crate::{audit, clock::date, problem::ApiError, security::random, state::App};
 
 /// The longest chain in PEM that is imported, in bytes.
+const MAX_IMPORTED_CERTIFICATES: usize = 1_000;
+/// The longest chain, in bytes.
 const MAX_CHAIN_BYTES: usize = 40 * 1_024;
 /// The longest key in PEM that is imported, in bytes.
 const MAX_KEY_BYTES: usize = 16 * 1_024;
@@ -111,6 +113,7 @@ impl App {
             return Err(ApiError::field("chain", detail));
         }
         let wrong = |detail: &str| ApiError::field("chain", detail.to_owned());
+        let chain = checked_chain(&chain).map_err(|error| ApiError::field("chain", error))?;
         let summary = CertificateSummary::from_pem(&chain)
             .ok_or_else(|| wrong("expected a certificate in PEM, followed by those of its authorities"))?;
         let names = summary.names.iter().map(|name| name.parse::<DomainName>());
@@ -129,7 +132,16 @@ impl App {
         let texts = names.iter().map(ToString::to_string).collect();
         PublicCertificate::new(texts, &chain, key.expose(), not_after)
             .map_err(|error| ApiError::field("key", error))?;
+        self.limits.create(organisation, self.clock.now().monotonic)?;
         let organisation = self.owner_of_names(organisation, is_owner, &names).await?;
+        let known = self.store.certificates_of(organisation).await?;
+        let imported = known.iter().filter(|row| row.source == CertificateSource::Imported);
+        if imported.clone().count() >= MAX_IMPORTED_CERTIFICATES
+            && !imported.clone().any(|row| row.names.first() == names.first())
+        {
+            let detail = format!("an organisation has at most {MAX_IMPORTED_CERTIFICATES} imported certificates");
+            return Err(ApiError::new(StatusCode::CONFLICT, "limit-reached", detail));
+        }
         let sealed_key = self.seal_certificate_key(&key)?;
         let new = WantedCertificate { id: CertificateId::from_random(random::bytes()?), organisation, names };
         let issued = IssuedChain { chain, sealed_key, not_before, not_after };
@@ -155,6 +167,10 @@ impl App {
         };
         if is_owner && names.iter().all(is_own) {
             return Ok(None);
+        }
+        if let Some(own) = names.iter().find(|name| is_own(name)) {
+            let detail = format!("{own} belongs to this installation");
+            return Err(ApiError::new(StatusCode::CONFLICT, "domain-taken", detail));
         }
         for name in names {
             if self.is_verified(organisation, name).await? {
@@ -197,8 +213,8 @@ impl App {
         Ok(())
     }
 
-    /// Removes certificates that other organisations have imported for a name that this one has proved.
-    pub(crate) async fn drop_imports_of_others(
+    /// Removes what other organisations have for a name that this one has proved: imported certificates, and a zone.
+    pub(crate) async fn drop_names_of_others(
         &self,
         organisation: AccountId,
         name: &DomainName,
@@ -206,6 +222,11 @@ impl App {
         for id in self.store.delete_imports_of_others(organisation, name).await? {
             self.certificates.remove(id);
             tracing::info!(%name, "imported certificate removed: another organisation has proved the name");
+        }
+        if let Some(zone) = self.store.zone(name.as_str()).await?
+            && zone.organisation.is_some_and(|owner| owner != organisation)
+        {
+            self.delete_zone(&zone).await?;
         }
         Ok(())
     }

@@ -6,10 +6,11 @@ use http::StatusCode;
 use sallyport_api::{Domain, DomainRecord, DomainState};
 use sallyport_domains::{CHECK_EVERY_SECONDS, Finding, Ownership, parse_domain, proof, proof_names, registrable};
 use sallyport_model::{
-    AccountId, DomainId, DomainName, MAX_DOMAINS_PER_SOCKET, SocketId, SocketType, acme_alias, challenge_name,
+    AccountId, CertificateId, DomainId, DomainName, MAX_DOMAINS_PER_SOCKET, SocketId, SocketType, acme_alias,
+    challenge_name,
 };
 use sallyport_resolver::{LOOKUP_TIMEOUT, Resolver};
-use sallyport_store::{DomainCheck, StoreError, StoredDomain};
+use sallyport_store::{DomainCheck, StoreError, StoredDomain, StoredZone};
 use tokio::task::JoinSet;
 
 use crate::{audit, clock::date, problem::ApiError, security::random, state::App};
@@ -28,6 +29,12 @@ pub(crate) struct DomainLookup {
     address_problem: Option<String>,
     /// Whether the alias of a wildcard's challenges is there; `None` if that was not found out.
     has_challenge_alias: Option<bool>,
+}
+
+/// What goes with an organisation, beside its sockets.
+pub(super) struct OwnedNames {
+    zones: Vec<StoredZone>,
+    certificates: Vec<CertificateId>,
 }
 
 impl App {
@@ -224,7 +231,7 @@ impl App {
         };
         self.store.create_domain(&domain).await?;
         if domain.verified_at.is_some() {
-            self.drop_imports_of_others(organisation, &domain.name).await?;
+            self.drop_names_of_others(organisation, &domain.name).await?;
         }
         tracing::info!(name = %domain.name, verified = domain.verified_at.is_some(), "domain added");
         Ok((domain, lookup))
@@ -315,7 +322,7 @@ impl App {
                 self.publish(socket).await?;
             }
             if verified {
-                self.drop_imports_of_others(checked.organisation, &checked.name).await?;
+                self.drop_names_of_others(checked.organisation, &checked.name).await?;
             } else {
                 self.drop_foreign_imports(checked.organisation).await?;
             }
@@ -347,10 +354,36 @@ impl App {
         Ok(())
     }
 
+    /// The zones and certificates of an organisation.
+    pub(super) async fn names_of(&self, organisation: AccountId) -> Result<OwnedNames, ApiError> {
+        let zones = self.store.zones().await?.into_iter().filter(|zone| zone.organisation == Some(organisation));
+        let certificates = self.store.certificates_of(Some(organisation)).await?;
+        Ok(OwnedNames { zones: zones.collect(), certificates: certificates.iter().map(|row| row.id).collect() })
+    }
+
+    /// Takes zones and certificates away from edges, after they were removed from the store.
+    pub(super) async fn unpublish_names(&self, names: OwnedNames) -> Result<(), ApiError> {
+        for id in names.certificates {
+            self.certificates.remove(id);
+        }
+        for zone in names.zones {
+            self.zones.remove(zone.id);
+            self.renew_parent_serial(&zone.apex).await?;
+        }
+        self.names_changed.notify_one();
+        Ok(())
+    }
+
     /// Removes a domain of the organisation; edges know it when this returns.
     pub(crate) async fn delete_domain(&self, organisation: AccountId, text: &str) -> Result<(), ApiError> {
         let found = self.find_domain(organisation, text).await?;
         audit::set_target(&found.name);
+        let zone = self.store.zone(found.name.as_str()).await?;
+        if zone.is_some_and(|zone| zone.organisation == Some(organisation)) {
+            let name = &found.name;
+            let detail = format!("there is a zone {name}: remove it first with `sallyport zone rm {name}`");
+            return Err(ApiError::new(StatusCode::CONFLICT, "has-zone", detail));
+        }
         let Some(gone) = self.store.delete_domain(organisation, &found.name).await? else {
             return Err(ApiError::not_found("domain"));
         };

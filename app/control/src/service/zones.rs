@@ -24,6 +24,8 @@ const NAME_SERVERS: [&str; 2] = ["ns1", "ns2"];
 /// How long a DS record of the parent may be kept, in seconds: a day, as at most registries.
 const PARENT_DS_TTL_SECONDS: u32 = 86_400;
 /// The most ALIAS records of a zone: each is looked up again and again.
+const MAX_ZONE_BYTES: usize = 900_000;
+/// The most ALIAS records of a zone.
 const MAX_ALIASES_PER_ZONE: usize = 100;
 /// The longest string of a TXT record, in bytes.
 const MAX_STRING_BYTES: usize = 255;
@@ -92,6 +94,12 @@ impl App {
     /// Fails if the records make no zone.
     fn check_zone(&self, zone: &StoredZone, served: ServedZone) -> Result<(), ApiError> {
         let served = self.published_zone(zone, served);
+        // The bus carries a zone as one message.
+        let bytes = serde_json::to_vec(&served).map_err(ApiError::internal)?.len();
+        if bytes > MAX_ZONE_BYTES {
+            let detail = format!("a zone has at most {MAX_ZONE_BYTES} bytes of records: use several zones");
+            return Err(ApiError::new(StatusCode::CONFLICT, "limit-reached", detail));
+        }
         let now = u64::try_from(self.clock.now().unix_seconds).unwrap_or_default();
         let open = |sealed: &str| self.open_zone_secret(sealed);
         served_zone(&served, open, now).map(drop).map_err(|error| refused("value", error))
@@ -384,7 +392,7 @@ impl App {
     }
 
     /// Gives the zone above a zone a new serial number: it delegates the other one, whose keys have changed.
-    async fn renew_parent_serial(&self, apex: &str) -> Result<(), ApiError> {
+    pub(super) async fn renew_parent_serial(&self, apex: &str) -> Result<(), ApiError> {
         let zones = self.store.zones().await?;
         let parent = parent_zone(apex, |name| zones.iter().any(|zone| zone.apex == name));
         match zones.iter().find(|zone| Some(zone.apex.as_str()) == parent) {

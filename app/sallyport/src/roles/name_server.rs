@@ -11,7 +11,9 @@ use anyhow::Context as _;
 use sallyport_bus::{AcmeChallenges, Bus, EdgeState, Fleet, ServedZones};
 use sallyport_dns::{Server, ServerConfig};
 use sallyport_identity::{Purpose, Sealer};
-use sallyport_model::{ALL_EDGES, ChallengeKind, ServedZone, ZoneId, ZoneRecord, acme_alias, challenge_name};
+use sallyport_model::{
+    ALL_EDGES, ChallengeKind, ServedZone, ZoneId, ZoneRecord, acme_alias, challenge_name, is_private,
+};
 use sallyport_resolver::Resolver;
 use sallyport_zone::{
     MAX_IDENTITY_BYTES, Name, Settings, View, Zone, Zones,
@@ -142,8 +144,13 @@ impl NameServer {
         info!(listen = %address, zones = answers.zones.len(), "answering DNS");
         let keeper = Keeper { server: server.clone(), answers };
         let aliases = keeper.answers.parts.resolver.clone().map(|resolver| {
-            let keeper =
-                AliasKeeper { server: server.clone(), resolver, zones: keeper.answers.parts.bus.zones.clone() };
+            let keeper = AliasKeeper {
+                server: server.clone(),
+                resolver,
+                zones: keeper.answers.parts.bus.zones.clone(),
+                fleet: keeper.answers.parts.bus.fleet.clone(),
+                own: keeper.answers.parts.own.clone().into(),
+            };
             tokio::spawn(keeper.run())
         });
         let task = tokio::spawn(keeper.run());
@@ -269,10 +276,15 @@ impl Answers {
         let mut changed = Vec::new();
         let mut all = self.parts.bus.zones.all();
         // Zones below others come first: these delegate them, and have the DS records of their keys.
-        all.sort_by_key(|served| std::cmp::Reverse(served.apex.split('.').count()));
+        all.sort_by_key(|served| (std::cmp::Reverse(served.apex.split('.').count()), served.serial));
         let apexes: HashMap<&str, &Arc<ServedZone>> = all.iter().map(|served| (served.apex.as_str(), served)).collect();
         let mut delegations: HashMap<&str, Vec<ZoneRecord>> = HashMap::new();
         for served in &all {
+            // One zone must not stop the others: of two for a name, the one that has changed last is served.
+            if apexes.get(served.apex.as_str()).is_some_and(|last| last.id != served.id) {
+                warn!(zone = served.apex, "a zone is there twice: the one that has changed last is served");
+                continue;
+            }
             let below = delegations.remove(served.apex.as_str()).unwrap_or_default();
             let known = former.remove(&served.id);
             let zone = match known {
@@ -406,6 +418,8 @@ struct AliasKeeper {
     server: Arc<Server>,
     resolver: Resolver,
     zones: ServedZones,
+    fleet: Fleet,
+    own: Arc<[IpAddr]>,
 }
 
 impl AliasKeeper {
@@ -452,10 +466,11 @@ impl AliasKeeper {
     /// The lookup of one name, when there is room for it.
     fn look_up(&self, target: &str, room: Arc<Semaphore>) -> impl Future<Output = ()> + Send + 'static {
         let (server, resolver, target) = (self.server.clone(), self.resolver.clone(), target.to_owned());
+        let (fleet, own) = (self.fleet.clone(), self.own.clone());
         async move {
             let Ok(_place) = room.acquire().await else { return };
             let found = match resolver.addresses(&target).await {
-                Ok(found) => found,
+                Ok(found) => published(found, &edge_addresses(&fleet, &own)),
                 Err(error) => {
                     tracing::debug!(target, %error, "an alias keeps its former addresses");
                     return;
@@ -473,6 +488,13 @@ impl AliasKeeper {
 
 fn unix_now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// The addresses of an alias that everybody may know. The operator's resolver may know names of a private network, which
+/// only an installation within such a network publishes.
+fn published(found: Vec<IpAddr>, of_edges: &[IpAddr]) -> Vec<IpAddr> {
+    let is_private_installation = !of_edges.is_empty() && of_edges.iter().copied().all(is_private);
+    found.into_iter().filter(|address| is_private_installation || !is_private(*address)).collect()
 }
 
 /// The addresses of the edges that accept clients; without any those of draining ones, and without other edges the own

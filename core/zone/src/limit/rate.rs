@@ -1,4 +1,4 @@
-//! Response rate limiting: clients of one network get so many answers of one kind a second.
+//! Response rate limiting: clients of one network get so many answers of one kind a second, and twice as many of all.
 //!
 //! A flood of queries with a forged sender would have the server send its answers to the victim. Past the rate the
 //! server is silent, but for every second answer or so, which is cut short (TC): a real client asks again over TCP, and
@@ -28,6 +28,8 @@ const WAYS: usize = 4;
 /// Bits of an address that make its network.
 const V4_PREFIX: u8 = 24;
 const V6_PREFIX: u8 = 56;
+/// Answers of all kinds together to one network, in rates of one kind.
+const ALL_KINDS: i64 = 2;
 /// How many seconds of answers an account may be below zero.
 const WINDOW_SECONDS: u32 = 15;
 /// A network is counted in thousandths of an answer.
@@ -91,6 +93,15 @@ struct Account {
     storm: u32,
     /// The second in which the storm has counted the network.
     counted: u64,
+}
+
+/// An account after an answer was counted.
+struct Charge {
+    place: usize,
+    way: usize,
+    is_new: bool,
+    /// Whether the account paid for the answer.
+    has_credit: bool,
 }
 
 /// New networks, second by second.
@@ -192,32 +203,24 @@ impl RateLimiter {
         }
         let start = *self.start.get_or_insert(now);
         let millis = now.saturating_duration_since(start).as_millis() as u64;
-        let id = network_id(&self.key, address, Some(class));
-        let places = self.accounts.len();
-        let place = &mut self.accounts[(id >> 32) as usize % places];
         let rate = i64::from(self.config.answers_per_second);
-        let known = place.iter().position(|account| account.id == id);
-        let account = match known {
-            Some(at) => &mut place[at],
-            None => {
-                // The account that was not used for the longest time.
-                let at = (0..WAYS).min_by_key(|at| (place[*at].id != 0, place[*at].seen)).unwrap_or(0);
-                place[at] = Account { id, seen: millis, balance: rate * UNIT, ..Account::default() };
-                &mut place[at]
-            }
-        };
-        // A rate a second is as many thousandths a millisecond.
-        let gained = (millis.saturating_sub(account.seen) as i64).saturating_mul(rate);
-        account.seen = account.seen.max(millis);
-        let lowest = -rate * UNIT * i64::from(WINDOW_SECONDS);
-        account.balance = account.balance.saturating_add(gained).min(rate * UNIT).saturating_sub(UNIT).max(lowest);
+        let kind = self.charge(network_id(&self.key, address, Some(class)), rate, millis);
         let most = self.config.new_networks_per_second;
-        let is_in_storm = self.storms.record(account, known.is_none(), millis, most);
-        if account.balance >= 0 && !is_in_storm {
-            return RateVerdict::Send;
-        }
+        let account = &mut self.accounts[kind.place][kind.way];
+        let is_in_storm = self.storms.record(account, kind.is_new, millis, most);
         // Networks of a storm send a query or two each: they are counted together.
-        let over = if is_in_storm { &mut self.storms.over } else { &mut account.over };
+        let over = if is_in_storm {
+            &mut self.storms.over
+        } else if !kind.has_credit {
+            &mut account.over
+        } else {
+            // A flood of several kinds. What a kind's own account has held back does not count.
+            let all = self.charge(network_id(&self.key, address, None), rate * ALL_KINDS, millis);
+            if all.has_credit {
+                return RateVerdict::Send;
+            }
+            &mut self.accounts[all.place][all.way].over
+        };
         *over = over.wrapping_add(1);
         match self.config.slip {
             0 => RateVerdict::Drop,
@@ -227,6 +230,26 @@ impl RateLimiter {
             }
             _ => RateVerdict::Drop,
         }
+    }
+
+    /// Counts an answer in an account of so many answers a second.
+    fn charge(&mut self, id: u64, rate: i64, millis: u64) -> Charge {
+        let number = (id >> 32) as usize % self.accounts.len();
+        let place = &mut self.accounts[number];
+        let known = place.iter().position(|account| account.id == id);
+        let way = known.unwrap_or_else(|| {
+            // The account that was not used for the longest time.
+            let way = (0..WAYS).min_by_key(|at| (place[*at].id != 0, place[*at].seen)).unwrap_or(0);
+            place[way] = Account { id, seen: millis, balance: rate * UNIT, ..Account::default() };
+            way
+        });
+        let account = &mut place[way];
+        // A rate a second is as many thousandths a millisecond.
+        let gained = (millis.saturating_sub(account.seen) as i64).saturating_mul(rate);
+        account.seen = account.seen.max(millis);
+        let lowest = -rate * UNIT * i64::from(WINDOW_SECONDS);
+        account.balance = account.balance.saturating_add(gained).min(rate * UNIT).saturating_sub(UNIT).max(lowest);
+        Charge { place: number, way, is_new: known.is_none(), has_credit: account.balance >= 0 }
     }
 
     /// The time until an account that went as low as it can is full again.
@@ -289,6 +312,23 @@ mod tests {
         assert_eq!(limiter.record(address("192.0.2.1"), AnswerClass::NoName, now), RateVerdict::Send);
         let later = now + RateLimiter::window();
         assert_eq!(limiter.record(address("192.0.2.1"), AnswerClass::Records, later), RateVerdict::Send);
+    }
+
+    #[test]
+    fn a_flood_of_all_kinds_gets_no_full_answers_either() {
+        let (mut limiter, start) = (limiter(10, 2), Instant::now());
+        let kinds =
+            [AnswerClass::Records, AnswerClass::NoData, AnswerClass::NoName, AnswerClass::Referral, AnswerClass::Error];
+        let mut sent = [0; 3];
+        for n in 0..4_000_u64 {
+            // Each kind stays below its own rate.
+            let now = start + Duration::from_millis(n * 1_000 / 40);
+            let verdict = limiter.record(address("192.0.2.1"), kinds[n as usize % kinds.len()], now);
+            if n >= 80 {
+                sent[verdict as usize] += 1;
+            }
+        }
+        assert_eq!(sent, [0, 1_960, 1_960]);
     }
 
     #[test]

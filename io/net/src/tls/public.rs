@@ -51,8 +51,17 @@ pub(super) fn certified(chain_pem: &str, key_pem: &str) -> Result<Arc<CertifiedK
     let wrong = |error: &dyn fmt::Display| GivenCertificateError::new(error.to_string());
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(chain_pem.as_bytes()).collect();
     let chain = chain.map_err(|error| wrong(&error))?;
-    let key = PrivateKeyDer::from_pem_slice(key_pem.as_bytes()).map_err(|error| wrong(&error))?;
-    let certified = CertifiedKey::new(chain, any_supported_type(&key).map_err(|error| wrong(&error))?);
+    if key_pem.contains("-----BEGIN ENCRYPTED PRIVATE KEY-----") || key_pem.contains("\nDEK-Info:") {
+        return Err(GivenCertificateError::new("the key is encrypted: decrypt it first".to_owned()));
+    }
+    let no_key = || GivenCertificateError::new("expected a private key in PEM".to_owned());
+    let unusable = || {
+        GivenCertificateError::new(
+            "the key cannot be used: RSA needs 2,048 bits or more, ECDSA P-256 to P-521".to_owned(),
+        )
+    };
+    let key = PrivateKeyDer::from_pem_slice(key_pem.as_bytes()).map_err(|_| no_key())?;
+    let certified = CertifiedKey::new(chain, any_supported_type(&key).map_err(|_| unusable())?);
     certified
         .keys_match()
         .map_err(|_| GivenCertificateError::new("the key is not the one of the first certificate".to_owned()))?;
