@@ -13,13 +13,13 @@ use serde_json::json;
 use crate::harness::{Api, TestClock};
 
 /// A name server with the zone `example.org`.
-struct NameService {
+pub(crate) struct NameService {
     server: Server,
-    address: SocketAddr,
+    pub(crate) address: SocketAddr,
 }
 
 impl NameService {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let (udp, tcp) = sallyport_dns::bind("127.0.0.1:0".parse().unwrap(), 1, false).unwrap();
         let address = tcp.local_addr().unwrap();
         let server = Server::start(&ServerConfig::default(), Arc::default(), Arc::default(), udp, vec![tcp]).unwrap();
@@ -29,7 +29,7 @@ impl NameService {
     }
 
     /// Sets the records of `example.org`, as lines of a master file.
-    fn set(&self, lines: &str) {
+    pub(crate) fn set(&self, lines: &str) {
         let head = "@ 60 SOA ns hostmaster 1 3600 600 86400 1\n@ 60 NS ns\nns 60 A 127.0.0.1\n";
         let apex = Name::from_text("example.org").unwrap();
         let zone = ServedZone::from_master_file(apex, &format!("{head}{lines}\n"), None).unwrap();
@@ -37,7 +37,7 @@ impl NameService {
     }
 }
 
-async fn api_with(service: &NameService, has_name_server: bool) -> Api {
+pub(crate) async fn api_with(service: &NameService, has_name_server: bool) -> Api {
     let resolver = Resolver::new(&[service.address]).unwrap();
     let dir = tempfile::tempdir().unwrap();
     Api::start_with(dir, TestClock::new(), SignUp::Open, |config| {
@@ -47,12 +47,12 @@ async fn api_with(service: &NameService, has_name_server: bool) -> Api {
     .await
 }
 
-async fn add(api: &Api, token: &str, name: &str) -> Domain {
+pub(crate) async fn add(api: &Api, token: &str, name: &str) -> Domain {
     api.post("/v1/domains", Some(token), json!({"name": name})).await.read(StatusCode::CREATED)
 }
 
 /// The TXT record that proves names of the organisation, as a line.
-fn proof_line(domain: &Domain, label: &str) -> String {
+pub(crate) fn proof_line(domain: &Domain, label: &str) -> String {
     format!("{label} 60 TXT \"{}\"", domain.records[0].value)
 }
 

@@ -14,7 +14,7 @@ use http::{HeaderMap, Request, StatusCode, header};
 use http_body::Body as _;
 use http_body_util::BodyExt;
 use sallyport_audit::{AuditConfig, AuditLog};
-use sallyport_bus::{Asker, Bus, Directory, Identities, LiveFlows, Routes, SshLogins};
+use sallyport_bus::{Asker, Bus, Directory, Identities, LiveFlows, Routes, ServedCertificates, ServedZones, SshLogins};
 use sallyport_control::{
     AddressDatabases, Clock, Control, ControlConfig, MailHook, Moment, Reach, SETUP_TOKEN_FILE, Secrets, SignUp,
     SshInfo,
@@ -101,6 +101,9 @@ pub(crate) struct Api {
     pub(crate) dir: tempfile::TempDir,
     pub(crate) audit: AuditLog,
     pub(crate) flows: LiveFlows,
+    /// What edges serve.
+    pub(crate) zones: ServedZones,
+    pub(crate) certificates: ServedCertificates,
     client: SocketAddr,
 }
 
@@ -294,7 +297,7 @@ impl Api {
             Control::start_with_clock(config, store.clone(), bus.clone(), secrets, clock.clock()).await.unwrap();
         let (router, login) = (control.router(), control.login_router());
         let client = "192.0.2.1:40000".parse().unwrap();
-        let Bus { routes, ssh_logins, identities, directory, .. } = bus;
+        let Bus { routes, ssh_logins, identities, directory, zones, certificates, .. } = bus;
         Self {
             router,
             login,
@@ -309,6 +312,8 @@ impl Api {
             dir,
             audit,
             flows,
+            zones,
+            certificates,
             client,
         }
     }

@@ -10,6 +10,7 @@ mod client;
 mod contract;
 mod controls;
 mod creations;
+mod domain_owners;
 mod domains;
 mod edges;
 mod fake_hook;
