@@ -53,8 +53,12 @@ impl Home {
 
     /// A home whose programs trust the authorities in this file of it.
     pub(crate) fn trusting(file: &str) -> Self {
-        let home = Self::new();
-        Self { roots: Some(home.dir.path().join(file)), ..home }
+        Self::new().with_roots(file)
+    }
+
+    /// The home, with programs that trust the authorities in this file of it.
+    pub(crate) fn with_roots(self, file: &str) -> Self {
+        Self { roots: Some(self.dir.path().join(file)), ..self }
     }
 
     /// Sets the wall clock of this home's programs, those that run included, to so far from now, such as `+40d`.

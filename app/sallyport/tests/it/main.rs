@@ -48,6 +48,7 @@ mod policies;
 mod postgres;
 mod protocols;
 mod public_names;
+mod public_names_faults;
 mod public_names_fleet;
 mod regions;
 mod restarts;

@@ -23,9 +23,9 @@ pub(crate) const DOMAIN: &str = "names.localhost";
 /// A server of these tests: `up` for a Pebble, at the ports where that verifies names.
 pub(crate) struct Server {
     pub(crate) program: Program,
-    tls: u16,
+    pub(crate) tls: u16,
     http: u16,
-    root: PathBuf,
+    pub(crate) root: PathBuf,
 }
 
 impl Server {
@@ -33,7 +33,7 @@ impl Server {
         let (listen, plain) = (format!("127.0.0.1:{}", pebble.tls), format!("127.0.0.1:{}", pebble.http));
         let data = home.data();
         let mut args = vec!["up", "--domain", domain, "--listen", &listen, "--listen-http", &plain];
-        args.extend(["--data", data.to_str().unwrap(), "--sign-up", "open"]);
+        args.extend(["--data", data.to_str().unwrap(), "--sign-up", "closed"]);
         let options = pebble.options();
         args.extend(options.iter().map(String::as_str));
         args.extend(more);
@@ -43,7 +43,7 @@ impl Server {
     }
 
     /// The fingerprint of the certificate that a client sees for a name, if the root of the ACME server signs it.
-    fn trusted(&self, name: &str) -> Option<String> {
+    pub(crate) fn trusted(&self, name: &str) -> Option<String> {
         let output = self.handshake(name, &["-CAfile", self.root.to_str().unwrap(), "-verify_hostname", name]);
         verified_certificate(&text(&output))
     }
@@ -76,6 +76,12 @@ impl Server {
         }
     }
 
+    /// What the API answers for a path.
+    pub(crate) fn own(&self, path: &str) -> String {
+        let (url, to) = (format!("https://api.{DOMAIN}:{}{path}", self.tls), format!("::127.0.0.1:{}", self.tls));
+        curl(&self.root, &url, &["--connect-to", &to]).body
+    }
+
     fn get(&self, host: &str) -> (u16, String) {
         let to = format!("{host}:{0}:127.0.0.1:{0}", self.tls);
         let response = curl(&self.root, &format!("https://{host}:{}/", self.tls), &["--connect-to", &to]);
@@ -85,17 +91,17 @@ impl Server {
 
 /// What `doctor` found.
 #[derive(Debug)]
-struct Checks(Vec<Value>);
+pub(crate) struct Checks(pub(crate) Vec<Value>);
 
 impl Checks {
     /// The state of the first check with this name.
-    fn state(&self, name: &str) -> &str {
+    pub(crate) fn state(&self, name: &str) -> &str {
         let found = self.0.iter().find(|check| check["name"] == name);
         found.unwrap_or_else(|| panic!("{name}: {self:?}"))["state"].as_str().unwrap()
     }
 }
 
-fn doctor(home: &Home) -> Checks {
+pub(crate) fn doctor(home: &Home) -> Checks {
     let output = home.run(&["doctor", "-o", "json"]);
     Checks(serde_json::from_slice(&output.stdout).unwrap())
 }
@@ -150,12 +156,8 @@ fn a_domain_has_a_certificate_that_browsers_trust_and_no_other_name_has_one() {
         assert_eq!(checks.state(name), state, "{name}: {checks:?}");
     }
 
-    let own = |path: &str| {
-        let (url, to) = (format!("https://api.{DOMAIN}:{}{path}", up.tls), format!("::127.0.0.1:{}", up.tls));
-        curl(&up.root, &url, &["--connect-to", &to]).body
-    };
-    wait_until("the count", || own("/metrics").contains("sallyport_certificates{state=\"valid\"} 6").then_some(()));
-    assert_eq!(own("/healthz"), "ok\n");
+    wait_until("the count", || up.own("/metrics").contains("sallyport_certificates{state=\"valid\"} 6").then_some(()));
+    assert_eq!(up.own("/healthz"), "ok\n");
 
     // Another one at once, and none when the name has gone.
     home.json(&["cert", "renew", "app.example.org"]);
