@@ -13,6 +13,8 @@ use crate::{config::AcmeConfig, problem::ApiError, security::random, state::App}
 #[derive(Default)]
 pub(super) struct Accounts {
     open: Mutex<HashMap<String, Arc<AcmeAccount>>>,
+    /// The names of the authorities in CAA records, by the URL of their directory.
+    identities: Mutex<HashMap<String, Vec<String>>>,
 }
 
 /// Reason why there is no account.
@@ -58,6 +60,28 @@ impl Accounts {
             account_url: open.get(&config.url).map(|account| account.id().to_owned()),
         };
         Directories::new(authority(&acme.primary), acme.fallback.as_ref().map(authority))
+    }
+
+    /// The names by which CAA records allow the configured authorities, of which any one is enough. Empty if that is
+    /// not known of one of them.
+    pub(super) async fn identities(&self, acme: &AcmeConfig) -> Vec<String> {
+        let mut all = Vec::new();
+        for config in std::iter::once(&acme.primary).chain(&acme.fallback) {
+            match self.identities_at(config).await {
+                Some(identities) if !identities.is_empty() => all.extend(identities),
+                _ => return acme.identities.clone(),
+            }
+        }
+        all
+    }
+
+    async fn identities_at(&self, config: &DirectoryConfig) -> Option<Vec<String>> {
+        if let Some(known) = self.identities.lock().await.get(&config.url) {
+            return Some(known.clone());
+        }
+        let found = sallyport_acme::Directory::fetch(config).await.ok()?.caa_identities;
+        self.identities.lock().await.insert(config.url.clone(), found.clone());
+        Some(found)
     }
 
     /// The account at a directory: the open one, the stored one, or a new one.

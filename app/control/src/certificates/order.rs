@@ -112,7 +112,8 @@ impl OrderStep<'_> {
                 Step::AskRenewalInfo { directory } => self.ask_renewal_info(row, directory, schedule).await?,
                 Step::Order { directory, replaces, reason } => {
                     tracing::debug!(name = %row.names[0], %reason, "ordering a certificate");
-                    if let Some(obstacle) = self.app.order_obstacle(&row.names, &self.acme.identities).await {
+                    let identities = self.accounts.identities(self.acme).await;
+                    if let Some(obstacle) = self.app.order_obstacle(&row.names, &identities).await {
                         let due_at = look_for_record_at(row, self.app.clock.now().unix_seconds);
                         return Ok(StepEnd { issued: None, due_at, problem: Some(obstacle) });
                     }
