@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::atomic::Ordering::Relaxed};
 
-use sallyport_model::{AccountId, CertificateId, DomainName, SocketRoute, SocketType, TlsMode};
+use sallyport_model::{AccountId, CertificateId, DomainName, Socket, SocketRoute, SocketType, TlsMode};
 use sallyport_store::WantedCertificate;
 
 use crate::{problem::ApiError, security::random, state::App};
@@ -44,14 +44,30 @@ fn wanted_names<'a>(
 
 /// Whether edges present a certificate for the socket's names.
 fn has_certificate(route: &SocketRoute) -> bool {
-    match route.socket_type {
+    needs_certificate(route.socket_type, route.settings.tls_mode)
+}
+
+/// Whether edges present a certificate for the names of such a socket.
+fn needs_certificate(socket_type: SocketType, tls_mode: TlsMode) -> bool {
+    match socket_type {
         SocketType::Http | SocketType::Https => true,
-        SocketType::Tls => route.settings.tls_mode == TlsMode::Terminate,
+        SocketType::Tls => tls_mode == TlsMode::Terminate,
         SocketType::Tcp | SocketType::Udp => false,
     }
 }
 
 impl App {
+    /// The note of a new socket whose name has no certificate yet. Clients are refused until the certificate is there.
+    pub(crate) fn note_on_certificate(&self, socket: &Socket) -> Option<String> {
+        self.config.acme.as_ref()?;
+        let name = self.dns_name(&socket.name);
+        let covers = |known: &DomainName| known.as_str() == name || known.covers(&name);
+        let is_there = self.certificates.all().iter().any(|one| one.names.iter().any(covers));
+        (needs_certificate(socket.socket_type, socket.settings.tls_mode) && !is_there).then(|| {
+            format!("its certificate is ordered: browsers get in some seconds later (`sallyport cert show {name}`)")
+        })
+    }
+
     /// Makes the rows of the store those of the names that need a certificate now.
     pub(super) async fn want_certificates(&self) -> Result<(), ApiError> {
         let (routes, is_delegated) = (self.routes.all(), self.is_delegated.load(Relaxed));

@@ -236,6 +236,7 @@ impl App {
             let policies = concerning.iter().map(|policy| policy.name.clone()).collect();
             let domains = domains.iter().map(ToString::to_string).collect();
             let mut shown = Socket { policies, domains, ..self.socket_to_api(socket.clone(), by_own, false) };
+            shown.notes.extend(self.note_on_certificate(socket));
             shown.notes.extend(note_on_logins(&concerning, socket.settings.identity.as_ref(), lacks_provider));
             serde_json::to_string(&shown).unwrap_or_default()
         };

@@ -117,6 +117,7 @@ fn a_domain_has_a_certificate_that_browsers_trust_and_no_other_name_has_one() {
     home.account();
     let socket = home.json(&["socket", "create", "--name", "web", "--name-label", "shop"]);
     let (id, host) = (socket["id"].as_str().unwrap(), format!("shop.{DOMAIN}"));
+    assert!(socket["notes"].to_string().contains("its certificate is ordered"), "{socket}");
     assert_eq!(socket["dns_name"], host.as_str());
     wait_until("the name of the socket", || up.trusted(&host));
     let origin = Origin::start("one");
