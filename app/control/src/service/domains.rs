@@ -31,6 +31,11 @@ pub(crate) struct DomainLookup {
     has_challenge_alias: Option<bool>,
 }
 
+/// The name in a command line: a shell would expand an asterisk.
+fn in_shell(name: &DomainName) -> String {
+    if name.is_wildcard() { format!("'{name}'") } else { name.to_string() }
+}
+
 /// What goes with an organisation, beside its sockets.
 pub(super) struct OwnedNames {
     zones: Vec<StoredZone>,
@@ -346,8 +351,9 @@ impl App {
             };
             let Some(socket) = self.store.socket(organisation, socket).await? else { continue };
             let detail = format!(
-                "{name} leads to the socket {} already: `sallyport socket edit SOCKET --domain {name}` moves it",
-                socket.name
+                "{name} leads to the socket {} already: `sallyport socket edit SOCKET --domain {}` moves it",
+                socket.name,
+                in_shell(name)
             );
             return Err(ApiError::new(StatusCode::CONFLICT, "domain-in-use", detail));
         }
@@ -433,8 +439,10 @@ impl App {
                 Some(found) if found.verified_at.is_some() => {}
                 Some(found) => {
                     let why = found.problem.unwrap_or_else(|| "its record was not found".to_owned());
-                    let detail =
-                        format!("{name} is not verified: {why}; `sallyport domain show {name}` has the records to set");
+                    let detail = format!(
+                        "{name} is not verified: {why}; `sallyport domain show {}` has the records to set",
+                        in_shell(name)
+                    );
                     return Err(ApiError::new(StatusCode::CONFLICT, "domain-not-verified", detail));
                 }
                 None => {
@@ -443,7 +451,8 @@ impl App {
                         format!("{name} is or was a domain of another organisation: add it to yours first")
                     } else {
                         format!(
-                            "{name} is not a domain of this organisation: add it with `sallyport domain add {name}`"
+                            "{name} is not a domain of this organisation: add it with `sallyport domain add {}`",
+                            in_shell(name)
                         )
                     };
                     return Err(ApiError::new(StatusCode::CONFLICT, "domain-not-verified", detail));
