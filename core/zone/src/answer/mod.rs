@@ -17,7 +17,7 @@ pub use settings::{MAX_IDENTITY_BYTES, Now, Peer, Serving, Settings, SettingsErr
 
 use crate::{
     limit::{AnswerClass, CookieVerdict, RateVerdict},
-    query::{CLASS_CH, CLASS_IN, Query, QueryError},
+    query::{CLASS_ANY, CLASS_CH, CLASS_IN, Query, QueryError},
     record::RecordType,
     transfer::Transfer,
     tsig::{TsigCheck, TsigSession},
@@ -109,9 +109,12 @@ fn dispatch(
         //# RCODE=BADVERS.
         response.set_rcode(Rcode::BAD_VERS);
         (AnswerKind::BadVersion, None)
+    } else if question.is_none() {
+        // The cookie is in the OPT record.
+        (AnswerKind::NoData, None)
     } else if question.class == CLASS_CH {
         (chaos::answer(question, serving.settings, response), None)
-    } else if question.class != CLASS_IN {
+    } else if !matches!(question.class, CLASS_IN | CLASS_ANY) {
         response.set_rcode(Rcode::REFUSED);
         (AnswerKind::Refused, None)
     } else if matches!(question.rtype, RecordType::AXFR | RecordType::IXFR) {
@@ -153,8 +156,8 @@ fn refused_type(rtype: RecordType) -> Option<Rcode> {
         //= RFC 9824 section 3.5
         //# If an explicit query for the NXNAME RR type is received, the DNS server MUST return a Format Error
         RecordType::NXNAME | RecordType::OPT | RecordType::TSIG => Some(Rcode::FORM_ERR),
-        // MAILB and MAILA are obsolete.
-        RecordType(253 | 254) => Some(Rcode::NOT_IMP),
+        // There is no type 0, and MAILB and MAILA are obsolete.
+        RecordType(0 | 253 | 254) => Some(Rcode::NOT_IMP),
         _ => None,
     }
 }
@@ -260,12 +263,13 @@ fn answer_error(
             return Outcome { rcode: Rcode::FORM_ERR, kind: AnswerKind::Malformed, is_truncated: false, verdict };
         }
         QueryError::Malformed(header, len) => (header, len, Rcode::FORM_ERR, AnswerKind::Malformed),
-        QueryError::NotImplemented(header) => (header, None, Rcode::NOT_IMP, AnswerKind::NotImplemented),
+        QueryError::NotImplemented(header, _) => (header, None, Rcode::NOT_IMP, AnswerKind::NotImplemented),
     };
     if let Some(outcome) = limited(rcode, kind, peer, state, now) {
         return outcome;
     }
-    response::write_error(message, header, question_len, rcode, out);
+    let has_edns = matches!(error, QueryError::NotImplemented(_, true));
+    response::write_error(message, header, (question_len, has_edns), rcode, out);
     Outcome { rcode, kind, is_truncated: false, verdict: Verdict::Send }
 }
 

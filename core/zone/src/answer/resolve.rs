@@ -17,6 +17,8 @@ use crate::{
 
 /// The most CNAME records of one answer, those that follow from DNAME records included. Knot has the same bound.
 const MAX_CHAIN: usize = 5;
+/// The most hosts of an answer whose addresses are added.
+const MAX_HOSTS: usize = 8;
 /// The last place of a message that a pointer reaches.
 const MAX_POINTER: usize = 0x3fff;
 
@@ -124,7 +126,7 @@ impl<'a> At<'a> {
         let is_address = matches!(rtype, RecordType::A | RecordType::AAAA);
         let is_of_keys = matches!(rtype, RecordType::DNSKEY | RecordType::CDS | RecordType::CDNSKEY);
         let at_node = |node: &Node| {
-            rtype == RecordType::ANY
+            matches!(rtype, RecordType::ANY | RecordType::RRSIG | RecordType::NSEC)
                 || node.set(rtype).is_some()
                 || node.set(RecordType::CNAME).is_some()
                 || (is_address && node.addresses().is_some())
@@ -267,10 +269,15 @@ impl Resolver<'_, '_> {
             self.deny(name, place, Denied::Name);
             return Next::Done(AnswerKind::NoName);
         };
+        if matches!(rtype, RecordType::RRSIG | RecordType::NSEC) {
+            return Next::Done(self.signature_or_nsec(&at, name, place, rtype));
+        }
         let rtype = if rtype == RecordType::ANY { self.any_type(&at) } else { rtype };
         match at.set(rtype, view, &self.client, self.now) {
             Lookup::Set(set) => {
+                let set_at = self.response.len();
                 self.write(Section::Answer, set, name.as_wire(), place);
+                self.additional(set, set_at, place);
                 return Next::Done(AnswerKind::Records);
             }
             Lookup::Unknown => {
@@ -285,16 +292,93 @@ impl Resolver<'_, '_> {
             }
             return Next::follow_or(self.alias(cname, name, place), AnswerKind::Records);
         }
-        if rtype == RecordType::NSEC && links == 0 && self.keys.is_some() {
-            self.write_nsec(Section::Answer, name.as_wire(), place, Denied::Types(&at));
-            return Next::Done(AnswerKind::Records);
-        }
         match at.node.filter(|node| node.is_cut()) {
             // A DS record: the parent answers for it.
             Some(node) => self.deny(name, place, Denied::Delegation(node)),
             None => self.deny(name, place, Denied::Types(&at)),
         }
         Next::Done(AnswerKind::NoData)
+    }
+
+    /// Answers for the types that DNSSEC makes: with the signatures of one set, or the NSEC record of the name. An alias
+    /// has such records of its own (RFC 4035 section 2.5), so it is not followed.
+    fn signature_or_nsec(&mut self, at: &At<'_>, name: &NameBuf, place: SetPlace, rtype: RecordType) -> AnswerKind {
+        let signed = self.zone.keys().map(AsRef::as_ref);
+        let set = match at.set(self.any_type(at), self.view, &self.client, self.now) {
+            Lookup::Set(set) => Some(set),
+            _ => None,
+        };
+        match (signed, set) {
+            (Some(keys), _) if rtype == RecordType::NSEC => {
+                // Also for a client that takes no signatures.
+                let former = self.keys.replace(keys);
+                self.write_nsec(Section::Answer, name.as_wire(), place, Denied::Types(at));
+                self.keys = former;
+            }
+            (Some(keys), Some(set)) => {
+                self.write_signatures(Section::Answer, set, set.ttl(), name.as_wire(), place, keys)
+            }
+            _ => {
+                self.deny(name, place, Denied::Types(at));
+                return AnswerKind::NoData;
+            }
+        }
+        AnswerKind::Records
+    }
+
+    /// Writes the addresses of the hosts that a set names, as many as there is room for (RFC 1034 section 4.3.2, step
+    /// 6). An alias is not followed.
+    fn additional(&mut self, set: &RecordSet, set_at: usize, place: SetPlace) {
+        let before = match set.rtype() {
+            RecordType::NS => 0,
+            RecordType::MX | RecordType::SVCB | RecordType::HTTPS => 2,
+            RecordType::SRV => 6,
+            _ => return,
+        };
+        let (zone, view) = (self.zone, self.view);
+        let mut known = [0_u16; MAX_HOSTS];
+        let mut hosts = 0;
+        let mut at = set_at;
+        for (data, len) in set.data().zip(set.record_lens()) {
+            let target_at = at + RecordSet::first_data_at() + before;
+            at += len;
+            let Some(target) = data.get(before..).and_then(NameBuf::read) else { continue };
+            let wire = target.as_wire();
+            if !is_suffix(wire, zone.apex().as_wire())
+                || target_at > MAX_POINTER
+                || hosts == MAX_HOSTS
+                || known[..hosts].iter().any(|at| self.response.has_name_at(*at, wire))
+            {
+                continue;
+            }
+            known[hosts] = target_at as u16;
+            hosts += 1;
+            let place = SetPlace { owner: target_at as u16, apex: place.apex };
+            let found = zone.find(&target, RecordType::A);
+            for rtype in [RecordType::A, RecordType::AAAA] {
+                match (found, At::of(zone, view, &target, found)) {
+                    (_, Some(at)) => {
+                        if let Lookup::Set(set) = at.set(rtype, view, &self.client, self.now) {
+                            self.write_if_room(set, wire, place);
+                        }
+                    }
+                    // Of a name below a delegation the zone has the addresses alone, unsigned.
+                    (Found::Cut { .. }, None) => {
+                        if let Some(set) = zone.find_glue(wire).and_then(|node| node.set(rtype)) {
+                            self.response.write_optional(Section::Additional, set, place);
+                        }
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// Writes an additional set with its signatures, if there is room for both.
+    fn write_if_room(&mut self, set: &RecordSet, owner: &[u8], place: SetPlace) {
+        let before = self.response.mark();
+        self.write(Section::Additional, set, owner, place);
+        self.response.take_back_if_truncated(before);
     }
 
     //= RFC 8482 section 4.1
@@ -412,7 +496,21 @@ impl Resolver<'_, '_> {
     /// Writes a set with its signatures. The set is sent with a shorter TTL than it has in the zone.
     pub(super) fn write_as(&mut self, section: Section, set: &RecordSet, ttl: u32, owner: &[u8], place: SetPlace) {
         self.response.write_set(section, set, place);
-        let Some(keys) = self.keys else { return };
+        if let Some(keys) = self.keys {
+            self.write_signatures(section, set, ttl, owner, place, keys);
+        }
+    }
+
+    /// Writes the signatures of a set.
+    fn write_signatures(
+        &mut self,
+        section: Section,
+        set: &RecordSet,
+        ttl: u32,
+        owner: &[u8],
+        place: SetPlace,
+        keys: &ZoneKeys,
+    ) {
         let State { signatures, scratch, .. } = &mut *self.state;
         let (rtype, sent_ttl) = (set.rtype(), set.ttl());
         let signable = Signable { owner, rtype, ttl, sent_ttl, data: set.data() };

@@ -45,6 +45,14 @@ pub(super) struct Response<'a> {
     edns: Option<EdnsFlags>,
 }
 
+/// A place in an answer to which it can be taken back.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ResponseMark {
+    len: usize,
+    counts: [u16; 3],
+    is_truncated: bool,
+}
+
 /// What an OPT record of an answer repeats.
 #[derive(Debug, Clone, Copy)]
 struct EdnsFlags {
@@ -102,7 +110,7 @@ impl<'a> Response<'a> {
             // The scope 0 says that the answer is for every client (RFC 7871 section 7.2.1).
             let bytes = usize::from(subnet.prefix).div_ceil(8);
             match (subnet.address, subnet.prefix) {
-                (std::net::IpAddr::V4(_), 0) => option(CLIENT_SUBNET, [&[0, 1, 0, 0], &[]]),
+                (_, 0) => option(CLIENT_SUBNET, [&[0, subnet.family, 0, 0], &[]]),
                 (std::net::IpAddr::V4(address), prefix) => {
                     option(CLIENT_SUBNET, [&[0, 1, prefix, 0], &address.octets()[..bytes]]);
                 }
@@ -184,6 +192,19 @@ impl<'a> Response<'a> {
         is_written
     }
 
+    /// The state before an optional part.
+    pub(super) fn mark(&self) -> ResponseMark {
+        ResponseMark { len: self.out.len(), counts: self.counts, is_truncated: self.is_truncated }
+    }
+
+    /// Takes back what was written since the mark, if there was no room for all of it.
+    pub(super) fn take_back_if_truncated(&mut self, mark: ResponseMark) {
+        if self.is_truncated && !mark.is_truncated {
+            self.out.truncate(mark.len);
+            (self.counts, self.is_truncated) = (mark.counts, false);
+        }
+    }
+
     /// Appends what `write` appends, which returns the number of its records.
     pub(super) fn write_with(&mut self, section: Section, write: impl FnOnce(&mut Vec<u8>) -> u16) {
         let before = self.out.len();
@@ -222,7 +243,8 @@ impl<'a> Response<'a> {
             | self.header.repeated_flags()
             | u8::from(self.is_authoritative) << 2
             | u8::from(self.is_truncated) << 1;
-        write_header(self.out, flags, self.rcode, 1, self.counts);
+        let questions = u16::from(self.question_end > HEADER_BYTES);
+        write_header(self.out, flags, self.rcode, questions, self.counts);
         (self.rcode, self.is_truncated)
     }
 }
@@ -239,16 +261,24 @@ fn write_header(out: &mut [u8], flags: u8, rcode: Rcode, questions: u16, counts:
     }
 }
 
-/// Writes an answer to a message that is no query we understand.
+/// Writes an answer to a message that is no query we understand: with its question, if that was read, and with an OPT
+/// record, if the message has one.
 pub(super) fn write_error(
     message: &[u8],
     header: Header,
-    question_len: Option<usize>,
+    (question_len, has_edns): (Option<usize>, bool),
     rcode: Rcode,
     out: &mut Vec<u8>,
 ) {
     let end = HEADER_BYTES + question_len.unwrap_or(0);
     out.clear();
     out.extend_from_slice(message.get(..end).unwrap_or_default());
-    write_header(out, 0x80 | header.repeated_flags(), rcode, u16::from(question_len.is_some()), [0; 3]);
+    if has_edns {
+        out.push(0);
+        out.extend(RecordType::OPT.0.to_be_bytes());
+        out.extend(OWN_UDP_BYTES.to_be_bytes());
+        out.extend([0; 6]);
+    }
+    let counts = [0, 0, u16::from(has_edns)];
+    write_header(out, 0x80 | header.repeated_flags(), rcode, u16::from(question_len.is_some()), counts);
 }

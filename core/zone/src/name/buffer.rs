@@ -12,6 +12,11 @@ pub struct NameBuf {
 }
 
 impl NameBuf {
+    /// The name of the root.
+    pub(crate) fn root() -> Self {
+        Self { bytes: [0; MAX_NAME_BYTES], len: 1, starts: [0; MAX_LABELS + 1], labels: 0 }
+    }
+
     /// Reads an uncompressed name at the front of the bytes: labels up to the root. `None`: the name does not end, is
     /// too long or has a pointer.
     #[must_use]

@@ -40,6 +40,8 @@ pub struct ReceivedCookie<'a> {
 /// The network of the client on whose behalf a resolver asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClientSubnet {
+    /// The family: 1 is IPv4, 2 IPv6, and 0 that of a client that wants to stay unknown.
+    pub family: u8,
     /// The address of the network.
     pub address: IpAddr,
     /// Number of significant bits.
@@ -119,6 +121,6 @@ impl ClientSubnet {
             (0, 0) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             _ => return None,
         };
-        Some(Self { address, prefix })
+        Some(Self { family: family as u8, address, prefix })
     }
 }

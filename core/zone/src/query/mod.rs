@@ -14,6 +14,8 @@ pub const HEADER_BYTES: usize = 12;
 const MAX_RECORDS: u16 = 8;
 /// The class of the Internet.
 pub const CLASS_IN: u16 = 1;
+/// Any class, of which there is one here.
+pub const CLASS_ANY: u16 = 255;
 /// The class of questions about the server itself.
 pub const CLASS_CH: u16 = 3;
 
@@ -72,8 +74,8 @@ pub enum QueryError {
     Drop(NoQuery),
     /// The message is malformed. Length of the question, in bytes, if it was read.
     Malformed(Header, Option<usize>),
-    /// The opcode is not implemented.
-    NotImplemented(Header),
+    /// The opcode is not implemented. Whether the message has an OPT record.
+    NotImplemented(Header, bool),
 }
 
 /// Why a message gets no answer.
@@ -121,11 +123,28 @@ impl<'a> Query<'a> {
         if header.flags & 0x80 != 0 {
             return Err(QueryError::Drop(NoQuery::Response));
         }
+        let body = Self::read_body(message, fixed, header);
         if header.opcode() != Opcode::Query {
-            return Err(QueryError::NotImplemented(header));
+            let has_edns = body.is_ok_and(|query| query.edns.is_some());
+            return Err(QueryError::NotImplemented(header, has_edns));
         }
+        body
+    }
+
+    /// Reads what follows the header.
+    fn read_body(message: &'a [u8], fixed: &[u8; HEADER_BYTES], header: Header) -> Result<Self, QueryError> {
         let count = |at: usize| u16::from_be_bytes([fixed[at], fixed[at + 1]]);
         let malformed = |question| QueryError::Malformed(header, question);
+        if count(4) == 0 {
+            //= RFC 7873 section 5.4
+            //# For servers with DNS Cookies enabled, the QUERY opcode behavior is extended to support queries with an
+            //# empty Question Section (a QDCOUNT of zero (0)), provided that an OPT record is present with a COOKIE
+            //# option.
+            let mut query = Self { header, question: Question::none(), edns: None, tsig_at: None, known_serial: None };
+            let read = query.read_records(message, [count(6), count(8), count(10)]);
+            let has_cookie = query.edns.is_some_and(|edns| edns.cookie.is_some());
+            return read.filter(|()| has_cookie).map(|()| query).ok_or_else(|| malformed(None));
+        }
         //= RFC 9619 section 4
         //# A DNS message with OPCODE = 0 and QDCOUNT > 1 MUST be treated as an incorrectly formatted message.
         if count(4) != 1 {
@@ -174,6 +193,16 @@ impl<'a> Query<'a> {
 }
 
 impl Question {
+    /// Stands for the missing question of a query that asks for a cookie alone.
+    fn none() -> Self {
+        Self { name: NameBuf::root(), rtype: RecordType(0), class: CLASS_IN, len: 0 }
+    }
+
+    /// Whether the query asks for a cookie alone.
+    pub(crate) fn is_none(&self) -> bool {
+        self.len == 0
+    }
+
     fn read(bytes: &[u8]) -> Option<Self> {
         let name = NameBuf::read(bytes)?;
         let at = name.as_wire().len();

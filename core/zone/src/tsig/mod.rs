@@ -88,18 +88,24 @@ impl TsigKeys {
         let id = query.first_chunk::<2>().map_or(0, |id| u16::from_be_bytes(*id));
         let Some(signer) = self.by_name.get(&name) else {
             let parsed = ParsedName::from_labels(name.labels()).unwrap_or_default();
-            return TsigCheck::Failed(TsigFailure { context: TSigResponseContext::unknown_key(id, now, parsed) });
+            return TsigCheck::Failed(TsigFailure::Context(TSigResponseContext::unknown_key(id, now, parsed)));
         };
+        if algorithm_at(query, at).is_none_or(|algorithm| algorithm != algorithm_name(signer)) {
+            //= RFC 8945 section 5.2.1
+            //# If a non-forwarding server does not recognize the key or algorithm used by the client [...], the server
+            //# MUST generate an error response with RCODE 9 (NOTAUTH) and TSIG ERROR 17 (BADKEY).
+            let context = TSigResponseContext::unknown_key(id, now, signer.signer_name().clone());
+            return TsigCheck::Failed(TsigFailure::Context(context));
+        }
         let Ok((mac, _, times)) = signer.verify_message_byte(query, None, true) else {
-            return TsigCheck::Failed(TsigFailure {
-                context: TSigResponseContext::bad_signature(id, now, signer.clone()),
-            });
+            let context = TSigResponseContext::bad_signature(id, now, signer.clone());
+            return TsigCheck::Failed(TsigFailure::Context(context));
         };
         // Both ends are within the fudge (RFC 8945 section 5.2.3).
         if now < times.start || now > times.end {
-            let error = Some(TsigError::BadTime);
-            let context = TSigResponseContext::new(id, now, signer.clone(), mac, error);
-            return TsigCheck::Failed(TsigFailure { context });
+            let signed_at = times.start.saturating_add(FUDGE_SECONDS.into());
+            let failure = WrongTime { signer: signer.clone(), mac, id, signed_at, now };
+            return TsigCheck::Failed(TsigFailure::WrongTime(failure));
         }
         TsigCheck::Valid(TsigSession { name, signer: signer.clone(), previous_mac: mac, id, is_first: true })
     }
@@ -125,6 +131,23 @@ impl fmt::Debug for TsigKeys {
     }
 }
 
+/// The name of the algorithm in the TSIG record at `at`.
+fn algorithm_at(query: &[u8], at: usize) -> Option<Vec<u8>> {
+    /// Type, class, TTL and length of a record.
+    const FIXED_BYTES: usize = 10;
+    let owner = NameBuf::read(query.get(at..)?)?.as_wire().len();
+    Some(NameBuf::read(query.get(at + owner + FIXED_BYTES..)?)?.as_wire().to_vec())
+}
+
+/// The name of a key's algorithm, as messages have it.
+fn algorithm_name(signer: &TSigner) -> Vec<u8> {
+    let label: &[u8] = match signer.algorithm() {
+        TsigAlgorithm::HmacSha512 => b"hmac-sha512",
+        _ => b"hmac-sha256",
+    };
+    [&[label.len() as u8], label, &[0]].concat()
+}
+
 /// What a signature of a query says.
 pub(crate) enum TsigCheck {
     /// It is by this key, and answers are signed by it too.
@@ -136,15 +159,46 @@ pub(crate) enum TsigCheck {
 }
 
 /// A signature that was not accepted.
-pub(crate) struct TsigFailure {
-    context: TSigResponseContext,
+pub(crate) enum TsigFailure {
+    /// By no key of ours, or wrong.
+    Context(TSigResponseContext),
+    /// Right, and from another time.
+    WrongTime(WrongTime),
+}
+
+/// A right signature from another time.
+pub(crate) struct WrongTime {
+    signer: TSigner,
+    mac: Vec<u8>,
+    id: u16,
+    /// When the query was signed, by the clock of the client.
+    signed_at: u64,
+    now: u64,
+}
+
+impl WrongTime {
+    //= RFC 8945 section 5.2.3
+    //# The client's time is [...] copied into the Time Signed field [...] and the server's time is copied into Other Data.
+    fn append(&self, message: &mut Vec<u8>) -> Option<()> {
+        let server_time = self.now.to_be_bytes()[2..].to_vec();
+        let (algorithm, error) = (self.signer.algorithm().clone(), Some(TsigError::BadTime));
+        let stub = TSIG::new(algorithm, self.signed_at, FUDGE_SECONDS, Vec::new(), self.id, error, server_time);
+        let to_sign = self.signer.encode_response_tbs(&self.mac, message, &stub).ok()?;
+        append(&self.signer, stub.set_mac(self.signer.sign(&to_sign).ok()?), message)
+    }
 }
 
 impl TsigFailure {
     /// Appends the TSIG record to the answer.
     pub(crate) fn append(self, message: &mut Vec<u8>) {
-        if let Ok(record) = self.context.sign(message) {
-            append_record(&record, message);
+        match self {
+            Self::Context(context) => {
+                if let Ok(record) = context.sign(message) {
+                    append_record(&record, message);
+                }
+            }
+            // An answer without the record is refused by the other side.
+            Self::WrongTime(failure) => drop(failure.append(message)),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use hickory_proto::rr::RecordType;
 
-use crate::support::{Ask, COMPACT_OK, DNSSEC_OK, Lab, describe, signed_zone};
+use crate::support::{Ask, COMPACT_OK, DNSSEC_OK, Lab, describe, signed_zone, zone};
 
 fn lab() -> Lab {
     Lab::new([signed_zone(
@@ -48,6 +48,28 @@ fn the_code_nxdomain_is_for_who_asks_for_it() {
     assert_eq!(code(&mut lab, DNSSEC_OK), "NoError");
     assert_eq!(code(&mut lab, DNSSEC_OK | COMPACT_OK), "NXDomain");
     assert_eq!(code(&mut lab, 0), "NXDomain");
+}
+
+#[test]
+fn types_of_dnssec_are_answered_where_an_alias_stands_too() {
+    let mut lab = Lab::new([signed_zone("example.com", "www A 192.0.2.1\nal CNAME www\nmail MX 10 www\n")]);
+    for (name, rtype) in [("www.example.com", 46), ("al.example.com", 46), ("al.example.com", 47)] {
+        for edns in [0, DNSSEC_OK] {
+            let answer = lab.ask(&Ask::new(name, rtype).edns(edns));
+            assert_eq!(u16::from(answer.answers[0].record_type()), rtype, "{name} {edns:x}");
+            let is_alone = answer.answers.iter().all(|record| matches!(u16::from(record.record_type()), 46 | 47));
+            assert!(is_alone && answer.authorities.is_empty(), "{name} {rtype}");
+        }
+    }
+    // The addresses of a host that an answer names, with their signatures.
+    let answer = lab.ask(&Ask::new("mail.example.com", 15).edns(DNSSEC_OK));
+    let added: Vec<u16> = answer.additionals.iter().map(|record| record.record_type().into()).collect();
+    assert_eq!(added, [1, 46]);
+    let mut plain = Lab::new([zone("example.com", "www A 192.0.2.1\nal CNAME www\n")]);
+    for rtype in [46, 47] {
+        let answer = plain.ask(&Ask::new("al.example.com", rtype));
+        assert!(answer.answers.is_empty() && answer.authorities.len() == 1, "{rtype}");
+    }
 }
 
 #[test]

@@ -83,6 +83,9 @@ fn the_subnet_of_a_client_is_answered_with_scope_0() {
     let subnet = [0, 1, 24, 0, 198, 51, 100];
     let (_, out) = lab().send(&Ask::new("www.example.com", 1).option(8, &subnet).bytes());
     assert_eq!(options(&out), [(8, subnet.to_vec())]);
+    // A client that wants to stay unknown.
+    let (_, out) = lab().send(&Ask::new("www.example.com", 1).option(8, &[0, 0, 0, 0]).bytes());
+    assert_eq!(options(&out), [(8, vec![0, 0, 0, 0])]);
     let (outcome, _) = lab().send(&Ask::new("www.example.com", 1).option(8, &[0, 1, 24, 9, 198, 51, 100]).bytes());
     assert_eq!(outcome.kind, AnswerKind::Malformed);
 }
@@ -98,6 +101,16 @@ fn a_client_gets_a_cookie_and_its_cookie_is_known_again() {
     assert_eq!(options(&again), [(10, cookie.clone())], "it stays the same while it is young");
     let (outcome, _) = lab.send(&Ask::new("www.example.com", 1).option(10, b"short").bytes());
     assert_eq!(outcome.kind, AnswerKind::Malformed);
+    // A query for a cookie alone has no question.
+    let without_question = |mut bytes: Vec<u8>| {
+        bytes[5] = 0;
+        bytes.drain(12..12 + 5);
+        bytes
+    };
+    let (outcome, out) = lab.send(&without_question(Ask::new("", 1).option(10, b"clientck").bytes()));
+    assert_eq!((outcome.rcode.0, &out[4..6], options(&out).len()), (0, &[0, 0][..], 1));
+    let (outcome, _) = lab.send(&without_question(Ask::new("", 1).bytes()));
+    assert_eq!(outcome.kind, AnswerKind::Malformed);
 }
 
 #[test]
@@ -112,7 +125,15 @@ fn types_and_kinds_that_no_query_has() {
     assert_eq!(lab.ask(&Ask::new("example.net", 252)).metadata.response_code, ResponseCode::NotAuth);
     let mut update = Ask::new("example.com", 6).bytes();
     update[2] = 5 << 3;
-    assert_eq!(lab.send(&update).0.kind, AnswerKind::NotImplemented);
+    let (outcome, out) = lab.send(&update);
+    assert_eq!((outcome.kind, &out[10..12]), (AnswerKind::NotImplemented, &[0, 1][..]), "with an OPT record");
+    let mut plain_update = Ask { edns: None, ..Ask::new("example.com", 6) }.bytes();
+    plain_update[2] = 5 << 3;
+    assert_eq!(lab.send(&plain_update).1.len(), 12);
+    let type_zero = lab.ask(&Ask::new("www.example.com", 0));
+    assert_eq!(type_zero.metadata.response_code, ResponseCode::NotImp);
+    let any_class = lab.ask(&Ask { class: 255, ..Ask::new("www.example.com", 1) });
+    assert_eq!(any_class.answers.len(), 1);
     let mut response = Ask::new("example.com", 6).bytes();
     response[2] = 0x80;
     assert!(matches!(lab.send(&response).0.verdict, Verdict::Drop(DropReason::Response)));

@@ -6,7 +6,7 @@ use hickory_proto::{
     op::Message,
     rr::{
         Name as MessageName, RData, Record as MessageRecord, RecordType, TSigner,
-        rdata::tsig::{TSIG, TsigAlgorithm, make_tsig_record},
+        rdata::tsig::{TSIG, TsigAlgorithm, TsigError, make_tsig_record},
     },
     serialize::binary::{BinEncodable as _, BinEncoder},
 };
@@ -30,12 +30,16 @@ pub(crate) fn signed_query(rtype: u16) -> Vec<u8> {
 }
 
 /// Signs a query. Returns it with its MAC.
-fn sign(mut message: Vec<u8>, now: u64) -> (Vec<u8>, Vec<u8>) {
-    let stub = TSIG::new(TsigAlgorithm::HmacSha256, now, 300, Vec::new(), 0x1234, None, Vec::new());
+fn sign(message: Vec<u8>, now: u64) -> (Vec<u8>, Vec<u8>) {
+    sign_by(&signer(), message, now)
+}
+
+fn sign_by(signer: &TSigner, mut message: Vec<u8>, now: u64) -> (Vec<u8>, Vec<u8>) {
+    let stub = TSIG::new(signer.algorithm().clone(), now, 300, Vec::new(), 0x1234, None, Vec::new());
     let mut variables = Vec::new();
-    stub.emit_tsig_for_mac(&mut BinEncoder::new(&mut variables), signer().signer_name()).unwrap();
-    let mac = signer().sign(&[message.clone(), variables].concat()).unwrap();
-    let record = make_tsig_record(signer().signer_name().clone(), stub.set_mac(mac.clone()));
+    stub.emit_tsig_for_mac(&mut BinEncoder::new(&mut variables), signer.signer_name()).unwrap();
+    let mac = signer.sign(&[message.clone(), variables].concat()).unwrap();
+    let record = make_tsig_record(signer.signer_name().clone(), stub.set_mac(mac.clone()));
     let mut bytes = Vec::new();
     record.emit(&mut BinEncoder::new(&mut bytes)).unwrap();
     message.extend(bytes);
@@ -156,8 +160,18 @@ fn transfers_need_a_key_of_the_zone() {
     assert_eq!(outcome.rcode.0, 9, "a wrong signature");
     let answer = Message::from_vec(&out).unwrap();
     assert!(answer.signature.unwrap().data.mac.is_empty());
-    let (old, _) = sign(axfr(), BEGIN - 301);
-    assert_eq!(lab.send(&old).0.rcode.0, 9, "an old signature");
+    let (old, mac) = sign(axfr(), BEGIN - 301);
+    let (outcome, out) = lab.send(&old);
+    assert_eq!(outcome.rcode.0, 9, "an old signature");
+    let signature = Message::from_vec(&out).unwrap().signature.unwrap();
+    assert_eq!(signature.data.error, Some(TsigError::BadTime));
+    assert_eq!((signature.data.time, &signature.data.other[..]), (BEGIN - 301, &BEGIN.to_be_bytes()[2..]));
+    assert!(signer().verify_message_byte(&out, Some(&mac), true).is_ok(), "it is signed by the same key");
+    // The key is there, for another algorithm.
+    let other = TSigner::new(SECRET.to_vec(), TsigAlgorithm::HmacSha512, signer().signer_name().clone(), 300).unwrap();
+    let (out_of_place, _) = sign_by(&other, axfr(), BEGIN);
+    let answer = Message::from_vec(&lab.send(&out_of_place).1).unwrap();
+    assert_eq!(answer.signature.unwrap().data.error, Some(TsigError::BadKey));
     lab.zones = Zones::new([Arc::new(zone("s.test", "").with_transfer_keys(vec!["other".parse().unwrap()]))]).unwrap();
     assert_eq!(lab.send(&signed_query(252)).0.rcode.0, 5, "a key of another zone");
     lab.settings.tsig_keys = TsigKeys::default();
