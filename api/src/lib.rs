@@ -96,4 +96,4 @@ pub const IDEMPOTENCY_KEY: &str = "idempotency-key";
 pub const MAX_IDEMPOTENCY_KEY_BYTES: usize = 128;
 /// The largest request body that the API reads, in bytes.
 pub const MAX_BODY_BYTES: usize = 65_536;
-pub use zone::{CreateZone, CreateZoneRecord, Zone, ZoneRecord};
+pub use zone::{CreateZone, CreateZoneRecord, Zone, ZoneKey, ZoneRecord};

@@ -16,6 +16,15 @@ pub struct CreateZone {
     #[serde(default = "yes")]
     #[schema(required = false)]
     pub signed: bool,
+    /// How its keys sign: `ecdsa-p256` or `ed25519`; `ecdsa-p256` when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "ed25519")]
+    pub algorithm: Option<String>,
+    /// Whether one key signs the keys (KSK) and another one the records (ZSK). One key signs everything when absent
+    /// (CSK).
+    #[serde(default)]
+    #[schema(required = false)]
+    pub split_keys: bool,
 }
 
 fn yes() -> bool {
@@ -37,6 +46,9 @@ pub struct Zone {
     pub name_servers: Vec<String>,
     /// The DS records to set at the parent; none for a zone that is not signed.
     pub ds: Vec<String>,
+    /// The keys that are in use or will be.
+    #[serde(default)]
+    pub keys: Vec<ZoneKey>,
     /// The number of records that were added.
     pub records: u32,
     /// The serial number.
@@ -44,6 +56,21 @@ pub struct Zone {
     /// When it was made.
     #[serde(with = "time::serde::rfc3339")]
     pub created_at: OffsetDateTime,
+}
+
+/// A key that signs a zone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ZoneKey {
+    /// Its number in signatures (key tag).
+    pub tag: u16,
+    /// What it signs: `csk` (everything), `ksk` (the keys) or `zsk` (the records).
+    #[schema(example = "csk")]
+    pub role: String,
+    /// How it signs.
+    #[schema(example = "ecdsa-p256")]
+    pub algorithm: String,
+    /// Whether it signs now.
+    pub is_active: bool,
 }
 
 /// Adds a record to a zone. `POST /v1/zones/{name}/records`

@@ -75,4 +75,4 @@ pub use socket::{
 };
 pub use spans::{SPAN_BUCKETS, SpanBounds, SpanCounts, span_bucket};
 pub use ssh::{SHA1_REFUSED, SshLogin, SshTunnelLogin, SshTunnelLoginError};
-pub use zone::{ALL_EDGES, ServedZone, ZoneKey, ZoneKeyAlgorithm, ZoneRecord};
+pub use zone::{ALL_EDGES, ServedZone, ZoneKey, ZoneKeyAlgorithm, ZoneKeyRole, ZoneRecord};

@@ -53,11 +53,39 @@ impl std::str::FromStr for ZoneKeyAlgorithm {
     }
 }
 
-/// A key that signs a whole zone (CSK), with the times of its use in seconds since 1970 (RFC 7583).
+/// What a key of a zone signs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ZoneKeyRole {
+    /// Everything (CSK).
+    #[default]
+    Combined,
+    /// The keys of the zone (KSK).
+    KeySigning,
+    /// The records of the zone (ZSK).
+    ZoneSigning,
+}
+
+impl ZoneKeyRole {
+    /// The role as text.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Combined => "csk",
+            Self::KeySigning => "ksk",
+            Self::ZoneSigning => "zsk",
+        }
+    }
+}
+
+/// A key that signs a zone, with the times of its use in seconds since 1970 (RFC 7583).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ZoneKey {
     /// How it signs.
     pub algorithm: ZoneKeyAlgorithm,
+    /// What it signs.
+    #[serde(default)]
+    pub role: ZoneKeyRole,
     /// Its secret, sealed with the key that edges share.
     pub sealed_secret: String,
     /// From then on it is in the DNSKEY set.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sallyport_model::{ServedZone, ZoneKey, ZoneKeyAlgorithm, ZoneRecord};
+use sallyport_model::{ServedZone, ZoneKey, ZoneKeyAlgorithm, ZoneKeyRole, ZoneRecord};
 
 use crate::{
     data::{Soa, Zone, ZoneError},
@@ -110,7 +110,12 @@ fn signing_key(key: &ZoneKey, open: &impl Fn(&str) -> Option<[u8; 32]>) -> Optio
         ZoneKeyAlgorithm::EcdsaP256 => Algorithm::EcdsaP256Sha256,
         ZoneKeyAlgorithm::Ed25519 => Algorithm::Ed25519,
     };
-    SigningKey::from_secret(algorithm, &open(&key.sealed_secret)?, KeyRole::Combined, key_times(key)).ok()
+    let role = match key.role {
+        ZoneKeyRole::Combined => KeyRole::Combined,
+        ZoneKeyRole::KeySigning => KeyRole::KeySigning,
+        ZoneKeyRole::ZoneSigning => KeyRole::ZoneSigning,
+    };
+    SigningKey::from_secret(algorithm, &open(&key.sealed_secret)?, role, key_times(key)).ok()
 }
 
 /// The times of a key.
@@ -147,6 +152,7 @@ mod tests {
             records: vec![record("example.com", "EDGES", "all"), record("www.example.com", "TXT", "\"hello\"")],
             keys: vec![ZoneKey {
                 algorithm: ZoneKeyAlgorithm::EcdsaP256,
+                role: ZoneKeyRole::Combined,
                 sealed_secret: "sealed".into(),
                 published: 1,
                 active: 1,

@@ -117,8 +117,9 @@ impl ApiClient {
     ///
     /// # Errors
     /// There is no such zone, or it is not the time.
-    pub async fn roll_zone_key(&self, name: &str) -> Result<Zone, ClientError> {
-        self.send(Method::POST, &format!("/v1/zones/{}/rollover", path_segment(name)), &()).await
+    pub async fn roll_zone_key(&self, name: &str, of_records: bool) -> Result<Zone, ClientError> {
+        let key = if of_records { "?key=zsk" } else { "" };
+        self.send(Method::POST, &format!("/v1/zones/{}/rollover{key}", path_segment(name)), &()).await
     }
 
     /// Removes a zone.

@@ -4,7 +4,7 @@ use axum::{
     extract::{Path, State},
     response::{IntoResponse, Response},
 };
-use http::StatusCode;
+use http::{StatusCode, Uri};
 use sallyport_api::{CreateZone, CreateZoneRecord, Page, PageQuery, Zone, ZoneRecord};
 use sallyport_model::Scope;
 use sallyport_store::StoredZone;
@@ -114,10 +114,10 @@ pub(crate) async fn delete(
 /// Replace the key that signs a zone
 ///
 /// The first call adds a key. When the DS records of the zone have changed and the parent has the new one, a second call
-/// ends the former key.
+/// ends the former key. With `key=zsk`, one call replaces the key of the records of a zone with split keys.
 #[utoipa::path(
     post, path = "/v1/zones/{name}/rollover", tag = "zones", operation_id = "roll_zone_key",
-    params(ZonePath),
+    params(ZonePath, ("key" = Option<String>, Query, description = "`zsk`: the key of the records alone")),
     responses(
         (status = 200, description = "The zone.", body = Zone),
         (status = 409, description = "`not-signed`, `rollover-too-early` or `rollover-runs`"),
@@ -127,10 +127,16 @@ pub(crate) async fn rollover(
     State(app): State<App>,
     caller: Caller,
     Path(name): Path<String>,
+    uri: Uri,
 ) -> Result<Response, ApiError> {
     caller.require(Scope::SocketsWrite)?;
+    let of_records = match uri.query().unwrap_or_default() {
+        "" => false,
+        "key=zsk" => true,
+        _ => return Err(ApiError::field("key", "it is zsk or absent, and there is no other parameter")),
+    };
     let zone = find(&app, &caller, &name).await?;
-    app.roll_zone_key(&zone).await?;
+    app.roll_zone_key(&zone, of_records).await?;
     Ok(json(StatusCode::OK, &app.zone_to_api(&zone).await?))
 }
 

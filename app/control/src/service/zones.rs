@@ -1,15 +1,16 @@
 //! Zones of the name server: the installation's own, and those of organisations.
 
 use http::StatusCode;
-use sallyport_api::{CreateZone, CreateZoneRecord, Zone, ZoneRecord};
+use sallyport_api::{CreateZone, CreateZoneRecord, Zone, ZoneKey as ApiZoneKey, ZoneRecord};
 use sallyport_domains::{RECORD_LABEL, proof};
 use sallyport_identity::Purpose;
 use sallyport_model::{
-    ALL_EDGES, AccountId, ServedZone, ZoneId, ZoneKey, ZoneKeyAlgorithm, ZoneRecord as Record, ZoneRecordId,
+    ALL_EDGES, AccountId, ServedZone, ZoneId, ZoneKey, ZoneKeyAlgorithm, ZoneKeyRole, ZoneRecord as Record,
+    ZoneRecordId,
 };
 use sallyport_store::{StoredZone, StoredZoneRecord};
 use sallyport_zone::{
-    dnssec::plan_csk_rollover,
+    dnssec::{KeyTimes, PlannedRollover, SigningKey, plan_csk_rollover, plan_ksk_rollover, plan_zsk_rollover},
     served::{APEX_TTL_SECONDS, key_times, parent_zone, served_zone},
 };
 
@@ -110,14 +111,15 @@ impl App {
     }
 
     /// A new key that signs from now on.
-    fn new_zone_key(&self, now: u64) -> Result<ZoneKey, ApiError> {
-        let algorithm = ZoneKeyAlgorithm::EcdsaP256;
+    fn new_zone_key(&self, now: u64, algorithm: ZoneKeyAlgorithm, role: ZoneKeyRole) -> Result<ZoneKey, ApiError> {
         for _ in 0..MAX_SECRET_TRIES {
             let secret: [u8; 32] = random::bytes()?;
             let sealed = self.sealer.seal(Purpose::ZoneKey, &secret, random::bytes()?);
             let sealed_secret = sealed.ok_or_else(|| ApiError::internal("a key could not be sealed"))?;
             let key = ZoneKey {
                 algorithm,
+                // The test below is whether the secret makes a key.
+                role: ZoneKeyRole::Combined,
                 sealed_secret,
                 published: now,
                 active: now,
@@ -135,7 +137,8 @@ impl App {
                 keys: vec![key.clone()],
             };
             if served_zone(&test, |sealed| self.open_zone_secret(sealed), now).is_ok() {
-                return Ok(key);
+                let ds_from = key.ds_from.filter(|_| role != ZoneKeyRole::ZoneSigning);
+                return Ok(ZoneKey { role, ds_from, ..key });
             }
         }
         Err(ApiError::internal("no key of a zone could be made"))
@@ -150,7 +153,7 @@ impl App {
         let apex = self.config.domain.clone();
         if self.store.zone(&apex).await?.is_none() {
             let zone = self.new_zone(None, apex)?;
-            let keys = [self.new_zone_key(self.unix_now())?];
+            let keys = [self.new_zone_key(self.unix_now(), ZoneKeyAlgorithm::EcdsaP256, ZoneKeyRole::Combined)?];
             self.store.create_zone(&zone, &keys).await?;
             tracing::info!(zone = zone.apex, "zone of the installation made");
         }
@@ -191,6 +194,7 @@ impl App {
             is_of_installation: stored.organisation.is_none(),
             name_servers: served.name_servers,
             ds: made.keys().map(|keys| keys.ds_texts(now)).unwrap_or_default(),
+            keys: made.keys().map(|keys| shown_keys(keys.keys(), &served.keys, now)).unwrap_or_default(),
             records,
             serial: stored.serial,
             created_at: date(stored.created_at),
@@ -221,7 +225,21 @@ impl App {
             return Err(ApiError::new(StatusCode::CONFLICT, "domain-not-verified", detail));
         }
         let zone = self.new_zone(Some(organisation), name.to_string())?;
-        let keys = if create.signed { vec![self.new_zone_key(self.unix_now())?] } else { Vec::new() };
+        let algorithm = match &create.algorithm {
+            Some(text) => text.parse().map_err(|error: String| refused("algorithm", error))?,
+            None => ZoneKeyAlgorithm::EcdsaP256,
+        };
+        if !create.signed && (create.algorithm.is_some() || create.split_keys) {
+            return Err(refused("signed", "a zone without signatures has no keys"));
+        }
+        let roles: &[ZoneKeyRole] = match (create.signed, create.split_keys) {
+            (false, _) => &[],
+            (true, false) => &[ZoneKeyRole::Combined],
+            (true, true) => &[ZoneKeyRole::KeySigning, ZoneKeyRole::ZoneSigning],
+        };
+        let now = self.unix_now();
+        let keys = roles.iter().map(|role| self.new_zone_key(now, algorithm, *role));
+        let keys = keys.collect::<Result<Vec<_>, _>>()?;
         self.store.create_zone(&zone, &keys).await?;
         self.publish_zone(zone.id).await?;
         self.renew_parent_serial(&zone.apex).await?;
@@ -298,21 +316,27 @@ impl App {
     }
 
     /// Begins the rollover of a zone's key, or goes on with it: the first call adds a key, and a second one, after the
-    /// parent has the new DS record, ends the former key.
-    pub(crate) async fn roll_zone_key(&self, zone: &StoredZone) -> Result<(), ApiError> {
+    /// parent has the new DS record, ends the former key. The key of the records alone (ZSK), which the parent does not
+    /// know, needs one call.
+    pub(crate) async fn roll_zone_key(&self, zone: &StoredZone, of_records: bool) -> Result<(), ApiError> {
         let (_, served) = self.store.whole_zone(zone.id).await?.ok_or_else(|| ApiError::not_found("zone"))?;
         let (now, mut keys) = (self.unix_now(), served.keys);
         keys.retain(|key| key.removed.is_none_or(|removed| removed > now));
         let conflict = |code, detail: &str| Err(ApiError::new(StatusCode::CONFLICT, code, detail));
         let longest = served.records.iter().map(|record| record.ttl).max().unwrap_or_default().max(APEX_TTL_SECONDS);
-        match keys.as_mut_slice() {
+        let is_concerned = |key: &ZoneKey| (key.role == ZoneKeyRole::ZoneSigning) == of_records;
+        if of_records && !keys.is_empty() && !keys.iter().any(is_concerned) {
+            return Err(refused("key", "one key signs everything in this zone: it has no ZSK"));
+        }
+        let mut concerned: Vec<&mut ZoneKey> = keys.iter_mut().filter(|key| is_concerned(key)).collect();
+        let successor = match concerned.as_mut_slice() {
             [] => return conflict("not-signed", "this zone is not signed, so it has no key to replace"),
             [only] => {
-                let plan = plan_csk_rollover(key_times(only), now, None, PARENT_DS_TTL_SECONDS, longest);
+                let plan = planned_rollover(only.role, key_times(only), now, None, longest);
                 set_times(only, plan.former);
-                let mut successor = self.new_zone_key(now)?;
+                let mut successor = self.new_zone_key(now, only.algorithm, only.role)?;
                 set_times(&mut successor, plan.successor);
-                keys.push(successor);
+                Some(successor)
             }
             [former, successor] if former.retired.is_none() => {
                 if successor.ds_from.is_some_and(|from| from > now) {
@@ -320,12 +344,19 @@ impl App {
                                   of the zone, and try again in two hours";
                     return conflict("rollover-too-early", detail);
                 }
-                let begun = successor.published;
-                let plan = plan_csk_rollover(key_times(former), begun, Some(now), PARENT_DS_TTL_SECONDS, longest);
+                // A KSK waits for its DS record, and a CSK signs from the beginning.
+                let begun = match successor.role {
+                    ZoneKeyRole::KeySigning => successor.ds_from.unwrap_or(now),
+                    _ => successor.published,
+                };
+                let plan = planned_rollover(former.role, key_times(former), begun, Some(now), longest);
                 set_times(former, plan.former);
+                set_times(successor, plan.successor);
+                None
             }
             _ => return conflict("rollover-runs", "the former key ends by itself: wait until it is gone"),
-        }
+        };
+        keys.extend(successor);
         let check = |served| self.check_zone(zone, served);
         let time = self.clock.now().unix_seconds;
         self.store.change_zone(zone.id, (&[], &[]), Some(&keys), time, check).await?;
@@ -492,7 +523,34 @@ fn escaped(byte: u8) -> String {
     }
 }
 
-fn set_times(key: &mut ZoneKey, times: sallyport_zone::dnssec::KeyTimes) {
+/// The times of a key of this role and of its successor. `seen` is when the parent had the new DS record.
+fn planned_rollover(
+    role: ZoneKeyRole,
+    former: KeyTimes,
+    begun: u64,
+    seen: Option<u64>,
+    longest_ttl: u32,
+) -> PlannedRollover {
+    match role {
+        ZoneKeyRole::Combined => plan_csk_rollover(former, begun, seen, PARENT_DS_TTL_SECONDS, longest_ttl),
+        ZoneKeyRole::KeySigning => plan_ksk_rollover(former, begun, seen, PARENT_DS_TTL_SECONDS, APEX_TTL_SECONDS),
+        ZoneKeyRole::ZoneSigning => plan_zsk_rollover(former, begun, APEX_TTL_SECONDS, longest_ttl),
+    }
+}
+
+/// The keys in the form of the API. `stored` are the same keys.
+fn shown_keys(keys: &[SigningKey], stored: &[ZoneKey], now: u64) -> Vec<ApiZoneKey> {
+    let shown = keys.iter().zip(stored).filter(|(_, stored)| stored.removed.is_none_or(|removed| removed > now));
+    let shown = shown.map(|(key, stored)| ApiZoneKey {
+        tag: key.tag(),
+        role: stored.role.as_str().to_owned(),
+        algorithm: stored.algorithm.as_str().to_owned(),
+        is_active: stored.active <= now && stored.retired.is_none_or(|retired| retired > now),
+    });
+    shown.collect()
+}
+
+fn set_times(key: &mut ZoneKey, times: KeyTimes) {
     key.published = times.published;
     key.active = times.active;
     (key.retired, key.removed) = (times.retired, times.removed);
@@ -547,6 +605,7 @@ mod tests {
     fn a_serial_number_is_renewed_in_time_and_with_the_phases_of_keys() {
         let key = |removed| ZoneKey {
             algorithm: ZoneKeyAlgorithm::EcdsaP256,
+            role: ZoneKeyRole::Combined,
             sealed_secret: String::new(),
             published: 10,
             active: 10,

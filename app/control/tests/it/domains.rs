@@ -348,6 +348,9 @@ async fn a_zone_of_a_verified_domain_has_records_keys_and_name_servers() {
     let zone: Zone = create().await.read(StatusCode::CREATED);
     assert_eq!(zone.name_servers, ["ns1.localhost", "ns2.localhost"]);
     assert_eq!((zone.ds.len(), zone.records), (1, 0));
+    assert_eq!((zone.keys[0].role.as_str(), zone.keys[0].algorithm.as_str()), ("csk", "ecdsa-p256"));
+    let zsk = api.send("POST", "/v1/zones/example.org/rollover?key=zsk", Some(&ann), None).await;
+    assert!(zsk.text.contains("it has no ZSK"), "{}", zsk.text);
     create().await.assert_problem(StatusCode::CONFLICT, "zone-taken");
 
     let path = "/v1/zones/example.org/records";
@@ -391,4 +394,59 @@ async fn a_zone_of_a_verified_domain_has_records_keys_and_name_servers() {
     let kept = api.send("DELETE", "/v1/zones/localhost", Some(&owner), None).await;
     kept.assert_problem(StatusCode::CONFLICT, "own-zone");
     assert_eq!(api.send("DELETE", "/v1/zones/example.org", Some(&ann), None).await.status, StatusCode::NO_CONTENT);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn split_keys_of_a_zone_are_replaced_one_by_one() {
+    let service = NameService::start();
+    let api = api_with(&service, true).await;
+    let owner = api.account("own@example.com").await;
+    for (more, says) in
+        [(json!({"algorithm": "rsa"}), "ed25519"), (json!({"signed": false, "split_keys": true}), "has no keys")]
+    {
+        let mut body = json!({"name": "example.org"});
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let refused = api.post("/v1/zones", Some(&owner), body).await;
+        assert_eq!(refused.status, StatusCode::UNPROCESSABLE_ENTITY, "{}", refused.text);
+        assert!(refused.text.contains(says), "{}", refused.text);
+    }
+    let body = json!({"name": "example.org", "algorithm": "ed25519", "split_keys": true});
+    let zone: Zone = api.post("/v1/zones", Some(&owner), body).await.read(StatusCode::CREATED);
+    // An API token outlives the waits.
+    let owner = api.api_token(&owner, &["sockets:read", "sockets:write"]).await;
+    let keys = |zone: &Zone| {
+        let text = |key: &sallyport_api::ZoneKey| format!("{} {} {}", key.role, key.algorithm, key.is_active);
+        zone.keys.iter().map(text).collect::<Vec<_>>()
+    };
+    assert_eq!(keys(&zone), ["ksk ed25519 true", "zsk ed25519 true"]);
+    assert!(zone.ds.len() == 1 && zone.ds[0].contains(" 15 2 "), "{:?}", zone.ds);
+    let roll = async |what: &str| {
+        let path = format!("/v1/zones/example.org/rollover{what}");
+        api.send("POST", &path, Some(&owner), None).await
+    };
+    let show = async || api.get("/v1/zones/example.org", Some(&owner)).await.read::<Zone>(StatusCode::OK);
+    assert_eq!(roll("?key=ksk").await.field(), "key");
+
+    // The parent knows nothing of the key of the records: it changes by itself when others know the new one.
+    let rolled: Zone = roll("?key=zsk").await.read(StatusCode::OK);
+    assert_eq!(keys(&rolled)[1..], ["zsk ed25519 true", "zsk ed25519 false"]);
+    assert_eq!(rolled.ds, zone.ds);
+    roll("?key=zsk").await.assert_problem(StatusCode::CONFLICT, "rollover-runs");
+    api.clock.pass(2 * 3_600);
+    assert_eq!(keys(&show().await)[1..], ["zsk ed25519 false", "zsk ed25519 true"]);
+    api.clock.pass(2 * 3_600);
+    assert_eq!(keys(&show().await), ["ksk ed25519 true", "zsk ed25519 true"], "the former one is gone");
+
+    // The key of the keys waits for its DS record at the parent.
+    let rolled: Zone = roll("").await.read(StatusCode::OK);
+    assert_eq!((rolled.ds.len(), &rolled.ds[0]), (2, &zone.ds[0]), "both, until the parent has the new one");
+    assert_eq!(keys(&rolled)[2], "ksk ed25519 false");
+    api.clock.pass(90 * 86_400);
+    assert_eq!(keys(&show().await)[2], "ksk ed25519 false", "not before the parent has it");
+    roll("").await.read::<Zone>(StatusCode::OK);
+    roll("").await.assert_problem(StatusCode::CONFLICT, "rollover-runs");
+    api.clock.pass(2 * 86_400);
+    let done = show().await;
+    assert_eq!(keys(&done), ["zsk ed25519 true", "ksk ed25519 true"]);
+    assert!(done.ds.len() == 1 && done.ds != zone.ds, "{:?}", done.ds);
 }

@@ -27,7 +27,7 @@ pub(crate) enum ZoneCommand {
     /// Show a zone: its name servers, and the DS records for its parent
     Show(ZoneArg),
     /// Replace the key that signs a zone: once to add a key, and again when the parent has the new DS record
-    Rollover(ZoneArg),
+    Rollover(RolloverArgs),
     /// Remove a zone with its records
     #[command(alias = "delete")]
     Rm(RmArgs),
@@ -66,6 +66,23 @@ pub(crate) struct CreateArgs {
     /// Do not sign the zone (DNSSEC)
     #[arg(long)]
     unsigned: bool,
+    /// How the keys of the zone sign: ecdsa-p256 or ed25519 [default: ecdsa-p256]
+    #[arg(long, value_name = "ALGORITHM", conflicts_with = "unsigned", value_parser = ["ecdsa-p256", "ed25519"])]
+    #[arg(hide_possible_values = true)]
+    algorithm: Option<String>,
+    /// One key signs the keys (KSK) and another one the records (ZSK), in place of one for everything (CSK)
+    #[arg(long, conflicts_with = "unsigned")]
+    split_keys: bool,
+}
+
+/// Options of `zone rollover`.
+#[derive(Debug, Args)]
+pub(crate) struct RolloverArgs {
+    #[command(flatten)]
+    zone: ZoneArg,
+    /// Replace the key of the records of a zone with split keys, which the parent does not know: one call is enough
+    #[arg(long)]
+    zsk: bool,
 }
 
 /// Options of `zone rm`.
@@ -113,7 +130,12 @@ pub(crate) async fn run(context: &Context, command: ZoneCommand) -> anyhow::Resu
     let client = context.client(&context.target()?)?;
     match command {
         ZoneCommand::Create(args) => {
-            let create = CreateZone { name: args.name, signed: !args.unsigned };
+            let create = CreateZone {
+                name: args.name,
+                signed: !args.unsigned,
+                algorithm: args.algorithm,
+                split_keys: args.split_keys,
+            };
             let zone = client.create_zone(&create).await.map_err(failure::of_value)?;
             context.output.data(&zone, show)?;
             context.output.hint(&format!(
@@ -134,9 +156,17 @@ pub(crate) async fn run(context: &Context, command: ZoneCommand) -> anyhow::Resu
             context.output.data(&zone, show)
         }
         ZoneCommand::Rollover(args) => {
-            let zone = client.roll_zone_key(&args.zone).await.map_err(|error| failure::about(error, &args.zone))?;
+            let name = &args.zone.zone;
+            let rolled = client.roll_zone_key(name, args.zsk).await;
+            let zone = rolled.map_err(|error| match error.status() {
+                Some(404) => failure::about(error, name),
+                _ => failure::of_value(error),
+            })?;
             context.output.data(&zone, show)?;
-            context.output.hint("`sallyport zone show` has the DS records for the parent, which change in two hours");
+            context.output.hint(match args.zsk {
+                true => "nothing is left to do: the new key signs when others know it, and the former one ends then",
+                false => "`sallyport zone show` has the DS records for the parent, which change within two hours",
+            });
             Ok(())
         }
         ZoneCommand::Rm(args) => {
@@ -201,6 +231,10 @@ fn show(zone: &Zone) -> String {
         [] => rows.push(("signed", "no".to_owned())),
         records => rows.extend(records.iter().map(|record| ("DS record", record.clone()))),
     }
+    rows.extend(zone.keys.iter().map(|key| {
+        let state = if key.is_active { "" } else { ", does not sign now" };
+        ("key", format!("{} {}, {}{state}", key.role.to_uppercase(), key.tag, key.algorithm))
+    }));
     rows.push(("records", zone.records.to_string()));
     rows.push(("serial", zone.serial.to_string()));
     rows.push(("created", utc(zone.created_at)));

@@ -1,6 +1,6 @@
 //! Zones of the name server.
 
-use sallyport_model::{ZoneId, ZoneKey, ZoneKeyAlgorithm, ZoneRecord, ZoneRecordId};
+use sallyport_model::{ZoneId, ZoneKey, ZoneKeyAlgorithm, ZoneKeyRole, ZoneRecord, ZoneRecordId};
 use sallyport_store::{StoreError, StoredZone, StoredZoneRecord};
 
 use crate::fixtures::{NOW, account, store_with_account};
@@ -13,6 +13,7 @@ fn zone(n: u8, apex: &str) -> StoredZone {
 fn key(secret: &str) -> ZoneKey {
     ZoneKey {
         algorithm: ZoneKeyAlgorithm::EcdsaP256,
+        role: ZoneKeyRole::Combined,
         sealed_secret: secret.into(),
         published: 1,
         active: 1,
