@@ -50,6 +50,7 @@ mod protocols;
 mod public_names;
 mod public_names_faults;
 mod public_names_fleet;
+mod public_server;
 mod regions;
 mod restarts;
 mod run;
