@@ -161,6 +161,7 @@ impl From<StoreError> for ApiError {
             StoreError::SshKeyTaken { .. } => Self::new(StatusCode::CONFLICT, "ssh-key-taken", says),
             StoreError::DomainTaken { .. } => Self::new(StatusCode::CONFLICT, "domain-taken", says),
             StoreError::DomainUnverified { .. } => Self::new(StatusCode::CONFLICT, "domain-not-verified", says),
+            StoreError::DomainInUse { .. } => Self::new(StatusCode::CONFLICT, "domain-in-use", says),
             StoreError::ZoneTaken { .. } => Self::new(StatusCode::CONFLICT, "zone-taken", says),
             StoreError::LabelTaken { .. } => Self::new(StatusCode::CONFLICT, "label-taken", says),
             StoreError::PolicyNameTaken { .. } => Self::new(StatusCode::CONFLICT, "policy-name-taken", says),

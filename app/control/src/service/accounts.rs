@@ -118,10 +118,10 @@ impl App {
             }
         };
         self.unpublish(&gone).await;
-        self.unpublish_names(names).await?;
         self.identities.end_sessions(|session| session.organisation == account);
         self.publish_ssh_keys(account).await?;
         self.identities.end_tokens(|token| token.organisation == account);
+        self.unpublish_names(names).await?;
         self.metrics.accounts.dec();
         // The last account is gone: the next one needs a setup token again.
         self.prepare_setup().await?;

@@ -168,8 +168,11 @@ impl App {
         if is_owner && names.iter().all(is_own) {
             return Ok(None);
         }
-        if let Some(own) = names.iter().find(|name| is_own(name)) {
-            let detail = format!("{own} belongs to this installation");
+        if let Some(own) = names.iter().find(|name| is_own(name) || name.covers(own)) {
+            let detail = format!(
+                "{own} belongs to this installation, whose owner imports certificates for its names alone, without \
+                 others"
+            );
             return Err(ApiError::new(StatusCode::CONFLICT, "domain-taken", detail));
         }
         for name in names {

@@ -50,7 +50,9 @@ impl App {
 
     /// A domain of the organisation.
     pub(crate) async fn find_domain(&self, organisation: AccountId, text: &str) -> Result<StoredDomain, ApiError> {
-        let Ok(name) = parse_domain(text, &self.config.domain) else { return Err(ApiError::not_found("domain")) };
+        // A domain that is there may be one that is refused today.
+        let name = parse_domain(text, &self.config.domain).ok().or_else(|| text.parse().ok());
+        let name = name.ok_or_else(|| ApiError::not_found("domain"))?;
         self.store.domain(organisation, &name).await?.ok_or_else(|| ApiError::not_found("domain"))
     }
 
@@ -265,11 +267,15 @@ impl App {
         }
         let theirs = self.look_domain_up(held.organisation, name).await;
         if theirs.finding != Finding::Missing {
-            return refused(format!(
+            let mut detail = format!(
                 "{name} is a domain of another organisation, whose TXT record is still there: remove it from {} and \
                  try again",
                 theirs.place.as_deref().unwrap_or(&place)
-            ));
+            );
+            if self.zone_above(organisation, name.as_str()).await?.is_some() {
+                detail.push_str(&format!("; `sallyport zone rm {name}` removes a zone of theirs below yours"));
+            }
+            return refused(detail);
         }
         let now = self.clock.now().unix_seconds;
         let lapsed = DomainCheck {
@@ -339,25 +345,22 @@ impl App {
         Ok((checked, lookup))
     }
 
-    /// Refuses domains that lead to a socket: only an edit of a socket moves a domain.
-    pub(super) async fn check_domains_are_free(
+    /// The sockets to which these domains lead and which have no service now. A new socket may take a domain from these
+    /// alone: an edit of a socket moves any.
+    pub(super) async fn idle_holders(
         &self,
         organisation: AccountId,
         names: &[DomainName],
-    ) -> Result<(), ApiError> {
+    ) -> Result<Vec<SocketId>, ApiError> {
+        let mut idle = Vec::new();
         for name in names {
-            let Some(socket) = self.store.domain(organisation, name).await?.and_then(|domain| domain.socket) else {
-                continue;
+            let holder = self.store.domain(organisation, name).await?.and_then(|domain| domain.socket);
+            let has_service = |route: &sallyport_model::SocketRoute| {
+                !route.origins.is_empty() || route.tunnels.iter().any(|tunnel| self.directory.get(tunnel.id).is_some())
             };
-            let Some(socket) = self.store.socket(organisation, socket).await? else { continue };
-            let detail = format!(
-                "{name} leads to the socket {} already: `sallyport socket edit SOCKET --domain {}` moves it",
-                socket.name,
-                in_shell(name)
-            );
-            return Err(ApiError::new(StatusCode::CONFLICT, "domain-in-use", detail));
+            idle.extend(holder.filter(|id| !self.routes.get(*id).is_some_and(|route| has_service(&route))));
         }
-        Ok(())
+        Ok(idle)
     }
 
     /// The zones and certificates of an organisation.
@@ -373,7 +376,7 @@ impl App {
             self.certificates.remove(id);
         }
         for zone in names.zones {
-            self.zones.remove(zone.id);
+            self.unpublish_zone(zone.id).await;
             self.renew_parent_serial(&zone.apex).await?;
         }
         self.names_changed.notify_one();

@@ -191,7 +191,6 @@ impl App {
         let domains = self.socket_domains(socket_type, create.domains.as_deref())?.unwrap_or_default();
         self.check_label(create.label.as_ref())?;
         self.check_socket_domains(account, &domains).await?;
-        self.check_domains_are_free(account, &domains).await?;
         only_http(socket_type, create.protected.is_some(), create.origin_protocol)?;
         let port = self.port_request(socket_type, create.port)?;
         let (change, none) = (SettingsChange::of_new(&create), SocketSettings::default());
@@ -209,6 +208,7 @@ impl App {
             Some(protected) => Some(self.protect(protected).await?),
             None => None,
         };
+        let idle = self.idle_holders(account, &domains).await?;
         let new = NewSocket {
             id: SocketId::from_random(random::bytes()?),
             account,
@@ -222,6 +222,8 @@ impl App {
             max_ports: self.config.ports_per_account,
             settings,
             policies,
+            domains: domains.clone(),
+            idle: idle.clone(),
             temporary: lifetime.holder(),
             maker: lifetime.maker(),
             created_at: self.clock.now().unix_seconds,
@@ -242,8 +244,11 @@ impl App {
         };
         let creation = self.store.create_socket(new, &randoms, keyed, answer).await?;
         if let Creation::Made((socket, _)) = &creation {
-            self.lead_domains(account, socket.id, &domains).await?;
             self.publish(socket.id).await?;
+            for former in idle {
+                self.publish(former).await?;
+            }
+            self.names_changed.notify_one();
             audit::set_target(&socket.name);
             tracing::info!(socket = %socket.id, name = %socket.name, r#type = %socket_type, "socket created");
         }

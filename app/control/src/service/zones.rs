@@ -95,12 +95,6 @@ impl App {
     /// Fails if the records make no zone.
     fn check_zone(&self, zone: &StoredZone, served: ServedZone) -> Result<(), ApiError> {
         let served = self.published_zone(zone, served);
-        // The bus carries a zone as one message.
-        let bytes = serde_json::to_vec(&served).map_err(ApiError::internal)?.len();
-        if bytes > MAX_ZONE_BYTES {
-            let detail = format!("a zone has at most {MAX_ZONE_BYTES} bytes of records: use several zones");
-            return Err(ApiError::new(StatusCode::CONFLICT, "limit-reached", detail));
-        }
         let now = u64::try_from(self.clock.now().unix_seconds).unwrap_or_default();
         let open = |sealed: &str| self.open_zone_secret(sealed);
         served_zone(&served, open, now).map(drop).map_err(|error| refused("value", error))
@@ -291,7 +285,10 @@ impl App {
         let new = StoredZoneRecord { id: ZoneRecordId::from_random(random::bytes()?), record };
         let added = std::slice::from_ref(&new);
         let now = self.clock.now().unix_seconds;
-        let check = |served| self.check_zone(zone, served);
+        let check = |served: ServedZone| {
+            check_size(&served)?;
+            self.check_zone(zone, served)
+        };
         if !self.store.change_zone(zone.id, (added, &[]), None, now, check).await? {
             return Err(ApiError::not_found("zone"));
         }
@@ -373,11 +370,46 @@ impl App {
             return Err(ApiError::new(StatusCode::CONFLICT, "own-zone", detail));
         }
         self.store.delete_zone(zone.id).await?;
-        self.zones.remove(zone.id);
+        self.unpublish_zone(zone.id).await;
         self.renew_parent_serial(&zone.apex).await?;
         audit::set_target(&zone.apex);
         tracing::info!(zone = zone.apex, "zone removed");
         Ok(())
+    }
+
+    /// Takes a zone away from edges that was removed from the store. Not while a former state is being published, which
+    /// would bring the zone back.
+    pub(super) async fn unpublish_zone(&self, id: ZoneId) {
+        let _turn = self.publishing.lock().await;
+        self.zones.remove(id);
+    }
+
+    /// The zone of the organisation above this name, if it has one.
+    pub(crate) async fn zone_above(&self, organisation: AccountId, name: &str) -> Result<Option<StoredZone>, ApiError> {
+        let zones = self.store.zones().await?;
+        let is_own = |apex: &str| zones.iter().any(|zone| zone.apex == apex && zone.organisation == Some(organisation));
+        let above = parent_zone(name, is_own);
+        Ok(zones.iter().find(|zone| Some(zone.apex.as_str()) == above).cloned())
+    }
+
+    /// A zone of another organisation that is directly below one of this organisation, which may remove it: the names
+    /// below a domain are its owner's.
+    pub(crate) async fn find_zone_below_own(
+        &self,
+        organisation: AccountId,
+        name: &str,
+    ) -> Result<StoredZone, ApiError> {
+        let apex = name.trim_end_matches('.').to_ascii_lowercase();
+        let found = self.store.zone(&apex).await?.filter(|zone| zone.organisation.is_some());
+        let above = self.zone_above(organisation, &apex).await?;
+        let has_proof = match &above {
+            Some(above) => match above.apex.parse() {
+                Ok(name) => self.store.verified_domain(&name).await?.is_some_and(|it| it.organisation == organisation),
+                Err(_) => false,
+            },
+            None => false,
+        };
+        found.filter(|_| has_proof).ok_or_else(|| ApiError::not_found("zone"))
     }
 
     /// Publishes the present state of a zone to edges.
@@ -521,6 +553,16 @@ fn escaped(byte: u8) -> String {
         b' '..=b'~' => char::from(byte).to_string(),
         _ => format!("\\{byte:03}"),
     }
+}
+
+/// Refuses a zone that the bus could not carry as one message. What removes records, or replaces keys, is not bound.
+fn check_size(served: &ServedZone) -> Result<(), ApiError> {
+    let bytes = serde_json::to_vec(served).map_err(ApiError::internal)?.len();
+    if bytes > MAX_ZONE_BYTES {
+        let detail = format!("a zone has at most {MAX_ZONE_BYTES} bytes of records: use several zones");
+        return Err(ApiError::new(StatusCode::CONFLICT, "limit-reached", detail));
+    }
+    Ok(())
 }
 
 /// The times of a key of this role and of its successor. `seen` is when the parent had the new DS record.

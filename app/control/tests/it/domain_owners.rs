@@ -1,7 +1,7 @@
 //! Domains, certificates and zones when their organisation goes, or another one proves the name.
 
 use http::StatusCode;
-use sallyport_api::{Certificate, Domain, DomainState, Zone, ZoneRecord};
+use sallyport_api::{Certificate, Domain, DomainState, Socket, Zone, ZoneRecord};
 use sallyport_model::CertificateId;
 use sallyport_store::{IssuedChain, WantedCertificate};
 use serde_json::{Value, json};
@@ -151,4 +151,97 @@ async fn imports_and_the_bytes_of_a_zone_have_bounds() {
         put(number).await.read::<ZoneRecord>(StatusCode::CREATED);
     }
     put(19).await.assert_problem(StatusCode::CONFLICT, "limit-reached");
+    // What makes a zone no longer is not bound by it.
+    let roll = api.send("POST", &format!("/v1/zones/{NAME}/rollover"), Some(&ann), None).await;
+    roll.read::<Zone>(StatusCode::OK);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_socket_takes_a_domain_from_an_idle_one_alone() {
+    let service = NameService::start();
+    let api = api_with(&service, false).await;
+    let ann = api.account("ann@example.com").await;
+    let hers = add(&api, &ann, NAME).await;
+    service.set(&proof_line(&hers, "_sallyport"));
+    check(&api, &ann).await;
+    let body = |name: &str| json!({"name": name, "type": "http", "domains": [NAME]});
+    // The same request again has the same answer.
+    let first = api.post_keyed("/v1/sockets", &ann, "one", body("one")).await;
+    let one: Socket = first.read(StatusCode::CREATED);
+    assert_eq!(one.domains, [NAME]);
+    assert_eq!(
+        api.post_keyed("/v1/sockets", &ann, "one", body("one")).await.read::<Socket>(StatusCode::CREATED).id,
+        one.id
+    );
+    // A command that was killed leaves such a socket behind.
+    let two: Socket = api.post("/v1/sockets", Some(&ann), body("two")).await.read(StatusCode::CREATED);
+    let domains = async |socket: &Socket| {
+        api.get(&format!("/v1/sockets/{}", socket.id), Some(&ann)).await.read::<Socket>(StatusCode::OK).domains
+    };
+    assert_eq!((domains(&one).await, domains(&two).await), (vec![], vec![NAME.to_owned()]));
+    let origins = format!("/v1/sockets/{}/origins", two.id);
+    let origin = api.post(&origins, Some(&ann), json!({"address": "10.0.0.7:80"})).await;
+    assert_eq!(origin.status, StatusCode::CREATED, "{}", origin.text);
+    let refused = api.post("/v1/sockets", Some(&ann), body("three")).await;
+    let detail = refused.assert_problem(StatusCode::CONFLICT, "domain-in-use");
+    assert!(detail.contains("sallyport socket edit"), "{detail}");
+    // A name that is taken comes first, so that commands with one name share it.
+    let same = api.post("/v1/sockets", Some(&ann), body("two")).await;
+    same.assert_problem(StatusCode::CONFLICT, "name-taken");
+    let edit =
+        api.send("PATCH", &format!("/v1/sockets/{}", one.id), Some(&ann), Some(json!({"domains": [NAME]}))).await;
+    assert_eq!(edit.read::<Socket>(StatusCode::OK).domains, [NAME], "an edit moves any domain");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_zone_below_is_removed_by_the_owner_of_the_one_above() {
+    let service = NameService::start();
+    let api = api_with(&service, true).await;
+    let (_owner, ann) = (api.account("own@example.com").await, api.account("ann@example.com").await);
+    let bob = api.account("bob@example.com").await;
+    let hers = add(&api, &ann, "www.example.org").await;
+    let her_line = proof_line(&hers, "_sallyport.www");
+    service.set(&her_line);
+    let path = "/v1/domains/www.example.org/check";
+    api.send("POST", path, Some(&ann), None).await.read::<Domain>(StatusCode::OK);
+    let zone = json!({"name": "www.example.org"});
+    api.post("/v1/zones", Some(&ann), zone).await.read::<Zone>(StatusCode::CREATED);
+    let his = add(&api, &bob, NAME).await;
+    service.set(&format!("{her_line}\n{}", proof_line(&his, "_sallyport")));
+    let below = "/v1/zones/www.example.org";
+    let remove = async || api.send("DELETE", below, Some(&bob), None).await;
+    check(&api, &bob).await;
+    remove().await.assert_problem(StatusCode::NOT_FOUND, "not-found");
+    make_zone(&api, &bob).await.read::<Zone>(StatusCode::CREATED);
+    assert_eq!(served_zones(&api), [NAME, "localhost", "www.example.org"], "each has proved its own");
+    let taken = api.post("/v1/domains", Some(&bob), json!({"name": "www.example.org"})).await;
+    let detail = taken.assert_problem(StatusCode::CONFLICT, "domain-taken");
+    assert!(detail.contains("sallyport zone rm www.example.org"), "{detail}");
+    assert_eq!(remove().await.status, StatusCode::NO_CONTENT);
+    assert_eq!(served_zones(&api), [NAME, "localhost"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_zone_that_was_removed_is_not_brought_back_by_a_change() {
+    let service = NameService::start();
+    let api = std::sync::Arc::new(api_with(&service, true).await);
+    let owner = api.account("own@example.com").await;
+    for round in 0..12 {
+        let name = format!("zone{round}.test.example");
+        api.post("/v1/zones", Some(&owner), json!({"name": name})).await.read::<Zone>(StatusCode::CREATED);
+        let mut writers = tokio::task::JoinSet::new();
+        for number in 0..8 {
+            let (api, owner, name) = (api.clone(), owner.clone(), name.clone());
+            writers.spawn(async move {
+                let record = json!({"name": format!("n{number}"), "type": "A", "value": "192.0.2.1"});
+                api.post(&format!("/v1/zones/{name}/records"), Some(&owner), record).await.status
+            });
+        }
+        let gone = api.send("DELETE", &format!("/v1/zones/{name}"), Some(&owner), None).await;
+        assert_eq!(gone.status, StatusCode::NO_CONTENT);
+        while let Some(status) = writers.join_next().await {
+            assert!(matches!(status.unwrap(), StatusCode::CREATED | StatusCode::NOT_FOUND));
+        }
+        assert_eq!(served_zones(&api), ["localhost"], "round {round}");
+    }
 }

@@ -130,7 +130,8 @@ fn read(path: &Path) -> anyhow::Result<String> {
     let mut text = String::new();
     let read = std::fs::File::open(path).and_then(|file| file.take(MAX_PEM_BYTES).read_to_string(&mut text));
     match read {
-        Ok(_) if text.contains("-----BEGIN ") => Ok(text),
+        // Some editors put a byte order mark in front.
+        Ok(_) if text.contains("-----BEGIN ") => Ok(text.trim_start_matches('\u{feff}').to_owned()),
         // DER is no text.
         Ok(_) => Err(not_pem(path)),
         Err(error) if error.kind() == std::io::ErrorKind::InvalidData => Err(not_pem(path)),

@@ -136,6 +136,12 @@ fn next_step(domain: &Domain) -> Option<String> {
     let missing = domain.records.iter().find(|record| record.found == Some(false));
     let name = quoted(&domain.name);
     match (domain.state, missing, &domain.socket) {
+        (DomainState::Pending | DomainState::Missing, missing, _)
+            if missing.is_none_or(|record| record.purpose != "ownership")
+                && domain.records.iter().any(|record| record.purpose == "ownership" && record.found.is_none()) =>
+        {
+            Some(format!("look again when the name service answers: `sallyport domain check {name}`"))
+        }
         (DomainState::Pending | DomainState::Missing, ..) => {
             Some(format!("set the TXT record at the name service of the domain, then `sallyport domain check {name}`"))
         }

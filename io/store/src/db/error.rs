@@ -163,6 +163,14 @@ pub enum StoreError {
         /// The name.
         name: String,
     },
+    /// The domain leads to another socket, which has a service.
+    #[error(
+        "{name} leads to another socket, which has a service: `sallyport socket edit SOCKET --domain` moves a domain"
+    )]
+    DomainInUse {
+        /// The name.
+        name: String,
+    },
     /// The zone is there already.
     #[error("there is a zone {name} already")]
     ZoneTaken {

@@ -235,7 +235,7 @@ impl Store {
         names: &[DomainName],
     ) -> Result<Vec<SocketId>, StoreError> {
         let mut write = self.write().await?;
-        let former = attach(&mut write, organisation, socket, names).await?;
+        let former = attach(&mut write, (organisation, socket), names, None).await?;
         write.commit().await?;
         Ok(former)
     }
@@ -266,12 +266,13 @@ impl Store {
     }
 }
 
-/// Replaces the domains of a socket; see [`Store::set_socket_domains`].
+/// Replaces the domains of a socket; see [`Store::set_socket_domains`]. Only from the `movable` sockets, if some are
+/// given, may a domain be taken.
 pub(crate) async fn attach(
     write: &mut Write,
-    organisation: AccountId,
-    socket: SocketId,
+    (organisation, socket): (AccountId, SocketId),
     names: &[DomainName],
+    movable: Option<&[SocketId]>,
 ) -> Result<Vec<SocketId>, StoreError> {
     let mut former = Vec::new();
     sql::query("UPDATE domains SET socket = NULL WHERE socket = $1")
@@ -286,7 +287,13 @@ pub(crate) async fn attach(
             .await?;
         let found = found.as_ref().map(domain).transpose()?.filter(|found| found.verified_at.is_some());
         let Some(found) = found else { return Err(StoreError::DomainUnverified { name: name.to_string() }) };
-        former.extend(found.socket.filter(|other| *other != socket));
+        let holder = found.socket.filter(|other| *other != socket);
+        if let (Some(holder), Some(movable)) = (holder, movable)
+            && !movable.contains(&holder)
+        {
+            return Err(StoreError::DomainInUse { name: name.to_string() });
+        }
+        former.extend(holder);
         sql::query("UPDATE domains SET socket = $2 WHERE id = $1")
             .bind(found.id.as_bytes().as_slice())
             .bind(socket.as_bytes().as_slice())

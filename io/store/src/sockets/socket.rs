@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use sallyport_model::{
-    AccountId, AttachedPolicy, BasicAuth, DisplayName, OriginProtocol, PolicyId, ShortId, Socket, SocketId, SocketName,
-    SocketRoute, SocketSettings, SocketType, TunnelId, TunnelRoute,
+    AccountId, AttachedPolicy, BasicAuth, DisplayName, DomainName, OriginProtocol, PolicyId, ShortId, Socket, SocketId,
+    SocketName, SocketRoute, SocketSettings, SocketType, TunnelId, TunnelRoute,
 };
 
 use super::{
@@ -61,6 +61,10 @@ pub struct NewSocket {
     pub settings: SocketSettings,
     /// Policies of the organisation that are attached from the start.
     pub policies: Vec<PolicyId>,
+    /// Verified domains of the account that lead to the socket from the start.
+    pub domains: Vec<DomainName>,
+    /// Sockets without a service, from which the domains may be taken.
+    pub idle: Vec<SocketId>,
     /// The holder of a temporary socket, which ends with its forward, at the latest with the holder.
     pub temporary: Option<HolderId>,
     /// The creator, which may get the name and the port again after the socket has ended; `None`: no reuse.
@@ -108,7 +112,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::Limit`], [`StoreError::NameTaken`], [`StoreError::NoFreeName`], [`StoreError::PortsExhausted`],
-    /// [`StoreError::PortTaken`], [`StoreError::KeyReused`], [`StoreError::Gone`], or a failure of the database.
+    /// [`StoreError::PortTaken`], [`StoreError::DomainUnverified`], [`StoreError::DomainInUse`], [`StoreError::KeyReused`], [`StoreError::Gone`], or a failure of the database.
     pub async fn create_socket(
         &self,
         new: NewSocket,
@@ -160,6 +164,7 @@ impl Store {
         for policy in new.policies {
             policies::attach(&mut write, socket.account, policy, Some(socket.id)).await?;
         }
+        domains::attach(&mut write, (socket.account, socket.id), &new.domains, Some(&new.idle)).await?;
         let answer = answer(&socket);
         write.remember(socket.account, keyed, *socket.id.as_bytes(), Some(answer.clone())).await?;
         write.commit().await?;

@@ -53,6 +53,8 @@ pub(crate) fn new_socket(owner: u8, n: u32) -> NewSocket {
         max_ports: 1_000,
         settings: Default::default(),
         policies: Vec::new(),
+        domains: Vec::new(),
+        idle: Vec::new(),
         temporary: None,
         maker: None,
         created_at: NOW,
