@@ -107,8 +107,10 @@ pub(crate) async fn delete(
 ) -> Result<Response, ApiError> {
     caller.require(Scope::SocketsWrite)?;
     let zone = match find(&app, &caller, &name).await {
-        Ok(zone) => zone,
-        Err(_) => app.find_zone_below_own(caller.organisation, &name).await?,
+        Err(error) if error.status() == StatusCode::NOT_FOUND => {
+            app.find_zone_below_own(caller.organisation, &name).await?
+        }
+        found => found?,
     };
     app.delete_zone(&zone).await?;
     Ok(StatusCode::NO_CONTENT.into_response())

@@ -11,7 +11,7 @@ use sallyport_store::{CertificateSource, IssuedChain, StoredCertificate, WantedC
 
 use crate::{audit, clock::date, problem::ApiError, security::random, state::App};
 
-/// The longest chain in PEM that is imported, in bytes.
+/// The most imported certificates of an organisation.
 const MAX_IMPORTED_CERTIFICATES: usize = 1_000;
 /// The longest chain, in bytes.
 const MAX_CHAIN_BYTES: usize = 40 * 1_024;

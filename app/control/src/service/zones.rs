@@ -24,7 +24,7 @@ const OWN_TTL_SECONDS: u32 = 300;
 const NAME_SERVERS: [&str; 2] = ["ns1", "ns2"];
 /// How long a DS record of the parent may be kept, in seconds: a day, as at most registries.
 const PARENT_DS_TTL_SECONDS: u32 = 86_400;
-/// The most ALIAS records of a zone: each is looked up again and again.
+/// The most bytes of a zone as the bus carries it: one message of at most 1,000,000 bytes, with room for keys.
 const MAX_ZONE_BYTES: usize = 900_000;
 /// The most ALIAS records of a zone.
 const MAX_ALIASES_PER_ZONE: usize = 100;

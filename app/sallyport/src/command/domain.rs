@@ -115,7 +115,7 @@ fn unfound(domain: &Domain) -> Option<Failure> {
     if missing.is_empty() {
         let why = domain.records.iter().find_map(|record| record.problem.clone().filter(|_| record.found.is_none()));
         let why = why.unwrap_or_else(|| format!("the name service did not answer for {}", domain.name));
-        let failure = Failure::new(Kind::Failed, format!("nothing was found out of the record of {unknown}: {why}"));
+        let failure = Failure::new(Kind::Failed, format!("the record of {unknown} could not be looked up: {why}"));
         return Some(failure.next(again()));
     }
     let failure = Failure::new(Kind::Failed, format!("{} lacks its record of {missing}", domain.name));
@@ -243,7 +243,7 @@ mod tests {
         // A silent name service is not a missing record.
         let unknown = domain(r#","problem":"the name service did not answer for app.example.com (timeout)""#);
         let failure = unfound(&unknown).unwrap();
-        assert!(failure.message.starts_with("nothing was found out of the record of address: the name service"));
+        assert!(failure.message.starts_with("the record of address could not be looked up: the name service"));
         assert!(unfound(&elsewhere).unwrap().message.ends_with("lacks its record of address"));
         assert!(unfound(&domain(r#","found":true"#)).is_none());
         let here = domain(r#","found":true"#);

@@ -177,8 +177,7 @@ pub(crate) struct WrongTime {
 }
 
 impl WrongTime {
-    //= RFC 8945 section 5.2.3
-    //# The client's time is [...] copied into the Time Signed field [...] and the server's time is copied into Other Data.
+    // The time of the client is repeated, and the server's is in the other data (RFC 8945 section 5.2.3).
     fn append(&self, message: &mut Vec<u8>) -> Option<()> {
         let server_time = self.now.to_be_bytes()[2..].to_vec();
         let (algorithm, error) = (self.signer.algorithm().clone(), Some(TsigError::BadTime));

@@ -107,6 +107,44 @@ async fn knot_follows_a_catalog_and_notices() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn bind_follows_a_catalog_of_signed_zones() {
+    let Some(named) = program("named", "bind9") else { return };
+    let member = zone("one.test", 1, Some(zone_keys("one.test")));
+    let catalog = catalog_zone("catalog.test".parse().unwrap(), 1, &["one.test".parse().unwrap()]).unwrap();
+    let (server, address) = serve([member, catalog.with_transfer_keys(vec![key_name()])], settings());
+    let folder = tempfile::tempdir().unwrap();
+    let (port, path, ours) = (free_port(), folder.path().display(), address.port());
+    let config = format!(
+        "options {{ directory \"{path}\"; listen-on port {port} {{ 127.0.0.1; }}; listen-on-v6 {{ none; }};\n\
+         pid-file \"{path}/pid\"; session-keyfile \"{path}/session.key\"; recursion no; dnssec-validation no;\n\
+         allow-notify {{ 127.0.0.1; }}; notify no;\n\
+         catalog-zones {{ zone \"catalog.test\" default-primaries {{ 127.0.0.1 port {ours} key secondary; }}\n\
+         in-memory no zone-directory \"{path}\" min-update-interval 1; }}; }};\n\
+         key secondary {{ algorithm hmac-sha256; secret \"{SECRET}\"; }};\ncontrols {{ }};\n\
+         zone \"catalog.test\" {{ type secondary; file \"catalog.db\";\n\
+         primaries {{ 127.0.0.1 port {ours} key secondary; }}; }};\n"
+    );
+    let file = folder.path().join("named.conf");
+    fs::write(&file, config).unwrap();
+    let log = folder.path().join("log");
+    let _bind = Running::start(Command::new(named).args(["-g", "-n", "1", "-c"]).arg(&file), &log);
+    let secondary = ([127, 0, 0, 1], port).into();
+    let mut client = Client::new(secondary);
+    wait_for("BIND's zone", &log, || serial(&mut client, "one.test").is_some());
+    // From BIND, denial is by the chain, with signatures.
+    let denial = client.query("none.one.test", A, true);
+    assert_eq!(u16::from(denial.metadata.response_code), 3);
+    assert!(denial.authorities.len() >= 4);
+
+    let changed = zone("one.test", 2, Some(zone_keys("one.test")));
+    let kept = server.zones().get(&"catalog.test".parse().unwrap()).unwrap().clone();
+    server.set_zones(Arc::new(Zones::new([Arc::new(changed), kept]).unwrap()));
+    let zone = server.zones().get(&"one.test".parse().unwrap()).unwrap().clone();
+    notify(&zone, secondary, &settings().tsig_keys, Some(&key_name())).await.unwrap();
+    wait_for("the change", &log, || serial(&mut client, "one.test").is_some_and(|soa| soa.contains(" 2 3600 ")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn nsd_serves_a_signed_zone_that_validates() {
     let Some(nsd) = program("nsd", "nsd") else { return };
     let keys = zone_keys("signed.test");

@@ -23,6 +23,8 @@ use crate::{
     view::utc,
 };
 
+/// The check of the clock.
+const CLOCK: &str = "clock";
 /// From which difference of the clocks on to warn, in seconds; one-time codes last half a minute.
 const CLOCK_WARN_SECONDS: i64 = 20;
 /// From which difference on logins and certificates fail, in seconds.
@@ -104,7 +106,9 @@ pub(crate) async fn run(context: &Context, args: DoctorArgs) -> anyhow::Result<(
     match api_status::probe(context).await {
         Ok(reached) => {
             let now = OffsetDateTime::now_utc();
-            checks.extend(of_reached(&reached, now));
+            // The clock of a public authority says more than that of an API on the same machine.
+            let has_clock = checks.iter().any(|check| check.name == CLOCK);
+            checks.extend(of_reached(&reached, now).into_iter().filter(|check| !(has_clock && check.name == CLOCK)));
             if reached.has_public_names() {
                 checks.push(public::certificates(reached.certificates.as_deref(), now));
             }
@@ -159,16 +163,14 @@ fn of_reached(reached: &ApiStatus, now: OffsetDateTime) -> Vec<Check> {
 }
 
 fn clock(reached: &ApiStatus, now: OffsetDateTime) -> Check {
-    const NAME: &str = "clock";
     let Some(ahead) = reached.probe.as_ref().ok().and_then(|probe| api_status::clock_ahead(probe, now)) else {
-        return Check::skip(NAME, "not compared: the API does not answer");
+        return Check::skip(CLOCK, "not compared: the API does not answer");
     };
     compare_clocks(ahead, "the API")
 }
 
 /// The clock of this machine against another one, of which it is so many seconds ahead.
 fn compare_clocks(ahead: i64, other: &str) -> Check {
-    const NAME: &str = "clock";
     let found = match ahead {
         -1..=1 => format!("as that of {other}"),
         2.. => format!("{ahead} s ahead of that of {other}"),
@@ -176,9 +178,9 @@ fn compare_clocks(ahead: i64, other: &str) -> Check {
     };
     let next = "set it by NTP, here or there: timedatectl set-ntp true";
     match ahead.abs() {
-        CLOCK_FAIL_SECONDS.. => Check::fail(NAME, found, next),
-        CLOCK_WARN_SECONDS.. => Check::warn(NAME, found, next),
-        _ => Check::ok(NAME, found),
+        CLOCK_FAIL_SECONDS.. => Check::fail(CLOCK, found, next),
+        CLOCK_WARN_SECONDS.. => Check::warn(CLOCK, found, next),
+        _ => Check::ok(CLOCK, found),
     }
 }
 
