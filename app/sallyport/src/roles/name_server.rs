@@ -544,3 +544,17 @@ fn alias_targets(zones: &ServedZones) -> BTreeSet<String> {
     }
     targets
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_alias_publishes_no_address_of_a_private_network() {
+        let all = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect::<Vec<IpAddr>>();
+        let found = || all(&["10.1.2.3", "203.0.113.7", "fd00::1", "127.0.0.1"]);
+        assert_eq!(published(found(), &all(&["198.51.100.1"])), all(&["203.0.113.7"]));
+        assert_eq!(published(found(), &[]), all(&["203.0.113.7"]), "while no edge is known");
+        assert_eq!(published(found(), &all(&["10.0.0.1"])), found(), "the installation is within such a network");
+    }
+}
