@@ -1,6 +1,10 @@
 //! The accounts at ACME servers. Their keys are sealed in the store, and never leave control.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use sallyport_acme::{AcmeAccount, AcmeError, DirectoryConfig};
 use sallyport_acme_schedule::{Authority, Directories, Directory, staging_url};
@@ -9,12 +13,22 @@ use tokio::sync::Mutex;
 
 use crate::{config::AcmeConfig, problem::ApiError, security::random, state::App};
 
+/// How long a directory that did not answer is not asked for its names in CAA records.
+const IDENTITIES_RETRY: Duration = Duration::from_secs(60);
+
 /// The accounts in use, by the URL of their directory.
 #[derive(Default)]
 pub(super) struct Accounts {
     open: Mutex<HashMap<String, Arc<AcmeAccount>>>,
     /// The names of the authorities in CAA records, by the URL of their directory.
-    identities: Mutex<HashMap<String, Vec<String>>>,
+    identities: Mutex<HashMap<String, KnownIdentities>>,
+}
+
+/// What a directory said of its authority's names in CAA records.
+struct KnownIdentities {
+    /// The names; `None` if the directory did not answer.
+    names: Option<Vec<String>>,
+    asked: Instant,
 }
 
 /// Reason why there is no account.
@@ -76,12 +90,17 @@ impl Accounts {
     }
 
     async fn identities_at(&self, config: &DirectoryConfig) -> Option<Vec<String>> {
-        if let Some(known) = self.identities.lock().await.get(&config.url) {
-            return Some(known.clone());
+        // One request at a time: many orders may be due at once.
+        let mut known = self.identities.lock().await;
+        if let Some(known) = known.get(&config.url)
+            && (known.names.is_some() || known.asked.elapsed() < IDENTITIES_RETRY)
+        {
+            return known.names.clone();
         }
-        let found = sallyport_acme::Directory::fetch(config).await.ok()?.caa_identities;
-        self.identities.lock().await.insert(config.url.clone(), found.clone());
-        Some(found)
+        let directory = sallyport_acme::Directory::fetch(config).await;
+        let names = directory.ok().map(|directory| directory.caa_identities);
+        known.insert(config.url.clone(), KnownIdentities { names: names.clone(), asked: Instant::now() });
+        names
     }
 
     /// The account at a directory: the open one, the stored one, or a new one.

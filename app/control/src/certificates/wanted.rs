@@ -64,7 +64,9 @@ impl App {
         let covers = |known: &DomainName| known.as_str() == name || known.covers(&name);
         let is_there = self.certificates.all().iter().any(|one| one.names.iter().any(covers));
         (needs_certificate(socket.socket_type, socket.settings.tls_mode) && !is_there).then(|| {
-            format!("its certificate is ordered: browsers get in some seconds later (`sallyport cert show {name}`)")
+            format!(
+                "its certificate is ordered: browsers accept the name some seconds later (`sallyport cert show {name}`)"
+            )
         })
     }
 

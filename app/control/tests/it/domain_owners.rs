@@ -21,6 +21,22 @@ async fn make_zone(api: &Api, token: &str) -> HttpResponse {
     api.post("/v1/zones", Some(token), json!({ "name": NAME })).await
 }
 
+/// Proves the name for an organisation, and makes its zone.
+async fn prove_with_zone(service: &NameService, api: &Api, token: &str) {
+    let added = add(api, token, NAME).await;
+    service.set(&proof_line(&added, "_sallyport"));
+    assert_eq!(check(api, token).await.state, DomainState::Verified);
+    make_zone(api, token).await.read::<Zone>(StatusCode::CREATED);
+}
+
+/// Proves the name, which another organisation has or had, with the record that the refusal names.
+async fn take_over(service: &NameService, api: &Api, token: &str) {
+    let refused = api.post("/v1/domains", Some(token), json!({ "name": NAME })).await;
+    let detail = refused.assert_problem(StatusCode::CONFLICT, "domain-taken");
+    service.set(&format!("_sallyport 60 TXT \"{}\"", detail.split('"').nth(1).unwrap()));
+    assert_eq!(add(api, token, NAME).await.state, DomainState::Verified);
+}
+
 fn certificate(names: &[&str], now: i64) -> Value {
     let key = rcgen::KeyPair::generate().unwrap();
     let names = names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
@@ -43,10 +59,7 @@ async fn zones_and_certificates_of_a_deleted_account_are_served_no_more() {
     let api = api_with(&service, true).await;
     let (_owner, ann) = (api.account("own@example.com").await, api.account("ann@example.com").await);
     let bob = api.account("bob@example.com").await;
-    let hers = add(&api, &ann, NAME).await;
-    service.set(&proof_line(&hers, "_sallyport"));
-    assert_eq!(check(&api, &ann).await.state, DomainState::Verified);
-    make_zone(&api, &ann).await.read::<Zone>(StatusCode::CREATED);
+    prove_with_zone(&service, &api, &ann).await;
     let imported = api.post("/v1/certificates", Some(&ann), certificate(&[NAME], api.clock.unix_seconds())).await;
     imported.read::<Certificate>(StatusCode::CREATED);
     assert_eq!((served_zones(&api), api.certificates.all().len()), (vec![NAME.into(), "localhost".into()], 1));
@@ -54,10 +67,7 @@ async fn zones_and_certificates_of_a_deleted_account_are_served_no_more() {
     assert_eq!((served_zones(&api), api.certificates.all().len()), (vec!["localhost".into()], 0));
 
     // The next owner has a zone of their own.
-    let refused = api.post("/v1/domains", Some(&bob), json!({ "name": NAME })).await;
-    let detail = refused.assert_problem(StatusCode::CONFLICT, "domain-taken");
-    service.set(&format!("_sallyport 60 TXT \"{}\"", detail.split('"').nth(1).unwrap()));
-    assert_eq!(add(&api, &bob, NAME).await.state, DomainState::Verified);
+    take_over(&service, &api, &bob).await;
     make_zone(&api, &bob).await.read::<Zone>(StatusCode::CREATED);
     assert_eq!(served_zones(&api), [NAME, "localhost"]);
 }
@@ -68,18 +78,12 @@ async fn a_zone_goes_with_the_proof_of_another_organisation() {
     let api = api_with(&service, true).await;
     let (_owner, ann) = (api.account("own@example.com").await, api.account("ann@example.com").await);
     let bob = api.account("bob@example.com").await;
-    let hers = add(&api, &ann, NAME).await;
-    service.set(&proof_line(&hers, "_sallyport"));
-    check(&api, &ann).await;
-    make_zone(&api, &ann).await.read::<Zone>(StatusCode::CREATED);
+    prove_with_zone(&service, &api, &ann).await;
     let kept = api.send("DELETE", &format!("/v1/domains/{NAME}"), Some(&ann), None).await;
     let detail = kept.assert_problem(StatusCode::CONFLICT, "has-zone");
     assert!(detail.contains("sallyport zone rm example.org"), "{detail}");
 
-    let refused = api.post("/v1/domains", Some(&bob), json!({ "name": NAME })).await;
-    let detail = refused.assert_problem(StatusCode::CONFLICT, "domain-taken");
-    service.set(&format!("_sallyport 60 TXT \"{}\"", detail.split('"').nth(1).unwrap()));
-    assert_eq!(add(&api, &bob, NAME).await.state, DomainState::Verified);
+    take_over(&service, &api, &bob).await;
     assert_eq!(served_zones(&api), ["localhost"], "nothing of the former owner is answered");
     api.get(&format!("/v1/zones/{NAME}"), Some(&ann)).await.assert_problem(StatusCode::NOT_FOUND, "not-found");
     make_zone(&api, &bob).await.read::<Zone>(StatusCode::CREATED);

@@ -329,6 +329,9 @@ impl Resolver<'_, '_> {
     /// Writes the addresses of the hosts that a set names, as many as there is room for (RFC 1034 section 4.3.2, step
     /// 6). An alias is not followed.
     fn additional(&mut self, set: &RecordSet, set_at: usize, place: SetPlace) {
+        if self.response.is_truncated() {
+            return;
+        }
         let before = match set.rtype() {
             RecordType::NS => 0,
             RecordType::MX | RecordType::SVCB | RecordType::HTTPS => 2,

@@ -111,7 +111,6 @@ async fn delegation(names: &PublicNames, server: SocketAddr, resolver: &Resolver
         Ok(_) => format!("{domain} is not delegated to the name server here"),
         Err(error) => format!("{domain} is not delegated to the name server here: {error}"),
     };
-    let kind = |address: &IpAddr| if address.is_ipv4() { "A" } else { "AAAA" };
     let glue = |label: &str| own.iter().map(|own| format!("{label}.{domain} {} {own}", kind(own))).collect::<Vec<_>>();
     let servers = ["ns1", "ns2"].map(|label| format!("{domain} NS {label}.{domain}"));
     let records = [servers.to_vec(), glue("ns1"), glue("ns2")].concat().join(", ");
@@ -161,9 +160,13 @@ async fn records(names: &PublicNames, resolver: &Resolver) -> (Check, Vec<IpAddr
     (check, found)
 }
 
+/// The type of a record with this address.
+fn kind(address: &IpAddr) -> &'static str {
+    if address.is_ipv4() { "A" } else { "AAAA" }
+}
+
 /// The records that lead names to this server, for people.
 fn wanted(domain: &str, own: &[IpAddr]) -> String {
-    let kind = |address: &IpAddr| if address.is_ipv4() { "A" } else { "AAAA" };
     let records = |name: &str| own.iter().map(|own| format!("{name} {} {own}", kind(own))).collect::<Vec<_>>();
     match own {
         [] => format!("set records of {domain} and *.{domain} with the addresses of the edges"),
