@@ -6,6 +6,7 @@
 //! - [`refuse`] checks a parsed request of any HTTP version, and returns the requested host.
 //! - [`forward`] turns the header fields of clients into those for origins, and back.
 //! - [`path`] finds the service that serves a path; [`rewrite`] applies the changes of a socket's owner.
+//! - [`websocket`] turns WebSockets by extended CONNECT into upgrades, and back.
 //! - [`host`] parses hosts, [`basic`] parses basic authentication, [`page`] writes error pages.
 //! - [`limits`], [`lengths`], [`syntax`] and [`connection`] are rules that the HTTP/1 and HTTP/2 servers share.
 
@@ -22,6 +23,7 @@ pub mod refuse;
 mod request_id;
 pub mod rewrite;
 pub mod syntax;
+pub mod websocket;
 
 pub use refusal::RequestRefusal;
 pub use refuse::RequestHost;

@@ -20,6 +20,7 @@ pub(crate) struct HeadFields {
     scheme: Option<Bytes>,
     authority: Option<Bytes>,
     path: Option<Bytes>,
+    protocol: Option<Bytes>,
     fields: HeaderMap,
     /// Size as in RFC 9113 section 6.5.2.
     bytes: usize,
@@ -35,6 +36,8 @@ pub(crate) struct RequestHead {
     pub(crate) parts: Parts,
     pub(crate) length: Option<u64>,
     pub(crate) expects: bool,
+    /// `:protocol` of an extended CONNECT (RFC 8441).
+    pub(crate) protocol: Option<Bytes>,
     pub(crate) refusal: Option<HeadRefusal>,
 }
 
@@ -74,8 +77,8 @@ impl HeadFields {
             Field::Scheme(value) => (&mut self.scheme, value),
             Field::Authority(value) => (&mut self.authority, value),
             Field::Path(value) => (&mut self.path, value),
-            // Extended CONNECT (RFC 8441) is not offered to clients.
-            Field::Protocol(_) | Field::Malformed => {
+            Field::Protocol(value) => (&mut self.protocol, value),
+            Field::Malformed => {
                 self.is_malformed = true;
                 return;
             }
@@ -126,7 +129,14 @@ impl HeadFields {
         };
         let mut uri = http::uri::Parts::default();
         let mut refusal = None;
-        if method == Method::CONNECT {
+        //= RFC 8441 section 4
+        //# A new pseudo-header field :protocol MAY be included on request HEADERS indicating the desired protocol to be
+        //# spoken on the tunnel created by CONNECT. [...] On requests that contain the :protocol pseudo-header field,
+        //# the :scheme and :path pseudo-header fields of the target URI [...] MUST also be included.
+        if self.protocol.is_some() && (method != Method::CONNECT || authority.is_none() || self.length.is_some()) {
+            return Err(Malformed);
+        }
+        if method == Method::CONNECT && self.protocol.is_none() {
             //= RFC 9113 section 8.5
             //# The ":scheme" and ":path" pseudo-header fields MUST be omitted.
             if self.scheme.is_some() || self.path.is_some() || authority.is_none() {
@@ -154,7 +164,7 @@ impl HeadFields {
         parts.uri = Uri::from_parts(uri).map_err(|_| Malformed)?;
         parts.version = Version::HTTP_2;
         parts.headers = self.fields;
-        Ok(RequestHead { parts, length: self.length, expects: self.expects, refusal })
+        Ok(RequestHead { parts, length: self.length, expects: self.expects, protocol: self.protocol, refusal })
     }
 
     /// The head of a request of which not all fields were read: its method, which the response depends on.
@@ -162,7 +172,7 @@ impl HeadFields {
         let (mut parts, ()) = Request::new(()).into_parts();
         parts.method = self.method.and_then(|method| Method::from_bytes(&method).ok()).unwrap_or_default();
         parts.version = Version::HTTP_2;
-        RequestHead { parts, length: None, expects: false, refusal: Some(HeadRefusal::TooLong) }
+        RequestHead { parts, length: None, expects: false, protocol: None, refusal: Some(HeadRefusal::TooLong) }
     }
 
     /// Converts to the trailers of a request.

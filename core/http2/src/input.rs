@@ -304,7 +304,11 @@ impl<S: Signal> Server<S> {
             }
             return Ok(());
         }
-        match fields.into_trailers().ok().filter(|_| ends && !is_too_long) {
+        //= RFC 9113 section 8.5
+        //# Frame types other than DATA or stream management frames (RST_STREAM, WINDOW_UPDATE, and PRIORITY) MUST NOT be
+        //# sent on a connected stream and MUST be treated as a stream error (Section 5.4.2) if received.
+        let may_follow = ends && !is_too_long && !stream.is_tunnel;
+        match fields.into_trailers().ok().filter(|_| may_follow) {
             Some(trailers) => {
                 stream.upload.trailers = (!trailers.is_empty() && stream.upload.has_reader).then_some(trailers);
                 self.upload_ended(id);
@@ -333,11 +337,11 @@ impl<S: Signal> Server<S> {
             false => fields.into_request(ends, &mut self.known_authority),
         };
         match head {
-            Ok(RequestHead { parts, length, expects, refusal }) => {
+            Ok(RequestHead { parts, length, expects, protocol, refusal }) => {
                 let upload = Upload::new(ends, length, expects, self.config.stream_window_bytes);
-                self.streams.insert(id, Stream::new(upload, self.first_send_window));
+                self.streams.insert(id, Stream::new(upload, self.first_send_window, protocol.is_some()));
                 self.open += 1;
-                let request = NewRequest { stream: id, head: parts, has_body: !ends, refusal };
+                let request = NewRequest { stream: id, head: parts, has_body: !ends, protocol, refusal };
                 self.requests.push_back(request);
             }
             Err(Malformed) => self.stream_error(id, ErrorCode::PROTOCOL_ERROR),

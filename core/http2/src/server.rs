@@ -5,6 +5,7 @@ use std::{
     hash::{BuildHasherDefault, Hasher},
 };
 
+use bytes::Bytes;
 use http::{request::Parts, uri::Authority};
 
 use crate::{
@@ -62,6 +63,8 @@ pub struct NewRequest {
     pub head: Parts,
     /// Whether a body follows, or trailers.
     pub has_body: bool,
+    /// `:protocol` of an extended CONNECT (RFC 8441): the protocol of the bytes on the stream.
+    pub protocol: Option<Bytes>,
     /// Reason to refuse the request, if any.
     pub refusal: Option<HeadRefusal>,
 }
@@ -181,6 +184,7 @@ impl<S: Signal> Server<S> {
             (parameter::MAX_CONCURRENT_STREAMS, config.max_concurrent_streams),
             (parameter::INITIAL_WINDOW_SIZE, config.stream_window_bytes),
             (parameter::MAX_HEADER_LIST_SIZE, config.max_header_list_bytes),
+            (parameter::ENABLE_CONNECT_PROTOCOL, 1),
         ];
         let mut payload = Vec::with_capacity(6 * settings.len());
         for (parameter, value) in settings {

@@ -10,6 +10,8 @@ pub(crate) mod parameter {
     pub(crate) const INITIAL_WINDOW_SIZE: u16 = 0x4;
     pub(crate) const MAX_FRAME_SIZE: u16 = 0x5;
     pub(crate) const MAX_HEADER_LIST_SIZE: u16 = 0x6;
+    /// RFC 8441 section 3.
+    pub(crate) const ENABLE_CONNECT_PROTOCOL: u16 = 0x8;
 }
 
 /// The initial window of streams and of the connection (RFC 9113 section 6.9.2), in bytes.

@@ -17,6 +17,8 @@ pub(crate) struct Stream<S> {
     pub(crate) upload: Upload<S>,
     /// The client's window. Negative if the client has reduced it.
     pub(crate) send_window: i64,
+    /// Whether it is the tunnel of a CONNECT, which has data alone.
+    pub(crate) is_tunnel: bool,
     /// Whether the head of the response was sent.
     pub(crate) has_head: bool,
     /// Whether the end of the response was sent.
@@ -108,10 +110,11 @@ impl<S: Signal> Upload<S> {
 }
 
 impl<S: Signal> Stream<S> {
-    pub(crate) fn new(upload: Upload<S>, send_window: i64) -> Self {
+    pub(crate) fn new(upload: Upload<S>, send_window: i64, is_tunnel: bool) -> Self {
         Self {
             upload,
             send_window,
+            is_tunnel,
             has_head: false,
             has_response_ended: false,
             has_writer: true,

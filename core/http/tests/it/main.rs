@@ -8,3 +8,4 @@ mod pages;
 mod path_corpus;
 mod path_fuzz;
 mod requests;
+mod websockets;
