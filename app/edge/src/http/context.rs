@@ -58,6 +58,8 @@ pub(crate) struct RequestContext {
     refused: Option<&'static str>,
     /// Whether the head of the request could not be read.
     is_unreadable: bool,
+    /// Whether a WebSocket follows the response.
+    is_upgraded: bool,
     /// A transport to the socket's owner for the live log, if the request was refused before an origin was chosen.
     log_transport: Option<OriginTransport>,
     end: End,
@@ -117,6 +119,7 @@ impl RequestContext {
             first_byte: None,
             refused: None,
             is_unreadable: false,
+            is_upgraded: false,
             log_transport: None,
             end: End::Left,
         })
@@ -132,7 +135,12 @@ impl RequestContext {
         self.is_unreadable = true;
     }
 
-    /// The method for logs; empty if the head could not be read.
+    /// The HTTP version of the client.
+    pub(crate) fn version(&self) -> Version {
+        self.version
+    }
+
+    /// The method for logs, as the client sent it; empty if the head could not be read.
     pub(crate) fn method(&self) -> &str {
         if self.is_unreadable { "" } else { self.method.as_str() }
     }
@@ -170,9 +178,10 @@ impl RequestContext {
         self.audit = Audited::when_wanted(&server.state, route, SystemTime::now);
     }
 
-    /// Makes the request visible as a live flow, which can be cut. For a connection that outlives its response. Copies
+    /// Begins the time after an upgrade. Makes the request visible as a live flow, which can be cut. For a connection that outlives its response. Copies
     /// the parts of the request head, which would otherwise keep the read buffer alive.
     pub(crate) fn begin_live_flow(&mut self, server: &HttpServer) -> Option<FlowGuard> {
+        self.is_upgraded = true;
         self.host = self.host.as_ref().map(RequestHost::detached);
         if let Ok(uri) = self.uri.to_string().parse() {
             self.uri = uri;
@@ -268,7 +277,9 @@ impl RequestContext {
 
     fn unchecked_request(&self, server: Arc<HttpServer>, pool: Arc<SocketPool>) -> UncheckedRequest {
         let port = self.route.as_ref().and_then(|route| route.port).unwrap_or(server.state.config.public_port);
-        let (client, method, target) = (self.client.ip(), self.method.clone(), self.uri.path_and_query().cloned());
+        // The policies judge an extended CONNECT as the GET of an upgrade.
+        let method = if self.method == Method::CONNECT { Method::GET } else { self.method.clone() };
+        let (client, target) = (self.client.ip(), self.uri.path_and_query().cloned());
         UncheckedRequest { access: server.access.clone(), pool, client, port, method, target }
     }
 
@@ -364,8 +375,8 @@ impl RequestContext {
     fn record_use(&mut self, duration: Duration, duration_us: u64, bytes: (u64, u64)) {
         let (ended, origin) = (self.began + duration, self.transport.as_ref().map(OriginTransport::origin));
         let first_byte = self.first_byte;
-        // The duration of an upgraded connection is no response time.
-        let took = (self.status != 101).then_some(duration);
+        // The duration of a WebSocket is no response time.
+        let took = (!self.is_upgraded).then_some(duration);
         self.metrics.counts.used(&socket_counts::Use { ended, took, first_byte, origin, bytes });
         let metrics = self.metrics.clone();
         metrics.ended.keep(ended, || Entry {

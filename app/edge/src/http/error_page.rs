@@ -391,6 +391,7 @@ fn text_of(failure: &Failure) -> ErrorText {
         | Failure::Broken(_)
         | Failure::NoResponse(_)
         | Failure::UnexpectedUpgrade
+        | Failure::NoWebSocket
         | Failure::UnknownTransferEncoding => ErrorText::new(
             S::BAD_GATEWAY,
             "origin-broken",

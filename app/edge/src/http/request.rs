@@ -19,6 +19,7 @@ use sallyport_http::{
     connection::keeps_connection,
     forward::{self, ForwardContext, NextHop, OurFields, Recipient},
     refuse,
+    websocket::{NoWebSocket, WebSocketKey},
 };
 use sallyport_model::{Identity, OriginProtocol, SocketRoute, SocketType};
 use sallyport_tunnel::OpenError;
@@ -59,8 +60,8 @@ pub(crate) async fn serve(
     client: Arc<Client>,
     request: Request<ClientBody>,
 ) -> Response<ResponseBody> {
-    let websocket = forward::is_websocket_upgrade(request.method(), request.version(), request.headers());
     let (mut head, body) = request.into_parts();
+    let websocket = WebSocketRequest::of(&mut head);
     let (accepted, upload) = (AcceptedMedia::of(&head.headers), UploadState::of(body, client.uploads.as_ref()));
     let has_body = upload.is_some();
     let is_head = head.method == Method::HEAD;
@@ -74,7 +75,7 @@ pub(crate) async fn serve(
     sallyport_otlp::continue_trace(&span, &mut head.headers);
     let steps = async {
         // 2. Refuse what is malformed.
-        let host = refuse_malformed(&client, &head, &span)?;
+        let host = refuse_malformed(&client, &mut head, &websocket, &span)?;
         context.set_host(&host);
         if host.is(&server.api_host) || local::is_monitoring_request(&client, &head, &host) {
             head.headers.insert(forward::X_REQUEST_ID, context.id().header_value());
@@ -86,7 +87,7 @@ pub(crate) async fn serve(
             return Ok(local::with_hsts(&server, local::call_api(&server, &client, head, upload).await));
         }
         if host.is(&server.tunnel_host) {
-            return tunnel_websocket::respond(&head, websocket, &mut upgraded);
+            return tunnel_websocket::respond(&head, websocket.is_upgrade(), &mut upgraded);
         }
         // 3. Find the socket.
         let (route, pool) = find_socket(&server, &client, &host, &span)?;
@@ -109,7 +110,7 @@ pub(crate) async fn serve(
         let key = &server.state.config.affinity_key;
         let hint = AffinityHint::of_request(&rules, key, client.addr.ip(), group, &mut head.headers);
         context.set_pass(admit::take_place(&pool, hint).await?);
-        let mut outgoing = Outgoing::prepare(&client, &route, host, head, upload, websocket, context.id());
+        let mut outgoing = Outgoing::prepare(&client, &route, host, head, upload, websocket.is_wanted(), &context);
         if let Some(forwarding) = forwarding {
             forwarding.edit_request(&mut outgoing.headers);
         }
@@ -169,7 +170,7 @@ pub(crate) async fn serve(
             forwarding.edit_response(response.headers_mut(), origin, origin_host, &outgoing.host);
         }
         access::filter_response_cookies(&server.access, principal.as_deref(), &outgoing.host, response.headers_mut());
-        let mut response = response_of(&context, &pool, response, carrier, origin, websocket, &mut upgraded)?;
+        let mut response = response_of(&context, &pool, response, carrier, origin, &websocket, &mut upgraded)?;
         if let Some(principal) = &mut principal {
             principal.renew(response.headers_mut());
         }
@@ -180,6 +181,11 @@ pub(crate) async fn serve(
         Ok(response) => response,
         Err(error) => error_response(&server, &client, &mut context, error, &accepted, has_body),
     };
+    if websocket.is_connect() && upgraded.is_none() && response.status().is_success() {
+        // The client would take it for an open WebSocket.
+        let error = Failure::NoWebSocket.into();
+        response = error_response(&server, &client, &mut context, error, &AcceptedMedia::default(), false);
+    }
     if is_head {
         error_page::drop_body(&mut response);
     }
@@ -200,7 +206,41 @@ pub(crate) async fn serve(
     })
 }
 
+/// Whether a request asks for a WebSocket, and how.
+enum WebSocketRequest {
+    /// It does not.
+    No,
+    /// By an HTTP/1.1 upgrade.
+    Upgrade,
+    /// By an extended CONNECT. The edge opens the WebSocket to the origin with this key.
+    Connect(WebSocketKey),
+}
+
+impl WebSocketRequest {
+    /// Takes the key of an extended CONNECT out of the head.
+    fn of(head: &mut Parts) -> Self {
+        match head.extensions.remove() {
+            Some(key) => Self::Connect(key),
+            None if forward::is_websocket_upgrade(&head.method, head.version, &head.headers) => Self::Upgrade,
+            None => Self::No,
+        }
+    }
+
+    fn is_wanted(&self) -> bool {
+        !matches!(self, Self::No)
+    }
+
+    fn is_upgrade(&self) -> bool {
+        matches!(self, Self::Upgrade)
+    }
+
+    fn is_connect(&self) -> bool {
+        matches!(self, Self::Connect(_))
+    }
+}
+
 /// The header fields that decide the format of an error page.
+#[derive(Default)]
 struct AcceptedMedia {
     accept: Option<HeaderValue>,
     content_type: Option<HeaderValue>,
@@ -255,8 +295,14 @@ fn span_of(context: &RequestContext, head: &Parts) -> Span {
     )
 }
 
-/// Step 2. Returns the refusal of an unparsed request, and checks a parsed one.
-fn refuse_malformed(client: &Client, head: &Parts, span: &Span) -> Result<RequestHost, RequestError> {
+/// Step 2. Returns the refusal of an unparsed request, and checks a parsed one. From here on, an extended CONNECT for a
+/// WebSocket is an upgrade.
+fn refuse_malformed(
+    client: &Client,
+    head: &mut Parts,
+    websocket: &WebSocketRequest,
+    span: &Span,
+) -> Result<RequestHost, RequestError> {
     if let Some(refused) = refused(head) {
         return Err(match refused {
             RequestRefusal::HeadTimeout => RequestError::HeadTimeout,
@@ -264,11 +310,15 @@ fn refuse_malformed(client: &Client, head: &Parts, span: &Span) -> Result<Reques
         });
     }
     let known = client.last_host();
-    let host = refuse::check_request(&head.method, &head.uri, head.version, &head.headers, known.as_ref())?;
+    let method = if websocket.is_connect() { &Method::GET } else { &head.method };
+    let host = refuse::check_request(method, &head.uri, head.version, &head.headers, known.as_ref())?;
     if client.certificate.as_ref().is_some_and(|certificate| !certificate.is_for(host.name())) {
         return Err(RequestError::Misdirected);
     }
     span.record("host", host.as_str());
+    if let WebSocketRequest::Connect(key) = websocket {
+        key.to_upgrade(head);
+    }
     Ok(host)
 }
 
@@ -336,7 +386,7 @@ impl Outgoing {
         mut head: Parts,
         upload: Option<Arc<UploadState>>,
         websocket: bool,
-        id: RequestId,
+        context: &RequestContext,
     ) -> Self {
         let hop = match route.origin_protocol {
             _ if websocket => NextHop::Http1,
@@ -357,7 +407,7 @@ impl Outgoing {
         if !upload.as_ref().is_some_and(|upload| upload.expects_continue()) {
             head.headers.remove(EXPECT);
         }
-        let version = head.version;
+        let (id, version) = (context.id(), context.version());
         let ours = OurFields { client: &client.fields, host: &host, request_id: &id, version };
         let context = ForwardContext { ours, websocket, origin: hop };
         let wants_trailers = hop == NextHop::Http1 && !websocket && wants_trailers(&head.headers);
@@ -567,18 +617,23 @@ fn poll_unless_revoked<T>(
 fn response_of(
     context: &RequestContext,
     pool: &SocketPool,
-    response: Response<()>,
+    mut response: Response<()>,
     carrier: ResponseCarrier,
     origin: InFlight,
-    websocket: bool,
+    websocket: &WebSocketRequest,
     upgraded: &mut Option<Upgrade>,
 ) -> Result<Response<ResponseBody>, RequestError> {
+    let switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+    if let WebSocketRequest::Connect(key) = websocket
+        && switched
+    {
+        key.to_opened(&mut response).map_err(|NoWebSocket| Failure::NoWebSocket)?;
+    }
     let (mut head, ()) = response.into_parts();
-    let switched = head.status == StatusCode::SWITCHING_PROTOCOLS;
-    forward::response_headers(&mut head.headers, &context.id().header_value(), switched && websocket);
+    forward::response_headers(&mut head.headers, &context.id().header_value(), switched && websocket.is_upgrade());
     context.hint().set_cookie(|| pool.code(origin.origin()), &mut head.headers);
     let source = match carrier {
-        ResponseCarrier::H1(connection) if switched && websocket => {
+        ResponseCarrier::H1(connection) if switched && websocket.is_wanted() => {
             *upgraded = Some(Upgrade::Relay(Relay::new(connection, origin)));
             Source::Empty
         }

@@ -1,4 +1,4 @@
-//! Connections after a 101 response: WebSockets to origins, and carriers of tunnels.
+//! Connections after a 101 response, and streams after an extended CONNECT: WebSockets to origins, carriers of tunnels.
 
 use std::{
     future::poll_fn,
@@ -9,7 +9,7 @@ use std::{
 
 use bytes::BytesMut;
 use sallyport_bus::LiveFlow;
-use sallyport_net::{Pace, RelayCounts, relay};
+use sallyport_net::{Pace, RelayCounts, RelayEnd, relay};
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 
 use crate::{
@@ -43,7 +43,8 @@ impl Upgraded {
         Self { upgrade, context }
     }
 
-    /// Begins the protocol when the 101 is written. `early_data` is what the client has sent since.
+    /// Begins the protocol on an HTTP/1 connection when the 101 is written. `early_data` is what the client has sent
+    /// since.
     pub(crate) fn start(
         self,
         server: &Arc<HttpServer>,
@@ -53,12 +54,24 @@ impl Upgraded {
     ) {
         let Self { upgrade, mut context } = self;
         match upgrade {
-            Upgrade::Relay(relay) => relay.start(server, client, stream, early_data, context),
+            Upgrade::Relay(relay) => {
+                let relaying = relay.run(server, client, stream, early_data, context);
+                sallyport_shards::spawn_near(server.state.config.shards.by_weight(Box::pin(relaying)));
+            }
             Upgrade::Carrier => {
                 context.mark_complete();
                 drop(context);
                 tunnel_websocket::start(server.clone(), client, stream, early_data);
             }
+        }
+    }
+
+    /// Relays a WebSocket on one stream of an HTTP/2 or HTTP/3 connection, until its end. A carrier needs a connection
+    /// of its own.
+    pub(crate) async fn relay(self, server: &Arc<HttpServer>, client: Arc<Client>, stream: impl RelayEnd + Send) {
+        match self.upgrade {
+            Upgrade::Relay(relay) => relay.run(server, client, stream, BytesMut::new(), self.context).await,
+            Upgrade::Carrier => {}
         }
     }
 }
@@ -76,19 +89,18 @@ impl Relay {
     }
 
     /// Relays bytes both ways until both sides have ended, one side fails, or the relay is cut.
-    fn start(
+    fn run<S: RelayEnd + Send>(
         self,
         server: &Arc<HttpServer>,
         client: Arc<Client>,
-        stream: ClientStream,
+        stream: S,
         early_data: BytesMut,
         mut context: Box<RequestContext>,
-    ) {
+    ) -> impl Future<Output = ()> + Send + use<S> {
         let running = server.state.running.enter();
         let mut phase = server.state.phase.subscribe();
         let guard = context.begin_live_flow(server);
-        let shards = &server.state.config.shards;
-        sallyport_shards::spawn_near(shards.by_weight(Box::pin(async move {
+        async move {
             let (_running, _client) = (running, client);
             let mut carried = RelayCounts::default();
             let pace = context.pass().map(|pass| pass.meter().clone());
@@ -102,7 +114,7 @@ impl Relay {
                 }
             };
             let ended = tokio::select! {
-                ended = self.run((stream, early_data), pace, live, &mut carried) => ended,
+                ended = self.relay_bytes((stream, early_data), pace, live, &mut carried) => ended,
                 () = revoked => {
                     context.mark_revoked();
                     Err(io::Error::other("the access of the client was revoked"))
@@ -118,13 +130,13 @@ impl Relay {
                 Ok(()) => context.mark_complete(),
                 Err(error) => tracing::debug!(id = %context.id(), %error, "a websocket ended early"),
             }
-        })));
+        }
     }
 
     /// Relays without buffers for idle directions: many WebSockets are open, and few carry bytes.
-    async fn run(
+    async fn relay_bytes(
         self,
-        (mut client, early_data): (ClientStream, BytesMut),
+        (mut client, early_data): (impl RelayEnd, BytesMut),
         pace: Option<Meter>,
         live: Option<Arc<LiveFlow>>,
         carried: &mut RelayCounts,

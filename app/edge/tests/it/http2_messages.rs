@@ -87,10 +87,10 @@ async fn a_malformed_request_resets_its_stream_and_reaches_no_origin() {
         vec![(":method", "GE T"), scheme, authority, path],
         vec![(":method", "GET /malformed HTTP/1.1\r\nx: y\r\n\r\nGET"), scheme, authority, path],
         vec![method, (":scheme", "ftp"), authority, path],
-        // Section 8.5, and RFC 8441 without the setting that enables it.
+        // Section 8.5, and RFC 8441 section 4.
         vec![(":method", "CONNECT"), authority],
         vec![(":method", "CONNECT"), scheme, authority, path],
-        vec![(":method", "CONNECT"), scheme, authority, path, (":protocol", "websocket")],
+        vec![(":method", "CONNECT"), authority, (":protocol", "websocket")],
         vec![method, scheme, authority, path, (":protocol", "websocket")],
         // Section 8.1.1: lengths.
         with(("content-length", "5")),

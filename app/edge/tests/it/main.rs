@@ -23,6 +23,7 @@ mod http2;
 mod http2_frames;
 mod http2_limits;
 mod http2_messages;
+mod http2_websockets;
 mod identity;
 mod identity_flows;
 mod identity_machines;

@@ -4,6 +4,7 @@
 
 mod connection;
 mod stream;
+mod websocket;
 
 use std::{net::SocketAddr, pin::Pin, sync::Arc};
 

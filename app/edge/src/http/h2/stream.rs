@@ -14,20 +14,27 @@ use http::{
     response::Parts,
 };
 use http_body::Body as _;
-use sallyport_http::RequestRefusal;
+use sallyport_http::{
+    RequestRefusal,
+    websocket::{WebSocketKey, is_websocket},
+};
 use sallyport_http2::{ErrorCode, HeadRefusal, NewRequest, Room, StreamId};
+
+use super::websocket::PendingWebSocket;
 
 use crate::{
     body::{
         h2::{Http2Body, Http2Server},
         upload::{BoxError, ClientBody},
     },
-    http::{connection::Client, request, response_body::ResponseBody, send_bound, server::HttpServer},
-    util::http_date::date,
+    http::{
+        connection::Client, request, response_body::ResponseBody, send_bound, server::HttpServer, upgrade::Upgraded,
+    },
+    util::{http_date::date, ids},
 };
 
 /// How many bytes a client must take at once to count as reading its response.
-const MIN_PROGRESS_BYTES: usize = 1_024;
+pub(super) const MIN_PROGRESS_BYTES: usize = 1_024;
 /// The fields that are specific to an HTTP/1 connection (RFC 9113 section 8.2.2).
 const HTTP1_ONLY_FIELDS: [HeaderName; 5] = [
     CONNECTION,
@@ -39,8 +46,8 @@ const HTTP1_ONLY_FIELDS: [HeaderName; 5] = [
 
 /// The response of a stream. Dropped early, it resets the stream.
 pub(super) struct StreamResponse {
-    shared: Arc<Http2Server>,
-    stream: StreamId,
+    pub(super) shared: Arc<Http2Server>,
+    pub(super) stream: StreamId,
 }
 
 impl Drop for StreamResponse {
@@ -57,17 +64,19 @@ pub(super) fn serve(
     new: NewRequest,
 ) -> impl Future<Output = ()> + Send + use<> {
     let stream = new.stream;
-    let body = match new.has_body {
-        true => ClientBody::Http2(Http2Body::new(shared.clone(), stream, client.uploads.clone())),
-        false => ClientBody::Empty,
-    };
+    let mut body = new.has_body.then(|| Http2Body::new(shared.clone(), stream, client.uploads.clone()));
     let mut head = new.head;
+    let websocket = new.protocol.is_some_and(|protocol| is_websocket(&protocol)).then(|| {
+        head.extensions.insert(WebSocketKey::from_random(ids::random()));
+        PendingWebSocket::new(server.clone(), client.clone(), body.take())
+    });
     if let Some(refusal) = new.refusal {
         head.extensions.insert(match refusal {
             HeadRefusal::TooLong => RequestRefusal::HeadLong,
             HeadRefusal::Target => RequestRefusal::Target,
         });
     }
+    let body = body.map_or(ClientBody::Empty, ClientBody::Http2);
     let stream_response = StreamResponse { shared: shared.clone(), stream };
     // Boxed, so that its memory is freed when the response begins, which may last long.
     let mut served = Box::pin(request::serve(server, client, Request::from_parts(head, body)));
@@ -76,15 +85,20 @@ pub(super) fn serve(
             Poll::Ready(response) => Poll::Ready(Some(response)),
             Poll::Pending => stream_response.poll_closed(cx).map(|()| None),
         });
-        let Some(response) = response.await else { return };
+        let Some(mut response) = response.await else { return };
         drop(served);
-        stream_response.send(response).await;
+        match (response.body_mut().take_upgraded(), websocket) {
+            (Some(upgraded), Some(websocket)) => {
+                Box::pin(stream_response.open(response, upgraded, *websocket)).await;
+            }
+            _ => stream_response.send(response).await,
+        }
     }
 }
 
 impl StreamResponse {
     /// Ready when the stream is closed.
-    fn poll_closed(&self, cx: &mut Context<'_>) -> Poll<()> {
+    pub(super) fn poll_closed(&self, cx: &mut Context<'_>) -> Poll<()> {
         let server = &mut self.shared.lock().server;
         if server.is_reset(self.stream) {
             return Poll::Ready(());
@@ -145,6 +159,21 @@ impl StreamResponse {
             Poll::Pending => self.poll_closed(cx),
         })
         .await;
+    }
+
+    /// Sends the response that opens a WebSocket, and relays the WebSocket until its end.
+    async fn open(self, response: Response<ResponseBody>, upgraded: Upgraded, websocket: PendingWebSocket) {
+        let (mut head, _) = response.into_parts();
+        date(&mut head.headers);
+        send_bound::mark_waiting_for_client();
+        if poll_fn(|cx| self.poll_send_head(&head, false, cx)).await.is_none() {
+            return;
+        }
+        // The stream of the WebSocket bounds the client from here on.
+        send_bound::mark_waiting_for_origin();
+        drop(head);
+        let (server, client) = (websocket.server.clone(), websocket.client.clone());
+        upgraded.relay(&server, client, websocket.into_stream(self)).await;
     }
 
     /// Sends a response. Returns whether it was sent completely.
@@ -217,7 +246,8 @@ impl StreamResponse {
         Some(())
     }
 
-    fn end(&self) {
+    /// Ends the response.
+    pub(super) fn end(&self) {
         self.shared.with(|server| server.send_data(self.stream, Bytes::new(), true));
     }
 

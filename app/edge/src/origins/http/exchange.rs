@@ -84,6 +84,9 @@ pub(crate) enum Failure {
     /// The origin switched protocols without an upgrade request.
     #[error("the origin switched to another protocol without a request to do so")]
     UnexpectedUpgrade,
+    /// The origin opened no WebSocket for an extended CONNECT: it did not switch protocols, or answered another key.
+    #[error("the origin opened no websocket")]
+    NoWebSocket,
     /// The origin used a transfer coding other than chunked, although the request has no `TE` but `trailers`.
     #[error("the origin used a transfer coding other than chunked")]
     UnknownTransferEncoding,
@@ -103,7 +106,7 @@ impl Failure {
             Self::ConnectTimedOut { sent } | Self::TunnelLost { sent, .. } => Received::from_sent(*sent),
             Self::Stale(_) => Received::Unknown,
             Self::Broken(_) | Self::NoResponse(_) | Self::SpeaksTls => Received::Some,
-            Self::UnexpectedUpgrade | Self::UnknownTransferEncoding => Received::Some,
+            Self::UnexpectedUpgrade | Self::NoWebSocket | Self::UnknownTransferEncoding => Received::Some,
             Self::ResponseTimedOut | Self::UploadStalled | Self::UploadBroken => Received::Some,
         }
     }
