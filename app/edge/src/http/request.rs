@@ -78,11 +78,13 @@ pub(crate) async fn serve(
         let host = refuse_malformed(&client, &mut head, &websocket, &span)?;
         context.set_host(&host);
         if host.is(&server.api_host) || local::is_monitoring_request(&client, &head, &host) {
+            websocket.refuse_connect()?;
             head.headers.insert(forward::X_REQUEST_ID, context.id().header_value());
             let response = Box::pin(local::respond(&server, &client, head, upload)).await;
             return response.map(|response| local::with_hsts(&server, response));
         }
         if host.is(&server.login_host) {
+            websocket.refuse_connect()?;
             head.headers.insert(forward::X_REQUEST_ID, context.id().header_value());
             return Ok(local::with_hsts(&server, local::call_api(&server, &client, head, upload).await));
         }
@@ -236,6 +238,11 @@ impl WebSocketRequest {
 
     fn is_connect(&self) -> bool {
         matches!(self, Self::Connect(_))
+    }
+
+    /// Refuses an extended CONNECT to the edge itself, which has no WebSockets.
+    fn refuse_connect(&self) -> Result<(), RequestRefusal> {
+        if self.is_connect() { Err(RequestRefusal::Connect) } else { Ok(()) }
     }
 }
 

@@ -310,10 +310,10 @@ async fn only_an_opened_websocket_is_answered_with_success() {
 async fn hosts_of_the_edge_itself_serve_no_extended_connect() {
     let world = World::start().await;
     for (host, path, status) in [
-        ("api.localhost", "/healthz", 502),
-        ("api.localhost", "/v1/sockets", 502),
-        ("login.localhost", "/", 502),
-        ("127.0.0.1", "/metrics", 502),
+        ("api.localhost", "/healthz", 501),
+        ("api.localhost", "/v1/sockets", 501),
+        ("login.localhost", "/", 501),
+        ("127.0.0.1", "/metrics", 501),
         ("tunnel.localhost", "/_sallyport/tunnel", 426),
         ("localhost", "/", 404),
     ] {

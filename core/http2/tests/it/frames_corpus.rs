@@ -48,6 +48,14 @@ fn files() -> Vec<(&'static str, Vec<u8>)> {
     let get = |stream| frame(HEADERS, END_HEADERS | END_STREAM, stream, &get_with(&[]));
     let post = |stream| frame(HEADERS, END_HEADERS, stream, &post_with(&[]));
     let more = |stream| frame(WINDOW_UPDATE, 0, stream, &60_000_u32.to_be_bytes());
+    let tunnel = [
+        (":method", "CONNECT"),
+        (":protocol", "websocket"),
+        (":scheme", "https"),
+        (":authority", "a.example"),
+        (":path", "/"),
+    ];
+    let connect = |stream| frame(HEADERS, END_HEADERS, stream, &block(&tunnel));
     let head = get_with(&[("x-a", "b")]);
     let (begin, rest) = head.split_at(7);
     vec![
@@ -70,6 +78,20 @@ fn files() -> Vec<(&'static str, Vec<u8>)> {
         (
             "padded",
             file(&[settings.clone(), post(1), frame(DATA, PADDED | END_STREAM, 1, &[3, 1, 2, 0, 0, 0])], &[0xf6]),
+        ),
+        (
+            "extended-connect",
+            file(
+                &[
+                    settings.clone(),
+                    connect(1),
+                    frame(DATA, 0, 1, &[5; 20]),
+                    connect(3),
+                    frame(HEADERS, END_HEADERS | END_STREAM, 3, &block(&[("x-a", "b")])),
+                    frame(DATA, END_STREAM, 1, &[6; 20]),
+                ],
+                &[0xf6, 0xff],
+            ),
         ),
         ("windows", file(&[settings.clone(), more(0), get(1), more(1), more(1)], &[0xf1, 0xff])),
         ("resets", file(&[settings.clone(), post(1), frame(RST_STREAM, 0, 1, &[0, 0, 0, 8])], &[0xf2])),

@@ -14,3 +14,4 @@ mod hpack_properties;
 mod server;
 mod server_bounds;
 mod server_properties;
+mod tunnels;

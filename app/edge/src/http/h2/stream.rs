@@ -87,11 +87,9 @@ pub(super) fn serve(
         });
         let Some(mut response) = response.await else { return };
         drop(served);
-        match (response.body_mut().take_upgraded(), websocket) {
-            (Some(upgraded), Some(websocket)) => {
-                Box::pin(stream_response.open(response, upgraded, *websocket)).await;
-            }
-            _ => stream_response.send(response).await,
+        match response.body_mut().take_upgraded().zip(websocket) {
+            Some((upgraded, websocket)) => Box::pin(stream_response.open(response, upgraded, *websocket)).await,
+            None => stream_response.send(response).await,
         }
     }
 }
