@@ -18,6 +18,8 @@ use crate::{
     flows::{ask, connect, echo_with_greeting, service},
     harness::*,
     http1_connections::unended,
+    http2_websockets::{byte_origin, open},
+    raw_http2::{CANCEL, DATA, Outcome, RawHttp2},
 };
 
 /// A sink that stores audit events.
@@ -176,4 +178,36 @@ async fn a_live_websocket_is_listed_and_can_be_killed() {
     assert!(matches!(read, Ok(0) | Err(_)), "{read:?}");
     let recorded = kept.flows(1).await.remove(0);
     assert_eq!((recorded.verdict.as_str(), recorded.status, recorded.bytes_out), ("killed", Some(101), 7));
+}
+
+#[tokio::test]
+async fn a_live_websocket_over_http2_is_listed_and_can_be_killed() {
+    let (world, kept, live) = world(true).await;
+    let mut socket = world.socket();
+    let connector = world.tunnel(&mut socket, byte_origin().await).await;
+    let mut client = RawHttp2::open(&world, &socket).await;
+    for stream in [1, 3] {
+        open(&mut client, stream, "/ws").await;
+        client.send(DATA, 0, stream, b"hello").await;
+        client.read_until("the bytes are echoed", |client| client.got(stream) == 5).await;
+    }
+    let flows = live.of(socket.route.account, "", 9).0;
+    assert_eq!(flows.len(), 2);
+    for flow in &flows {
+        assert_eq!((flow.way().tunnel, flow.transport), (Some(connector.tunnel), SocketType::Http));
+    }
+    assert_eq!(kept.count(), 0, "the record comes at the end of the flow");
+    live.kill(socket.route.account, &flows[0].id).unwrap();
+    let recorded = kept.flows(1).await.remove(0);
+    assert_eq!((recorded.id.as_str(), recorded.verdict.as_str()), (flows[0].id.as_str(), "killed"));
+    assert_eq!((recorded.method.as_deref(), recorded.status), (Some("CONNECT"), Some(200)));
+    assert_eq!((recorded.bytes_in, recorded.bytes_out), (5, 5));
+    client
+        .read_until("one is reset", |client| [1, 3].iter().any(|stream| client.received(*stream).reset.is_some()))
+        .await;
+    let (killed, other) = if client.received(1).reset.is_some() { (1, 3) } else { (3, 1) };
+    assert_eq!(client.became(killed), Some(Outcome::Reset(CANCEL)));
+    client.send(DATA, 0, other, b"again").await;
+    client.read_until("the other goes on", |client| client.got(other) == 10).await;
+    assert_eq!(live.count(), 1);
 }

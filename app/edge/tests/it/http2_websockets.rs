@@ -95,7 +95,7 @@ async fn accept(tcp: &mut TcpStream) {
 }
 
 /// An origin that echoes the bytes behind the handshake until their end, and then sends `bye`.
-async fn byte_origin() -> SocketAddr {
+pub(crate) async fn byte_origin() -> SocketAddr {
     let serve = |mut tcp: TcpStream| async move {
         accept(&mut tcp).await;
         let mut bytes = [0; 4_096];
@@ -328,7 +328,7 @@ async fn hosts_of_the_edge_itself_serve_no_extended_connect() {
 }
 
 /// Opens a WebSocket on this stream of a raw client.
-async fn open(client: &mut RawHttp2, stream: u32, path: &str) {
+pub(crate) async fn open(client: &mut RawHttp2, stream: u32, path: &str) {
     let head = client.head("CONNECT", path, &[(":protocol", "websocket"), ("sec-websocket-version", "13")]);
     client.send(HEADERS, END_HEADERS, stream, &head).await;
     client.read_until("the websocket is open", |client| client.received(stream).heads == [Some(200)]).await;
@@ -492,31 +492,6 @@ async fn a_tunnel_has_no_trailers_and_a_connection_has_a_bound_on_tunnels() {
 }
 
 #[tokio::test]
-async fn a_websocket_is_a_live_flow_that_can_be_killed() {
-    let live = sallyport_bus::LiveFlows::default();
-    let flows = live.clone();
-    let world = World::start_with(|config| config.flows = flows).await;
-    let mut socket = world.socket();
-    let connector = world.tunnel(&mut socket, byte_origin().await).await;
-    let mut client = RawHttp2::open(&world, &socket).await;
-    open(&mut client, 1, "/").await;
-    open(&mut client, 3, "/").await;
-    client.send(DATA, 0, 1, b"hello").await;
-    client.read_until("the bytes are echoed", |client| client.got(1) == 5).await;
-    let listed = live.of(socket.route.account, "", 9).0;
-    assert_eq!(listed.len(), 2);
-    let ways = listed.iter().all(|flow| flow.way().tunnel == Some(connector.tunnel));
-    assert!(ways, "{listed:?}");
-    for flow in &listed {
-        assert!(live.kill(socket.route.account, &flow.id).is_some());
-    }
-    assert_eq!(client.outcome(1).await, Outcome::Reset(CANCEL));
-    assert_eq!(client.outcome(3).await, Outcome::Reset(CANCEL));
-    until("nothing runs any more", || live.count() == 0).await;
-    open(&mut client, 5, "/").await;
-}
-
-#[tokio::test]
 async fn a_websocket_goes_on_while_its_connection_ends_in_order() {
     let world = World::start().await;
     let mut socket = world.socket();
@@ -530,4 +505,17 @@ async fn a_websocket_goes_on_while_its_connection_ends_in_order() {
     client.send(DATA, END_STREAM, 1, b"").await;
     assert_eq!(client.outcome(1).await, Outcome::Status(200));
     assert_eq!(client.end().await, Some(NO_ERROR));
+}
+
+#[tokio::test]
+async fn a_websocket_is_cut_at_the_end_of_the_grace_period() {
+    let world = World::start_with(|config| config.shutdown_grace = Duration::from_millis(500)).await;
+    let mut socket = world.socket();
+    let _connector = world.tunnel(&mut socket, byte_origin().await).await;
+    let mut client = RawHttp2::open(&world, &socket).await;
+    open(&mut client, 1, "/").await;
+    let report = world.stop().await;
+    assert_eq!((report.finished, report.cut), (0, 2), "the connection and its websocket");
+    client.end().await;
+    assert!(!client.received(1).whole, "it is not taken for complete");
 }
