@@ -178,8 +178,8 @@ impl RequestContext {
         self.audit = Audited::when_wanted(&server.state, route, SystemTime::now);
     }
 
-    /// Begins the time after an upgrade. Makes the request visible as a live flow, which can be cut. For a connection that outlives its response. Copies
-    /// the parts of the request head, which would otherwise keep the read buffer alive.
+    /// Begins the time after an upgrade: makes the request visible as a live flow, which can be cut. Copies the parts of
+    /// the request head, which would otherwise keep the read buffer alive.
     pub(crate) fn begin_live_flow(&mut self, server: &HttpServer) -> Option<FlowGuard> {
         self.is_upgraded = true;
         self.host = self.host.as_ref().map(RequestHost::detached);

@@ -8,6 +8,7 @@ use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use hyper::{body::Incoming, client::conn::http2::SendRequest, ext::Protocol, upgrade::Upgraded};
 use hyper_util::rt::TokioIo;
+use sallyport_model::Limits;
 use sallyport_tunnel::ConnectorEvent;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -518,4 +519,22 @@ async fn a_websocket_is_cut_at_the_end_of_the_grace_period() {
     assert_eq!((report.finished, report.cut), (0, 2), "the connection and its websocket");
     client.end().await;
     assert!(!client.received(1).whole, "it is not taken for complete");
+}
+
+#[tokio::test]
+async fn a_websocket_keeps_its_place_within_the_limits_of_its_socket() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let (addr, _heads) = echo_origin().await;
+    let mut connector = world.tunnel(&mut socket, addr).await;
+    socket.set(&world, |settings| settings.limits = Limits { max_connections: Some(1), ..Limits::default() });
+    let mut sender = world.http2(&socket).await;
+    let mut open = opened(ask(&mut sender, &socket, "/first", &[]).await).await;
+    assert_eq!(ask(&mut sender, &socket, "/second", &[]).await.status(), 429);
+    echoes(&mut open, "still here").await;
+    drop(open);
+    while !matches!(soon(connector.log.recv()).await.unwrap(), ConnectorEvent::Request(record) if record.target == "/first")
+    {
+    }
+    echoes(&mut opened(ask(&mut sender, &socket, "/third", &[]).await).await, "in its place").await;
 }
