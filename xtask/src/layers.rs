@@ -69,6 +69,7 @@ const PURE: &[&str] = &[
     "rustls",
     "serde",
     "serde_json",
+    "sha1",
     "sha2",
     "signature",
     "siphasher",
