@@ -18,7 +18,7 @@
 //! let server = Server::start(&ServerConfig::default(), zones, Arc::new(Settings::default()), udp, vec![tcp])?;
 //! server.change_view(|view| {
 //!     // The edges that are healthy now. Errors say what does not fit.
-//!     let _ = view.set_group("all", 20, &["192.0.2.1".parse().expect("an address")]);
+//!     let _ = view.set_group("all", 20, &["192.0.2.1".parse().expect("an address")], None);
 //! });
 //! server.stop().await;
 //! # Ok(())

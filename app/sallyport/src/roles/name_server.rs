@@ -405,7 +405,7 @@ impl Answers {
         let addresses = edge_addresses(&self.parts.bus.fleet, &self.parts.own);
         let texts = challenge_texts(&self.parts.bus.challenges, &self.parts.domain);
         let result = view
-            .set_group(ALL_EDGES, EDGES_TTL_SECONDS, &addresses)
+            .set_group(ALL_EDGES, EDGES_TTL_SECONDS, &addresses, None)
             .and_then(|()| view.set_challenges(CHALLENGE_TTL_SECONDS, &texts));
         if let Err(error) = result {
             warn!(%error, "the name server answers with former addresses");

@@ -19,6 +19,8 @@ use crate::{
 const MAX_CHAIN: usize = 5;
 /// The most hosts of an answer whose addresses are added.
 const MAX_HOSTS: usize = 8;
+/// The types that come with addresses from the view.
+const OF_ADDRESSES: [RecordType; 3] = [RecordType::A, RecordType::AAAA, RecordType::HTTPS];
 /// The last place of a message that a pointer reaches.
 const MAX_POINTER: usize = 0x3fff;
 
@@ -112,24 +114,24 @@ impl<'a> At<'a> {
         {
             return Lookup::Set(set);
         }
-        let (true, Some(source)) = (matches!(rtype, RecordType::A | RecordType::AAAA), node.addresses()) else {
+        let (true, Some(source)) = (OF_ADDRESSES.contains(&rtype), node.addresses()) else {
             return Lookup::Nothing;
         };
         match addresses(source, view, client) {
             Some(sets) => sets.set(rtype, client).map_or(Lookup::Nothing, Lookup::Set),
+            None if rtype == RecordType::HTTPS => Lookup::Nothing,
             None => Lookup::Unknown,
         }
     }
 
     /// Whether there may be records of this type, or a CNAME record: for rates, before anything is written.
     fn may_have(&self, rtype: RecordType) -> bool {
-        let is_address = matches!(rtype, RecordType::A | RecordType::AAAA);
         let is_of_keys = matches!(rtype, RecordType::DNSKEY | RecordType::CDS | RecordType::CDNSKEY);
         let at_node = |node: &Node| {
             matches!(rtype, RecordType::ANY | RecordType::RRSIG | RecordType::NSEC)
                 || node.set(rtype).is_some()
                 || node.set(RecordType::CNAME).is_some()
-                || (is_address && node.addresses().is_some())
+                || (OF_ADDRESSES.contains(&rtype) && node.addresses().is_some())
         };
         self.node.is_some_and(at_node)
             || (rtype == RecordType::TXT && self.challenge.is_some())
@@ -152,7 +154,7 @@ impl<'a> At<'a> {
             types.insert(RecordType::A);
             types.insert(RecordType::AAAA);
         }
-        for rtype in [RecordType::A, RecordType::AAAA] {
+        for rtype in OF_ADDRESSES {
             sets.and_then(|sets| sets.set(rtype, client)).iter().for_each(|_| types.insert(rtype));
         }
         if let Some(keys) = self.zone.keys().filter(|_| self.is_apex) {

@@ -4,6 +4,7 @@
 
 mod build;
 mod changes;
+mod https;
 mod lookup;
 mod view;
 mod zone;
@@ -11,6 +12,7 @@ mod zones;
 
 pub use build::{MAX_ZONE_RECORDS, Soa, ZoneError};
 pub use changes::{MAX_HISTORY, MAX_HISTORY_RECORDS, ZoneChange};
+pub use https::HttpPorts;
 pub(crate) use lookup::Found;
 pub use view::{AddressSets, Client, MAX_ADDRESSES, MAX_CHALLENGES, MAX_GROUPS, View, ViewError};
 pub use zone::Zone;

@@ -1,7 +1,9 @@
-//! What changes without a new zone: addresses of edges and of other names, and the answers to ACME challenges.
+//! What changes without a new zone: addresses of edges, with their HTTPS records, addresses of other names, and the
+//! answers to ACME challenges.
 
 use std::{collections::HashMap, net::IpAddr};
 
+use super::https::HttpPorts;
 use crate::{
     name::Name,
     query::ClientSubnet,
@@ -38,11 +40,13 @@ pub enum ViewError {
     Challenge(Name),
 }
 
-/// The addresses of a group, as sets of records. Clients of different networks may get different ones of many.
+/// The addresses of a group, as sets of records, and the HTTPS records that belong to them. Clients of different
+/// networks may get different ones of many addresses.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AddressSets {
     v4: Vec<RecordSet>,
     v6: Vec<RecordSet>,
+    https: Option<RecordSet>,
 }
 
 /// Who asks.
@@ -79,7 +83,7 @@ pub struct View {
 }
 
 impl AddressSets {
-    fn new(ttl: u32, addresses: &[IpAddr]) -> Self {
+    fn new(ttl: u32, addresses: &[IpAddr], ports: Option<HttpPorts>) -> Self {
         let (mut v4, mut v6) = (Vec::new(), Vec::new());
         for address in addresses {
             match address.to_canonical() {
@@ -94,15 +98,20 @@ impl AddressSets {
             let per_part = data.len().div_ceil(parts).max(1);
             data.chunks(per_part).filter_map(|part| RecordSet::new(rtype, ttl, part.to_vec(), None).ok()).collect()
         };
-        Self { v4: sets(RecordType::A, v4), v6: sets(RecordType::AAAA, v6) }
+        Self {
+            v4: sets(RecordType::A, v4),
+            v6: sets(RecordType::AAAA, v6),
+            https: ports.and_then(|ports| ports.records(ttl)),
+        }
     }
 
-    /// The set of this type, A or AAAA, for this client. The resolvers of one network always get the same one.
+    /// The set of this type, A, AAAA or HTTPS, for this client. The resolvers of one network always get the same one.
     #[must_use]
     pub fn set(&self, rtype: RecordType, client: &Client) -> Option<&RecordSet> {
         let sets = match rtype {
             RecordType::A => &self.v4,
             RecordType::AAAA => &self.v6,
+            RecordType::HTTPS => return self.https.as_ref(),
             _ => return None,
         };
         sets.get(client.share(sets.len()))
@@ -116,19 +125,26 @@ impl AddressSets {
 }
 
 impl View {
-    /// Sets the addresses of a group: those of its edges that are healthy now. Without any the group keeps its former
-    /// addresses, because an answer with an edge that may be down is better than none.
+    /// Sets the addresses of a group: those of its edges that are healthy now. With the ports where all of these edges
+    /// serve HTTP/2 and HTTP/3, names with these addresses have HTTPS records too. Without any address the group keeps
+    /// what it has, because an answer with an edge that may be down is better than none.
     ///
     /// # Errors
     /// There are too many addresses or groups.
-    pub fn set_group(&mut self, group: &str, ttl: u32, addresses: &[IpAddr]) -> Result<(), ViewError> {
+    pub fn set_group(
+        &mut self,
+        group: &str,
+        ttl: u32,
+        addresses: &[IpAddr],
+        ports: Option<HttpPorts>,
+    ) -> Result<(), ViewError> {
         if addresses.len() > MAX_ADDRESSES {
             return Err(ViewError::TooManyAddresses(format!("the group {group}")));
         }
         if self.groups.len() >= MAX_GROUPS && !self.groups.contains_key(group) {
             return Err(ViewError::TooManyGroups);
         }
-        let sets = AddressSets::new(ttl, addresses);
+        let sets = AddressSets::new(ttl, addresses, ports);
         if !sets.is_empty() {
             self.groups.insert(group.into(), sets);
         }
@@ -151,7 +167,7 @@ impl View {
         if self.aliases.len() >= MAX_GROUPS && !self.aliases.contains_key(&target) {
             return Err(ViewError::TooManyGroups);
         }
-        let sets = AddressSets::new(ttl, addresses);
+        let sets = AddressSets::new(ttl, addresses, None);
         if !sets.is_empty() {
             self.aliases.insert(target, sets);
         }

@@ -39,7 +39,7 @@ fn world() -> &'static World {
         let plain = Zone::build("p.test".parse().unwrap(), records, None).unwrap();
         let signed = signed.with_transfer_keys(vec!["key".parse().unwrap()]);
         let mut view = View::default();
-        view.set_group("all", 20, &[[192, 0, 2, 1].into()]).unwrap();
+        view.set_group("all", 20, &[[192, 0, 2, 1].into()], None).unwrap();
         view.set_challenges(5, &[("_acme-challenge.a.p.test".parse().unwrap(), vec!["x".to_owned()])]).unwrap();
         let mut settings = Settings::default();
         settings.set_identity(Some("edge-1".to_owned()), Some("1".to_owned())).unwrap();

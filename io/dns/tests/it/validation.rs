@@ -4,6 +4,7 @@ use std::{fs, process::Command, sync::Arc};
 
 use sallyport_zone::{
     Name, Record, RecordData, Settings, View, Zone,
+    data::HttpPorts,
     dnssec::{Algorithm, KeyRole, KeyTimes, SigningKey, ZoneKeys},
 };
 
@@ -16,7 +17,7 @@ const ZONE: &str = "$TTL 300\n@ SOA ns host 1 3600 600 86400 60\n@ NS ns\nns A 1
     lost CNAME nothing\nhttps HTTPS 1 . alpn=h2\nmail MX 10 web\n_sip._tcp SRV 1 2 5060 web\n@ CAA 0 issue \"ca.test\"\n";
 
 /// Names and types, and whether there is an answer.
-const QUESTIONS: [(&str, &str, bool); 22] = [
+const QUESTIONS: [(&str, &str, bool); 24] = [
     ("signed.test", "SOA", true),
     ("signed.test", "DNSKEY", true),
     ("signed.test", "CDS", true),
@@ -38,6 +39,8 @@ const QUESTIONS: [(&str, &str, bool); 22] = [
     ("https.signed.test", "HTTPS", true),
     ("_sip._tcp.signed.test", "SRV", true),
     ("edges.signed.test", "AAAA", true),
+    ("edges.signed.test", "HTTPS", true),
+    ("edges.signed.test", "A", false),
     ("_acme-challenge.web.signed.test", "TXT", true),
 ];
 
@@ -70,7 +73,8 @@ fn zone(keys: Arc<ZoneKeys>) -> Zone {
 
 fn view() -> Arc<View> {
     let mut view = View::default();
-    view.set_group("all", 20, &["2001:db8::1".parse().unwrap()]).unwrap();
+    let ports = HttpPorts { tcp: 443, udp: 8443 };
+    view.set_group("all", 20, &["2001:db8::1".parse().unwrap()], Some(ports)).unwrap();
     let challenge = "_acme-challenge.web.signed.test".parse().unwrap();
     view.set_challenges(5, &[(challenge, vec!["token".to_owned()])]).unwrap();
     Arc::new(view)
