@@ -121,6 +121,7 @@ impl OurFields<'_> {
         match self.version {
             Version::HTTP_10 => "1.0 sallyport",
             Version::HTTP_2 => "2 sallyport",
+            Version::HTTP_3 => "3 sallyport",
             _ => "1.1 sallyport",
         }
     }
@@ -253,7 +254,8 @@ pub fn response_headers(headers: &mut HeaderMap, request_id: &HeaderValue, webso
     if headers.contains_key(TRANSFER_ENCODING) {
         headers.remove(CONTENT_LENGTH);
     }
-    strip(headers, |name| starts_folded(name.as_bytes(), b"x-sallyport-"));
+    // Another port of the origin's choice must not take over the name.
+    strip(headers, |name| name == "alt-svc" || starts_folded(name.as_bytes(), b"x-sallyport-"));
     if websocket {
         headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
         headers.insert(UPGRADE, HeaderValue::from_static("websocket"));

@@ -87,8 +87,8 @@ impl RequestHost {
 
 /// Checks a parsed request, and returns the requested host.
 ///
-/// The HTTP/1 server has checked the bytes of its requests before. For HTTP/2 this is the only check. `known` is the
-/// host of an earlier request: an equal host is not parsed again.
+/// The HTTP/1 server has checked the bytes of its requests before. For HTTP/2 and HTTP/3 this is the only check.
+/// `known` is the host of an earlier request: an equal host is not parsed again.
 ///
 /// # Errors
 /// The first rule that the request breaks.
@@ -102,24 +102,25 @@ pub fn check_request(
     if *method == Method::CONNECT {
         return Err(RequestRefusal::Connect);
     }
-    let is_http2 = version == Version::HTTP_2;
-    if !is_http2 && version != Version::HTTP_11 && version != Version::HTTP_10 {
+    let is_multiplexed = matches!(version, Version::HTTP_2 | Version::HTTP_3);
+    if !is_multiplexed && version != Version::HTTP_11 && version != Version::HTTP_10 {
         return Err(RequestRefusal::Version);
     }
-    check_target(method, uri, is_http2)?;
-    // Browsers send every cookie as a field of its own in HTTP/2 (RFC 9113 section 8.2.3). These count as one.
-    let cookies = if is_http2 { headers.get_all(COOKIE).iter().count().saturating_sub(1) } else { 0 };
+    check_target(method, uri, is_multiplexed)?;
+    // Browsers send every cookie as a field of its own (RFC 9113 section 8.2.3, RFC 9114 section 4.2.1). These count as
+    // one.
+    let cookies = if is_multiplexed { headers.get_all(COOKIE).iter().count().saturating_sub(1) } else { 0 };
     if headers.len() - cookies > MAX_HEADER_COUNT {
         return Err(RequestRefusal::TooManyFields);
     }
-    if is_http2 {
-        check_http2_fields(headers)?;
+    if is_multiplexed {
+        check_multiplexed_fields(headers)?;
     }
     check_lengths(version, headers)?;
     find_host(uri, headers, known)
 }
 
-fn check_target(method: &Method, uri: &Uri, is_http2: bool) -> Result<(), RequestRefusal> {
+fn check_target(method: &Method, uri: &Uri, is_multiplexed: bool) -> Result<(), RequestRefusal> {
     let path = uri.path();
     if path.len() + uri.query().map_or(0, |query| query.len() + 1) > MAX_TARGET_BYTES {
         return Err(RequestRefusal::TargetLong);
@@ -130,15 +131,15 @@ fn check_target(method: &Method, uri: &Uri, is_http2: bool) -> Result<(), Reques
     }
     match uri.scheme_str() {
         Some("http" | "https") => Ok(()),
-        // The authority form is for CONNECT alone. The `Uri` of an HTTP/2 request may lack its scheme.
-        None if uri.authority().is_none() || is_http2 => Ok(()),
+        // The authority form is for CONNECT alone. The `Uri` of an HTTP/2 or HTTP/3 request may lack its scheme.
+        None if uri.authority().is_none() || is_multiplexed => Ok(()),
         _ => Err(RequestRefusal::Target),
     }
 }
 
 //= RFC 9113 section 8.2.2
 //# An endpoint MUST NOT generate an HTTP/2 message containing connection-specific header fields.
-fn check_http2_fields(headers: &HeaderMap) -> Result<(), RequestRefusal> {
+fn check_multiplexed_fields(headers: &HeaderMap) -> Result<(), RequestRefusal> {
     if headers.keys().any(|name| is_connection_specific(name.as_str())) {
         return Err(RequestRefusal::ConnectionField);
     }

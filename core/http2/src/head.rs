@@ -1,4 +1,4 @@
-//! Converts a header block to the head of a request (RFC 9113 section 8.3), or to trailers.
+//! Converts a header block to the head of a request (RFC 9113 section 8.3, RFC 9114 section 4.3), or to trailers.
 
 use bytes::Bytes;
 use http::{
@@ -14,8 +14,9 @@ use crate::hpack::Field;
 const USUAL_FIELDS: usize = 24;
 
 /// The fields of one header block.
-#[derive(Debug, Default)]
-pub(crate) struct HeadFields {
+#[derive(Debug)]
+pub struct HeadFields {
+    version: Version,
     method: Option<Bytes>,
     scheme: Option<Bytes>,
     authority: Option<Bytes>,
@@ -32,13 +33,17 @@ pub(crate) struct HeadFields {
 
 /// A request's head, with properties for its stream.
 #[derive(Debug)]
-pub(crate) struct RequestHead {
-    pub(crate) parts: Parts,
-    pub(crate) length: Option<u64>,
-    pub(crate) expects: bool,
-    /// `:protocol` of an extended CONNECT (RFC 8441).
-    pub(crate) protocol: Option<Bytes>,
-    pub(crate) refusal: Option<HeadRefusal>,
+pub struct RequestHead {
+    /// The head.
+    pub parts: Parts,
+    /// The declared length of the body, in bytes.
+    pub length: Option<u64>,
+    /// Whether the client waits for `100 Continue` before it sends the body.
+    pub expects: bool,
+    /// `:protocol` of an extended CONNECT (RFC 8441, RFC 9220).
+    pub protocol: Option<Bytes>,
+    /// Reason to refuse the request, if any.
+    pub refusal: Option<HeadRefusal>,
 }
 
 /// Reason to answer a request with an error although its stream is valid.
@@ -52,21 +57,43 @@ pub enum HeadRefusal {
 
 /// The block is malformed: its stream is reset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Malformed;
+pub struct Malformed;
 
 impl HeadFields {
-    /// For the block of a request.
-    pub(crate) fn of_request() -> Self {
-        Self { fields: HeaderMap::with_capacity(USUAL_FIELDS), ..Self::default() }
+    /// For the block of a request of this version.
+    pub fn of_request(version: Version) -> Self {
+        Self::new(version, HeaderMap::with_capacity(USUAL_FIELDS))
+    }
+
+    /// For the block of trailers of this version.
+    pub fn of_trailers(version: Version) -> Self {
+        Self::new(version, HeaderMap::new())
+    }
+
+    fn new(version: Version, fields: HeaderMap) -> Self {
+        Self {
+            version,
+            method: None,
+            scheme: None,
+            authority: None,
+            path: None,
+            protocol: None,
+            fields,
+            bytes: 0,
+            is_malformed: false,
+            has_pseudo: false,
+            length: None,
+            expects: false,
+        }
     }
 
     /// The size so far.
-    pub(crate) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Adds the next field.
-    pub(crate) fn take(&mut self, field: Field, bytes: usize, max_bytes: usize) {
+    /// Adds the next field. Fields beyond `max_bytes` are counted, and not kept.
+    pub fn take(&mut self, field: Field, bytes: usize, max_bytes: usize) {
         self.bytes = self.bytes.saturating_add(bytes);
         if self.bytes > max_bytes || self.is_malformed {
             return;
@@ -117,8 +144,11 @@ impl HeadFields {
     }
 
     /// Converts to the head of a request. `known` caches the authority of the previous request on the connection, which
-    /// mostly repeats.
-    pub(crate) fn into_request(self, ends: bool, known: &mut Option<Authority>) -> Result<RequestHead, Malformed> {
+    /// mostly repeats. `ends` says that no body follows.
+    ///
+    /// # Errors
+    /// The head is malformed.
+    pub fn into_request(self, ends: bool, known: &mut Option<Authority>) -> Result<RequestHead, Malformed> {
         if self.is_malformed || (ends && self.length.is_some_and(|length| length > 0)) {
             return Err(Malformed);
         }
@@ -162,21 +192,24 @@ impl HeadFields {
         let (mut parts, ()) = Request::new(()).into_parts();
         parts.method = method;
         parts.uri = Uri::from_parts(uri).map_err(|_| Malformed)?;
-        parts.version = Version::HTTP_2;
+        parts.version = self.version;
         parts.headers = self.fields;
         Ok(RequestHead { parts, length: self.length, expects: self.expects, protocol: self.protocol, refusal })
     }
 
     /// The head of a request of which not all fields were read: its method, which the response depends on.
-    pub(crate) fn into_cut_request(self) -> RequestHead {
+    pub fn into_cut_request(self) -> RequestHead {
         let (mut parts, ()) = Request::new(()).into_parts();
         parts.method = self.method.and_then(|method| Method::from_bytes(&method).ok()).unwrap_or_default();
-        parts.version = Version::HTTP_2;
+        parts.version = self.version;
         RequestHead { parts, length: None, expects: false, protocol: None, refusal: Some(HeadRefusal::TooLong) }
     }
 
     /// Converts to the trailers of a request.
-    pub(crate) fn into_trailers(self) -> Result<HeaderMap, Malformed> {
+    ///
+    /// # Errors
+    /// The trailers are malformed.
+    pub fn into_trailers(self) -> Result<HeaderMap, Malformed> {
         //= RFC 9113 section 8.1
         //# Trailers MUST NOT include pseudo-header fields
         if self.is_malformed || self.has_pseudo { Err(Malformed) } else { Ok(self.fields) }

@@ -2,6 +2,8 @@
 
 use std::ops::ControlFlow;
 
+use http::Version;
+
 use crate::{
     code::{ErrorCode, Fault},
     frame::{FrameHead, HEAD_BYTES, MAX_PAYLOAD_BYTES, STREAM_BITS, flag, kind},
@@ -276,7 +278,10 @@ impl<S: Signal> Server<S> {
         let is_new = id > self.last;
         let max_head = self.config.max_header_list_bytes as usize;
         let max = if is_new { max_head } else { max_head.min(MAX_TRAILER_LIST_BYTES) };
-        let mut fields = if is_new { HeadFields::of_request() } else { HeadFields::default() };
+        let mut fields = match is_new {
+            true => HeadFields::of_request(Version::HTTP_2),
+            false => HeadFields::of_trailers(Version::HTTP_2),
+        };
         self.decoder
             .decode(block, |field, bytes| {
                 fields.take(field, bytes, max);

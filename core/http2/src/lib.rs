@@ -6,12 +6,15 @@
 //! [`Server::send_trailers`], within [`Server::room`]. [`Server::output`] has the bytes to write. Nothing here reads a
 //! clock or a socket.
 //!
+//! HTTP/3 has the same fields and the same rules for messages: `core/http3` uses [`head`], and the strings and numbers
+//! of [`hpack`].
+//!
 //! Everything held for a client has a bound: requests, bytes of bodies, heads, and unwritten output. At the last bound
 //! no further input is handled.
 
 mod code;
 mod frame;
-mod head;
+pub mod head;
 pub mod hpack;
 mod input;
 mod output;

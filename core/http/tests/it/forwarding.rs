@@ -115,7 +115,9 @@ fn our_via_entry_follows_those_of_earlier_hops() {
     let client = ClientFields::new("192.0.2.7:1".parse().unwrap(), "https", 8443);
     let host = RequestHost::from_value(&HeaderValue::from_static("a")).unwrap();
     let request_id = &RequestId::from_random([0xab; 16]);
-    for (version, via) in [(Version::HTTP_10, "1.0 sallyport"), (Version::HTTP_2, "2 sallyport")] {
+    for (version, via) in
+        [(Version::HTTP_10, "1.0 sallyport"), (Version::HTTP_2, "2 sallyport"), (Version::HTTP_3, "3 sallyport")]
+    {
         let ours = OurFields { client: &client, host: &host, request_id, version };
         assert_eq!(read_head(&written(&HeaderMap::new(), &ours))["via"], via);
     }

@@ -41,6 +41,7 @@ fn the_host_is_found_in_every_version() {
     let same = [("host", "Calm-Sea-1.localhost:443")];
     assert!(check("GET", "https://calm-sea-1.localhost/", Version::HTTP_2, &same).is_ok());
     assert!(check("GET", "/", Version::HTTP_2, &[("host", "a")]).is_ok());
+    assert!(check("GET", "/", Version::HTTP_3, &[("host", "a")]).is_ok());
     assert!(check("GET", "/", Version::HTTP_10, &[("host", "a")]).is_ok());
     assert!(check("GET", "http://a:80/", Version::HTTP_11, &[("host", "a")]).is_ok());
     assert!(check("OPTIONS", "*", Version::HTTP_11, &[("host", "a")]).is_ok());
@@ -55,7 +56,8 @@ fn invalid_requests_are_refused() {
         ("CONNECT", "a:443", h1, vec![a], No::Connect),
         ("CONNECT", "a:443", h2, vec![], No::Connect),
         ("GET", "/", Version::HTTP_09, vec![a], No::Version),
-        ("GET", "/", Version::HTTP_3, vec![a], No::Version),
+        ("CONNECT", "a:443", Version::HTTP_3, vec![], No::Connect),
+        ("GET", "https://a/", Version::HTTP_3, vec![("connection", "close")], No::ConnectionField),
         ("GET", "*", h1, vec![a], No::Target),
         ("GET", "a:443", h1, vec![a], No::Target),
         ("GET", "ftp://a/", h1, vec![a], No::Target),
@@ -97,9 +99,11 @@ fn invalid_requests_are_refused() {
 }
 
 #[test]
-fn cookies_that_http2_splits_count_once() {
+fn cookies_that_http2_and_http3_split_count_once() {
     let crumbs = vec![("cookie", "a=b"); MAX_HEADER_COUNT + 50];
-    assert!(check("GET", "https://a/", Version::HTTP_2, &crumbs).is_ok());
+    for version in [Version::HTTP_2, Version::HTTP_3] {
+        assert!(check("GET", "https://a/", version, &crumbs).is_ok());
+    }
     let names: Vec<String> = (0..=MAX_HEADER_COUNT).map(|index| format!("x-{index}")).collect();
     let many: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "y")).collect();
     assert_eq!(check("GET", "https://a/", Version::HTTP_2, &many), Err(No::TooManyFields));

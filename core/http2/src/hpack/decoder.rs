@@ -5,8 +5,9 @@ use std::{collections::VecDeque, ops::ControlFlow};
 use super::{
     DEFAULT_TABLE_BYTES, ENTRY_OVERHEAD_BYTES,
     field::{Field, Name},
-    fixed, huffman,
+    fixed,
     integer::Input,
+    string::Strings,
 };
 
 /// An error in the compression of a header block, which ends the connection.
@@ -69,7 +70,7 @@ impl Decoder {
     ) -> Result<(), DecodeError> {
         let mut input = Input(block);
         self.size_updates(&mut input)?;
-        let mut scratch = Scratch::new();
+        let mut scratch = Strings::new();
         let mut wanted = true;
         while let Ok(first) = input.byte() {
             if first & 0x80 != 0 {
@@ -118,7 +119,7 @@ impl Decoder {
         first: u8,
         input: &mut Input<'_>,
         wanted: bool,
-        scratch: &mut Scratch,
+        scratch: &mut Strings,
     ) -> Result<Option<(Field, usize)>, DecodeError> {
         let indexing = first & 0x40 != 0;
         if first & 0x60 == 0x20 {
@@ -126,13 +127,13 @@ impl Decoder {
         }
         let index = input.integer(first, if indexing { 0x3f } else { 0x0f })?;
         let name = if index == 0 {
-            Name::parse(scratch.string(input)?)
+            Name::parse(scratch.next(input)?)
         } else if let Some(entry) = fixed::get(index) {
             entry.name()
         } else {
             self.table.get(index)?.name()
         };
-        let value = scratch.string(input)?;
+        let value = scratch.next(input)?;
         if !indexing && !wanted {
             return Ok(None);
         }
@@ -148,46 +149,6 @@ impl Decoder {
         let given = wanted.then(|| (field.clone(), size));
         self.table.insert(field, malformed, size);
         Ok(given)
-    }
-}
-
-/// Huffman-coded strings up to this decoded length are decoded on the stack.
-const SHORT_STRING_BYTES: usize = 256;
-
-/// Buffers for decoded strings.
-struct Scratch {
-    /// Created with the first string that needs it.
-    short: Option<[u8; SHORT_STRING_BYTES]>,
-    long: Vec<u8>,
-}
-
-impl Scratch {
-    #[inline]
-    fn new() -> Self {
-        Self { short: None, long: Vec::new() }
-    }
-
-    /// The next string (RFC 7541 section 5.2).
-    #[inline]
-    fn string<'a, 'block: 'a>(&'a mut self, input: &mut Input<'block>) -> Result<&'a [u8], DecodeError> {
-        let first = input.byte()?;
-        let len = input.integer(first, 0x7f)?;
-        let encoded = input.take(len)?;
-        if first & 0x80 == 0 { Ok(encoded) } else { self.decoded(encoded) }
-    }
-
-    fn decoded(&mut self, encoded: &[u8]) -> Result<&[u8], DecodeError> {
-        let max = huffman::max_decoded_len(encoded.len());
-        let out = if max <= SHORT_STRING_BYTES {
-            &mut self.short.get_or_insert([0; SHORT_STRING_BYTES])[..]
-        } else {
-            if self.long.len() < max {
-                self.long.resize(max, 0);
-            }
-            &mut self.long[..]
-        };
-        let len = huffman::decode(encoded, out)?;
-        Ok(out.get(..len).unwrap_or_default())
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use http::{HeaderName, HeaderValue, StatusCode};
 
-use super::{DEFAULT_TABLE_BYTES, ENTRY_OVERHEAD_BYTES, fixed, integer};
+use super::{DEFAULT_TABLE_BYTES, ENTRY_OVERHEAD_BYTES, entry::digest, fixed, integer};
 
 /// RFC 7541 section 6.2.1.
 const WITH_INDEXING: (u8, u8) = (0x40, 0x3f);
@@ -123,14 +123,14 @@ impl Encoder {
     /// repeat is not indexed either.
     pub fn field(&mut self, name: &HeaderName, value: &HeaderValue, out: &mut Vec<u8>) {
         let (name_bytes, value_bytes) = (name.as_str().as_bytes(), value.as_bytes());
-        let digest = fixed::digest(name_bytes);
-        let index = fixed::index_of(name, digest);
+        let name_digest = digest(name_bytes);
+        let index = fixed::index_of(name, name_digest);
         let kind = if value.is_sensitive() {
             NEVER_INDEXED
         } else if NOT_INDEXED >> index & 1 != 0 {
             WITHOUT_INDEXING
         } else {
-            let hash = hash(digest, value_bytes);
+            let hash = hash(name_digest, value_bytes);
             if let Some(nth) = self.table.find(hash, name_bytes, value_bytes) {
                 return integer::write(out, 0x80, 0x7f, fixed::LEN as usize + 1 + nth);
             }
@@ -172,7 +172,7 @@ fn long_literal((pattern, mask): (u8, u8), index: u8, name: &[u8], value: &[u8],
 #[inline]
 fn hash(name: u64, value: &[u8]) -> u32 {
     const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
-    let mixed = (name.wrapping_mul(FACTOR).rotate_left(29) ^ fixed::digest(value)).wrapping_mul(FACTOR);
+    let mixed = (name.wrapping_mul(FACTOR).rotate_left(29) ^ digest(value)).wrapping_mul(FACTOR);
     (mixed >> 32) as u32
 }
 

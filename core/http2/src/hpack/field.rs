@@ -29,19 +29,27 @@ pub enum Field {
 
 /// The name of a field.
 #[derive(Debug, Clone)]
-pub(super) enum Name {
+pub enum Name {
+    /// `:method`.
     Method,
+    /// `:scheme`.
     Scheme,
+    /// `:authority`.
     Authority,
+    /// `:path`.
     Path,
+    /// `:protocol`.
     Protocol,
+    /// Any other valid name.
     Regular(HeaderName),
     /// A name that makes every field malformed, and its length.
     Bad(u32),
 }
 
 impl Name {
-    pub(super) fn parse(bytes: &[u8]) -> Self {
+    /// Parses a name; any bytes are one.
+    #[must_use]
+    pub fn parse(bytes: &[u8]) -> Self {
         match bytes {
             b":method" => Self::Method,
             b":scheme" => Self::Scheme,
@@ -67,7 +75,10 @@ impl Name {
         })
     }
 
-    pub(super) fn len(&self) -> usize {
+    /// Its length in bytes.
+    #[allow(clippy::len_without_is_empty, reason = "a name of no bytes is a bad one")]
+    #[must_use]
+    pub fn len(&self) -> usize {
         match self {
             Self::Method | Self::Scheme => ":method".len(),
             Self::Authority => ":authority".len(),
@@ -79,7 +90,10 @@ impl Name {
     }
 
     /// The field with this name and a copy of the value; returns the name if they form no valid field.
-    pub(super) fn with(self, value: &[u8], never_indexed: bool) -> Result<Field, Self> {
+    ///
+    /// # Errors
+    /// The name or the value is invalid.
+    pub fn with(self, value: &[u8], never_indexed: bool) -> Result<Field, Self> {
         //= RFC 9113 section 8.2.1
         //# A field value MUST NOT start or end with an ASCII whitespace character (ASCII SP or HTAB, 0x20 or 0x09).
         if matches!(value, [b' ' | b'\t', ..] | [.., b' ' | b'\t']) {

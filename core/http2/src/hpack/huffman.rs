@@ -39,6 +39,8 @@ struct Long {
 }
 
 struct Tables {
+    /// The code of each symbol, from the right.
+    codes: [u32; 256],
     /// Short codes, by the next eight bits: the symbol, and from bit 8 on the length; 0 for the beginning of a longer
     /// code.
     short: [u16; 1 << SHORT_BITS],
@@ -52,6 +54,7 @@ static TABLES: Tables = {
     let mut short = [0; 1 << SHORT_BITS];
     let mut long = [Long { end: 0, first: 0, symbols_at: 0 }; MAX_BITS + 1];
     let mut symbols = [0; 256];
+    let mut codes = [0; 256];
     let mut placed = 0;
     let mut code = 0_u32;
     let mut bits = MIN_BITS;
@@ -63,6 +66,7 @@ static TABLES: Tables = {
             if LENGTHS[symbol] as usize == bits {
                 symbols[placed] = symbol as u8;
                 placed += 1;
+                codes[symbol] = code;
                 if bits <= SHORT_BITS {
                     let from = (code as usize) << (SHORT_BITS - bits);
                     let mut n = from;
@@ -81,12 +85,13 @@ static TABLES: Tables = {
     }
     // All codes of 30 bits, except EOS, which is all ones.
     assert!(placed == 256 && code == ((1 << MAX_BITS) - 1) << 1);
-    Tables { short, long, symbols }
+    Tables { codes, short, long, symbols }
 };
 
 /// The greatest decoded length of a string.
 #[inline]
-pub(super) const fn max_decoded_len(encoded_len: usize) -> usize {
+#[must_use]
+pub const fn max_decoded_len(encoded_len: usize) -> usize {
     encoded_len * 8 / MIN_BITS
 }
 
@@ -94,7 +99,10 @@ pub(super) const fn max_decoded_len(encoded_len: usize) -> usize {
 const SHORT_CODES: usize = 7;
 
 /// Decodes a string into `out`, which must have room for the greatest length, and returns the length.
-pub(super) fn decode(encoded: &[u8], out: &mut [u8]) -> Result<usize, DecodeError> {
+///
+/// # Errors
+/// The code is invalid, or `out` has too little room.
+pub fn decode(encoded: &[u8], out: &mut [u8]) -> Result<usize, DecodeError> {
     let mut len = 0;
     let mut rest = encoded;
     // Decoded bits of the first byte.
@@ -162,4 +170,32 @@ fn next_long(bits: u32) -> Result<(u8, u32), DecodeError> {
     //= RFC 7541 section 5.2
     //# A Huffman-encoded string literal containing the EOS symbol MUST be treated as a decoding error.
     Err(DecodeError::Huffman)
+}
+
+/// The length of a string with the Huffman code, in bytes.
+#[inline]
+#[must_use]
+pub fn encoded_len(string: &[u8]) -> usize {
+    let bits: usize = string.iter().map(|byte| usize::from(LENGTHS[usize::from(*byte)])).sum();
+    bits.div_ceil(8)
+}
+
+/// Appends a string with the Huffman code, and its padding.
+pub fn encode(string: &[u8], out: &mut Vec<u8>) {
+    let (mut bits, mut have) = (0_u64, 0_u32);
+    for byte in string {
+        let length = u32::from(LENGTHS[usize::from(*byte)]);
+        bits = bits << length | u64::from(TABLES.codes[usize::from(*byte)]);
+        have += length;
+        // Fewer than 32 bits are left over, and no code has more.
+        if have >= 32 {
+            have -= 32;
+            out.extend_from_slice(&((bits >> have) as u32).to_be_bytes());
+        }
+    }
+    //= RFC 7541 section 5.2
+    //# the most significant bits of the code corresponding to the EOS (end-of-string) symbol are used as padding
+    let padding = have.next_multiple_of(8) - have;
+    let last = (bits << padding | ((1 << padding) - 1)) << (32 - have - padding);
+    out.extend_from_slice((last as u32).to_be_bytes().get(..(have as usize).div_ceil(8)).unwrap_or_default());
 }

@@ -1,4 +1,4 @@
-//! Integers with a prefix (RFC 7541 section 5.1).
+//! Integers with a prefix (RFC 7541 section 5.1, RFC 9204 section 4.1.1).
 
 use super::DecodeError;
 
@@ -10,32 +10,43 @@ const MAX_CONTINUATION_BYTES: usize = 5;
 
 /// The rest of a block.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Input<'a>(pub(super) &'a [u8]);
+pub struct Input<'a>(pub &'a [u8]);
 
 impl<'a> Input<'a> {
     /// The next byte, without consuming it.
     #[inline]
-    pub(super) fn peek(&self) -> Option<u8> {
+    pub fn peek(&self) -> Option<u8> {
         self.0.first().copied()
     }
 
+    /// The next byte.
+    ///
+    /// # Errors
+    /// Nothing is left.
     #[inline]
-    pub(super) fn byte(&mut self) -> Result<u8, DecodeError> {
+    pub fn byte(&mut self) -> Result<u8, DecodeError> {
         let (first, rest) = self.0.split_first().ok_or(DecodeError::Truncated)?;
         self.0 = rest;
         Ok(*first)
     }
 
+    /// The next `len` bytes.
+    ///
+    /// # Errors
+    /// Fewer are left.
     #[inline]
-    pub(super) fn take(&mut self, len: u32) -> Result<&'a [u8], DecodeError> {
+    pub fn take(&mut self, len: u32) -> Result<&'a [u8], DecodeError> {
         let (taken, rest) = self.0.split_at_checked(len as usize).ok_or(DecodeError::Truncated)?;
         self.0 = rest;
         Ok(taken)
     }
 
     /// The number whose first byte was consumed: its prefix is `first & mask`.
+    ///
+    /// # Errors
+    /// The number is cut off, or too large.
     #[inline]
-    pub(super) fn integer(&mut self, first: u8, mask: u8) -> Result<u32, DecodeError> {
+    pub fn integer(&mut self, first: u8, mask: u8) -> Result<u32, DecodeError> {
         let prefix = first & mask;
         if prefix < mask { Ok(u32::from(prefix)) } else { self.long_integer(prefix) }
     }
@@ -55,7 +66,7 @@ impl<'a> Input<'a> {
 
 /// Writes a number after the bits of `pattern`; `mask` has the bits of the prefix.
 #[inline]
-pub(super) fn write(out: &mut Vec<u8>, pattern: u8, mask: u8, value: usize) {
+pub fn write(out: &mut Vec<u8>, pattern: u8, mask: u8, value: usize) {
     if value < usize::from(mask) {
         out.push(pattern | value as u8);
     } else {
