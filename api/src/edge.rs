@@ -44,6 +44,10 @@ pub struct Edge {
     #[serde(default)]
     #[schema(value_type = Vec<String>)]
     pub addresses: Vec<SocketAddr>,
+    /// The UDP port at which the edge offers HTTP/3 to clients; absent while UDP does not answer there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = 443)]
+    pub http3_port: Option<u16>,
     /// The version of the edge's program; absent when the edge is down.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,

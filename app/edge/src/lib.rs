@@ -41,6 +41,7 @@ pub use self::{
     edge::Edge,
     http::server::{ApiService, HealthNotes},
     lifecycle::{phase::ShutdownReport, readiness::Readiness},
+    listener::quic::Http3Offer,
     mesh::{MeshSettings, MeshTls, MeshTlsPair},
     ssh::{SshCaller, SshForwardAuthorizer, SshSettings, SshTarget},
     tunnels::lookup::{AskTunnel, TunnelStatus},

@@ -38,6 +38,9 @@ pub struct EdgeCard {
     /// Whether it accepts new clients and connectors.
     #[serde(default)]
     pub state: EdgeState,
+    /// The UDP port at which clients are offered HTTP/3; `None` while there is no offer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub http3_port: Option<u16>,
 }
 
 /// A renewal of an edge's lease.

@@ -23,8 +23,8 @@ pub use dial::{
     start_tls, start_unbuffered_tls,
 };
 pub use process::{
-    HandOver, Listening, MAX_PASSED_PORTS, OpenPort, OwnPorts, Shutdown, Successor, Takeover, TakeoverError,
-    TakeoverOffer, TakeoverRequest, notify_ready, notify_status, notify_stopping, process_figures,
+    HandOver, Listening, MAX_PASSED_PORTS, OpenPort, OwnPorts, PassedPort, Shutdown, Successor, Takeover,
+    TakeoverError, TakeoverOffer, TakeoverRequest, notify_ready, notify_status, notify_stopping, process_figures,
 };
 pub use proxy::{
     MAX_HEADER_BYTES as MAX_PROXY_HEADER_BYTES, ProxiedAddresses, Proxy, ProxyEnvironment, ProxyError, ProxyFailure,
@@ -38,12 +38,12 @@ pub use tcp::{
 };
 pub use tls::{
     ACME_TLS_ALPN, CA_CERTIFICATE_FILE, CA_KEY_FILE, CaError, CertificateAdmission, CertificateEnds, CertificateStats,
-    Certificates, GivenCertificateError, LocalCa, MAX_CACHED_CERTIFICATES, MAX_NEW_NAMES_PER_SECOND, NODE_CLIENTS_ALPN,
-    Negotiated, NodeTlsError, PinMismatch, PresentedChain, PublicCertificate, TlsFailure, Trust, TrustError,
-    UnbufferedTlsStream, client_config, client_config_by, client_config_of_node, client_config_of_node_for,
-    client_config_of_pem, client_config_with, custom_server_verifier, negotiated, offers_session, offers_tls13, roots,
-    server_config, server_config_built_in, server_config_for, server_config_for_challenge, server_config_for_holders,
-    server_config_for_nodes, server_config_for_returning, server_config_for_some_holders, server_config_for_tunnels,
-    server_config_of_node, unbuffered_server_config,
+    Certificates, GivenCertificateError, HTTP3_ALPN, LocalCa, MAX_CACHED_CERTIFICATES, MAX_NEW_NAMES_PER_SECOND,
+    NODE_CLIENTS_ALPN, Negotiated, NodeTlsError, PinMismatch, PresentedChain, PublicCertificate, QuicProtocols,
+    TlsFailure, Trust, TrustError, UnbufferedTlsStream, client_config, client_config_by, client_config_of_node,
+    client_config_of_node_for, client_config_of_pem, client_config_with, custom_server_verifier, negotiated,
+    offers_session, offers_tls13, roots, server_config, server_config_for, server_config_for_challenge,
+    server_config_for_holders, server_config_for_nodes, server_config_for_quic, server_config_for_returning,
+    server_config_for_some_holders, server_config_for_tunnels, server_config_of_node, unbuffered_server_config,
 };
-pub use udp::{Received, UdpPort, listen_udp};
+pub use udp::{Received, UdpPort, listen_udp, listen_udp_group};

@@ -13,7 +13,7 @@ mod turn;
 use std::{
     cell::Cell,
     io, net,
-    num::NonZeroU16,
+    num::{NonZeroU16, NonZeroUsize},
     sync::{
         Arc, OnceLock, Weak,
         atomic::{AtomicU16, AtomicUsize, Ordering},
@@ -129,6 +129,12 @@ impl Shards {
             shards,
             next: AtomicUsize::new(0),
         }))))
+    }
+
+    /// Number of shards, without those for bulk. Without shards, the caller's scheduler counts as one.
+    #[must_use]
+    pub fn count(&self) -> NonZeroUsize {
+        self.0.as_ref().and_then(|running| NonZeroUsize::new(running.shards.len())).unwrap_or(NonZeroUsize::MIN)
     }
 
     /// The next shard in turn.

@@ -76,6 +76,7 @@ fn to_api(app: &App, edge: StoredEdge, figures: Option<(EdgeFigures, Duration)>)
         region: card.map_or(edge.region, |card| card.region.clone()),
         state,
         addresses: card.map(|card| card.addresses.clone()).unwrap_or_default(),
+        http3_port: card.and_then(|card| card.http3_port),
         version: card.map(|card| card.program.clone()),
         tunnels: seen.as_ref().map_or(0, |seen| seen.tunnels),
         sockets: figures.map(|figures| figures.sockets),

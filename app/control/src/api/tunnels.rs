@@ -350,6 +350,7 @@ mod tests {
             program: "test".to_owned(),
             since: 0,
             state: EdgeState::Serving,
+            http3_port: None,
         };
         let presence = TunnelPresence {
             tunnel: TunnelId::from_random([2; 16]),

@@ -52,6 +52,13 @@ fn machine(access: &Access, route: &SocketRoute, der: &[u8]) -> Option<Identity>
     (holder.not_after > now() && judge::is_good_token(&token, route, now())).then_some(Identity::Service(token))
 }
 
+/// Whether machines may present certificates at this HTTP socket.
+pub(crate) fn accepts_certificates(access: &Access, route: &SocketRoute) -> bool {
+    route.client_authority.is_some()
+        && route.settings.identity.is_some()
+        && access.identity.parts().is_some_and(|parts| parts.identities.has_certificates(route.account, now()))
+}
+
 /// TLS for the HTTP socket of this name, if machines may present certificates there; `None` if not.
 ///
 /// A certificate that is not a valid one of a machine fails the handshake, so that the error shows at once.
@@ -62,10 +69,7 @@ pub(crate) fn http_server_config(
     server_name: &str,
 ) -> Option<(Arc<ServerConfig>, Arc<SocketRoute>)> {
     let route = access.state.route_of_host(server_name).filter(|route| route.socket_type.is_http())?;
-    let authority = route.client_authority.clone().filter(|_| route.settings.identity.is_some())?;
-    if !access.identity.parts()?.identities.has_certificates(route.account, now()) {
-        return None;
-    }
+    let authority = route.client_authority.clone().filter(|_| accepts_certificates(access, &route))?;
     let is_accepted = {
         let (access, route) = (access.clone(), route.clone());
         Arc::new(move |der: &[u8]| machine(&access, &route, der).is_some())

@@ -40,7 +40,7 @@ use crate::{
     state::EdgeState,
 };
 
-pub(crate) use certificates::{RefusedCertificate, holder, http_server_config, server_config};
+pub(crate) use certificates::{RefusedCertificate, accepts_certificates, holder, http_server_config, server_config};
 pub(crate) use denial::Denial;
 pub(crate) use gate::{RequestSource, authorize_request, filter_response_cookies};
 pub(crate) use own_paths::let_login_arrive;

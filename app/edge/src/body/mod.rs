@@ -1,4 +1,4 @@
-//! Request bodies between a client and an origin, over HTTP/1.1 and HTTP/2, and the bounds on their memory.
+//! Request bodies between a client and an origin, over all versions of HTTP, and the bounds on their memory.
 //!
 //! May use `util`, `lifecycle`, `policy`.
 //!
@@ -7,5 +7,6 @@
 
 pub(crate) mod h1;
 pub(crate) mod h2;
+pub(crate) mod h3;
 pub(crate) mod upload;
 pub(crate) mod upload_meter;

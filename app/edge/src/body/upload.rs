@@ -25,6 +25,7 @@ use tokio::{sync::Notify, time::Sleep};
 use super::{
     h1::Http1Body,
     h2::Http2Body,
+    h3::Http3Body,
     upload_meter::{MeteredUpload, UploadMeter},
 };
 
@@ -48,6 +49,8 @@ pub(crate) enum ClientBody {
     Http1(Http1Body),
     /// A body over HTTP/2.
     Http2(Http2Body),
+    /// A body over HTTP/3.
+    Http3(Box<Http3Body>),
 }
 
 impl Body for ClientBody {
@@ -59,6 +62,7 @@ impl Body for ClientBody {
             Self::Empty => Poll::Ready(None),
             Self::Http1(body) => Pin::new(body).poll_frame(cx),
             Self::Http2(body) => Pin::new(body).poll_frame(cx),
+            Self::Http3(body) => Pin::new(&mut **body).poll_frame(cx),
         }
     }
 
@@ -67,6 +71,7 @@ impl Body for ClientBody {
             Self::Empty => true,
             Self::Http1(body) => body.is_end_stream(),
             Self::Http2(body) => body.is_end_stream(),
+            Self::Http3(body) => body.is_end_stream(),
         }
     }
 
@@ -75,6 +80,7 @@ impl Body for ClientBody {
             Self::Empty => SizeHint::with_exact(0),
             Self::Http1(body) => body.size_hint(),
             Self::Http2(body) => body.size_hint(),
+            Self::Http3(body) => body.size_hint(),
         }
     }
 }
@@ -113,7 +119,7 @@ pub(crate) fn take_first_polled() -> Option<Arc<UploadState>> {
 }
 
 impl UploadState {
-    /// The state of this body; `None` if the request has no body. `meter` is that of an HTTP/2 connection.
+    /// The state of this body; `None` if the request has no body. `meter` is that of an HTTP/2 or HTTP/3 connection.
     pub(crate) fn of(body: ClientBody, meter: Option<&Arc<UploadMeter>>) -> Option<Arc<Self>> {
         if body.is_end_stream() {
             return None;

@@ -1,9 +1,13 @@
-//! Bounds on the memory that uploads over HTTP/2 hold.
+//! Bounds on the memory that uploads over HTTP/2 and HTTP/3 hold.
 //!
 //! The windows of HTTP/2 let each client send megabytes ahead of an origin that does not read. One such client is
 //! harmless; hundreds would fill the memory. So the bytes that were received and not yet consumed are counted. Beyond a
 //! bound, connections that hold more than [`MAX_SPARED_BYTES`] are not read until their origins catch up. The answers
 //! to pings are not read either, so a connection that stays paused ends.
+//!
+//! Over HTTP/3 a client sends what its credit allows, whether the edge reads or not. So the credit of each running
+//! upload counts as held. Beyond a bound, the connection grants less credit. Most WebSockets are quiet, so the credit
+//! of one counts only while its bytes wait for the origin.
 
 use std::{
     collections::HashMap,
@@ -27,7 +31,7 @@ const MAX_UPLOAD_BYTES_HELD: usize = 256 * 1024 * 1024;
 /// The bound on the bytes of the uploads of one address.
 const MAX_UPLOAD_BYTES_HELD_PER_ADDRESS: usize = 32 * 1024 * 1024;
 /// How many bytes each connection may hold regardless of others, so that large uploads do not delay small ones.
-const MAX_SPARED_BYTES: usize = 64 * 1024;
+pub(super) const MAX_SPARED_BYTES: usize = 64 * 1024;
 /// How long a connection is paused before the bounds are checked again.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -78,13 +82,15 @@ pub(crate) struct UploadMeter {
 }
 
 impl UploadMeter {
-    fn may_read(&self) -> bool {
+    /// Whether the connection may hold more.
+    pub(super) fn may_read(&self) -> bool {
         self.held.load(Ordering::Relaxed) < MAX_SPARED_BYTES
             || (self.of_party.load(Ordering::Relaxed) < self.budget.max_per_party
                 && self.budget.held() < self.budget.max)
     }
 
-    fn record_received(&self, bytes: usize) {
+    /// Records bytes that were received, or may be.
+    pub(super) fn record_received(&self, bytes: usize) {
         for count in [&self.held, &*self.of_party, &self.budget.total] {
             count.fetch_add(bytes, Ordering::Relaxed);
         }

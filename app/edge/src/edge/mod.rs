@@ -25,6 +25,7 @@ use crate::{
         readiness::{Readiness, ReadinessCheck},
     },
     mesh::{Mesh, MeshSettings},
+    metrics::quic::{QuicCollector, QuicMetrics},
     ssh::{self, SshSettings, SshTunnels, metrics::SshMetrics},
     state::EdgeState,
     tunnels::{
@@ -47,6 +48,7 @@ pub struct Edge {
     pub(crate) handshakes: Arc<Handshakes>,
     pub(crate) ssh_logins: Arc<Handshakes>,
     pub(crate) connections: Arc<Connections>,
+    pub(crate) quic: Arc<QuicMetrics>,
 }
 
 /// The server for stock ssh clients, and their tunnels.
@@ -93,6 +95,7 @@ impl Edge {
         let access = Access::new(state.clone());
         Arc::new(Self {
             http: HttpServer::new(access.clone(), api, tunnels.clone()),
+            quic: Arc::default(),
             udp: UdpPorts::new(access.clone()),
             gate,
             tunnels,
@@ -133,6 +136,7 @@ impl Edge {
             drain_ordered: self.state.drain_ordered.clone(),
             shards: self.state.config.shards.clone(),
         }));
+        registry.register_collector(Box::new(QuicCollector(self.quic.clone())));
         if let Some(mesh) = self.mesh.get() {
             mesh.register_metrics(registry);
         }

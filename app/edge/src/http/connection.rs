@@ -55,8 +55,8 @@ pub(crate) struct Client {
     pub(crate) fields: ClientFields,
     /// The state that requests share with the reading side of the connection.
     pub(crate) wire: Arc<WireState>,
-    /// Whether the connection speaks HTTP/2.
-    pub(crate) http2: bool,
+    /// Whether requests of the connection run at the same time, over HTTP/2 or HTTP/3.
+    pub(crate) is_multiplexed: bool,
     /// How long the client may take no bytes, or send none within a body.
     pub(crate) send_timeout: Duration,
     /// Counts the memory of uploads; `None` for HTTP/1.
@@ -83,19 +83,19 @@ impl Client {
     pub(crate) fn new(
         server: &HttpServer,
         addr: SocketAddr,
-        http2: bool,
+        is_multiplexed: bool,
         place: Option<ConnectionPlace>,
         certificate: Option<Box<ClientCertificate>>,
     ) -> Arc<Self> {
         let fields = ClientFields::new(addr, "https", server.state.config.public_port);
         let send_timeout = server.state.config.send_timeout;
-        let uploads = http2.then(|| server.uploads.meter(addr.ip()));
+        let uploads = is_multiplexed.then(|| server.uploads.meter(addr.ip()));
         let (wire, requests, last_route) = (Arc::default(), AtomicU64::new(0), Mutex::default());
         Arc::new(Self {
             addr,
             fields,
             wire,
-            http2,
+            is_multiplexed,
             send_timeout,
             uploads,
             certificate,
@@ -140,7 +140,7 @@ impl Client {
 
     /// Whether an HTTP/1 connection closes behind this request.
     pub(crate) fn is_last_request(&self, server: &HttpServer) -> bool {
-        !self.http2 && (server.state.sends_away() || self.has_reached_max_requests(server))
+        !self.is_multiplexed && (server.state.sends_away() || self.has_reached_max_requests(server))
     }
 }
 

@@ -302,10 +302,15 @@ impl RequestContext {
         }
     }
 
-    /// Calls `look` with the slot of the revocation check: that of the stream over HTTP/2, that of the connection over
-    /// HTTP/1.
+    /// Whether the request has a stream of its own, over HTTP/2 or HTTP/3.
+    fn is_multiplexed(&self) -> bool {
+        matches!(self.version, Version::HTTP_2 | Version::HTTP_3)
+    }
+
+    /// Calls `look` with the slot of the revocation check: that of the stream over HTTP/2 and HTTP/3, that of the
+    /// connection over HTTP/1.
     fn with_slot<R>(&self, look: impl FnOnce(&RevocationSlot) -> R) -> Option<R> {
-        if self.version == Version::HTTP_2 { send_bound::with_slot(look) } else { Some(look(self.wire.revocation())) }
+        if self.is_multiplexed() { send_bound::with_slot(look) } else { Some(look(self.wire.revocation())) }
     }
 
     /// Ready when the access of the client is revoked. `is_waiting` says that the response has no bytes at the moment.
@@ -339,9 +344,9 @@ impl RequestContext {
         self.upload.as_ref().is_none_or(|upload| upload.is_finished())
     }
 
-    /// The body, if the request came over HTTP/2.
-    pub(crate) fn http2_upload(&self) -> Option<&Arc<UploadState>> {
-        self.upload.as_ref().filter(|_| self.version == Version::HTTP_2)
+    /// The body, if the request has a stream of its own.
+    pub(crate) fn stream_upload(&self) -> Option<&Arc<UploadState>> {
+        self.upload.as_ref().filter(|_| self.is_multiplexed())
     }
 
     /// Sets the transport of the origin that responded, or that failed last. The request log goes to its connector.

@@ -42,6 +42,8 @@ pub(crate) enum RequestError {
     DomainItself(String),
     /// The client certificate of the connection is valid for another host only.
     Misdirected,
+    /// The request is early data (0-RTT), and its repetition could do harm.
+    TooEarly,
     /// The path does not exist under the edge's own name.
     UnknownPath,
     /// No service of the socket serves the path.
@@ -200,6 +202,16 @@ impl RequestError {
                 "Misdirected request",
                 "The client certificate of this connection is valid for another host only.",
                 "Send the request again over a new connection.",
+            ),
+            //= RFC 8470 section 5.2
+            //# A 425 (Too Early) status code indicates that the server is unwilling to risk processing a request that
+            //# might be replayed.
+            Self::TooEarly => ErrorText::new(
+                S::TOO_EARLY,
+                "too-early",
+                "Too early",
+                "The request came before the connection was complete.",
+                "Send the request again.",
             ),
             Self::UnknownPath => {
                 ErrorText::new(S::NOT_FOUND, "unknown-path", "Not found", "There is nothing under this path.", "")

@@ -8,7 +8,7 @@ use std::{
 };
 
 use http::{
-    HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version,
+    HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, Version,
     header::{ACCEPT, AUTHORIZATION, CONNECTION, CONTENT_TYPE, EXPECT, HOST, TE},
     request::Parts,
 };
@@ -54,6 +54,13 @@ use crate::{
     policy::basic_auth::Access,
 };
 
+/// The field that marks early data for origins (RFC 8470 section 5.1).
+const EARLY_DATA: HeaderName = HeaderName::from_static("early-data");
+
+/// Marks a request in the early data of a connection (0-RTT): somebody who has recorded the request may send it again.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct EarlyData;
+
 /// Serves one request: forwards it to an origin, or responds with an error.
 pub(crate) async fn serve(
     server: Arc<HttpServer>,
@@ -65,8 +72,9 @@ pub(crate) async fn serve(
     let (accepted, upload) = (AcceptedMedia::of(&head.headers), UploadState::of(body, client.uploads.as_ref()));
     let has_body = upload.is_some();
     let is_head = head.method == Method::HEAD;
-    let stays_open = client.http2 || keeps_connection(&head.headers, head.version == Version::HTTP_10);
+    let stays_open = client.is_multiplexed || keeps_connection(&head.headers, head.version == Version::HTTP_10);
     let mut upgraded = None;
+    let mut offers_http3 = head.version != Version::HTTP_3;
 
     // 1. Name the request: its id, its client, its moment.
     let mut context = name(&server, &client, &head);
@@ -74,8 +82,9 @@ pub(crate) async fn serve(
     let span = span_of(&context, &head);
     sallyport_otlp::continue_trace(&span, &mut head.headers);
     let steps = async {
-        // 2. Refuse what is malformed.
+        // 2. Refuse what is malformed, or comes too early.
         let host = refuse_malformed(&client, &mut head, &websocket, &span)?;
+        refuse_early(&server, &mut head, &host, has_body || websocket.is_upgrade())?;
         context.set_host(&host);
         if host.is(&server.api_host) || local::is_monitoring_request(&client, &head, &host) {
             websocket.refuse_connect()?;
@@ -94,6 +103,8 @@ pub(crate) async fn serve(
         // 3. Find the socket.
         let (route, pool) = find_socket(&server, &client, &host, &span)?;
         context.set_route(&server, &route);
+        // A client with a certificate presents it over TCP.
+        offers_http3 &= !access::accepts_certificates(&server.access, &route);
         context.set_socket(route.id, pool.metrics(|| server.state.metrics.of_socket(route.name.as_str())));
         // 4. Check access.
         let rules = admit::check_address(&server.access, &route, &pool, client.addr.ip())?;
@@ -194,6 +205,10 @@ pub(crate) async fn serve(
     let is_last = upgraded.is_none() && (!stays_open || client.is_last_request(&server));
     if is_last {
         error_page::set_connection_close(&mut response);
+    }
+
+    if offers_http3 {
+        server.alt_svc.add_to(response.headers_mut());
     }
 
     // 9. Record the request when its body, or the protocol after an upgrade, has ended.
@@ -327,6 +342,23 @@ fn refuse_malformed(
         key.to_upgrade(head);
     }
     Ok(host)
+}
+
+/// Step 2. Refuses early data unless its repetition is harmless, and marks it for the origin. `goes_on` says that a body
+/// or a WebSocket follows the head.
+//= RFC 8470 section 5.1
+//# An intermediary that forwards a request prior to the completion of the TLS handshake with its client MUST send it with
+//# the Early-Data header field set to "1"
+fn refuse_early(server: &HttpServer, head: &mut Parts, host: &RequestHost, goes_on: bool) -> Result<(), RequestError> {
+    if head.extensions.get::<EarlyData>().is_none() {
+        return Ok(());
+    }
+    let is_harmless = matches!(head.method, Method::GET | Method::HEAD) && !goes_on;
+    if !is_harmless || [&server.api_host, &server.login_host, &server.tunnel_host].iter().any(|own| host.is(own)) {
+        return Err(RequestError::TooEarly);
+    }
+    head.headers.insert(EARLY_DATA, HeaderValue::from_static("1"));
+    Ok(())
 }
 
 /// Step 3. Finds the socket's route and its pool of origins.
@@ -674,7 +706,7 @@ fn error_response(
     if response.status().is_client_error() || response.status().is_server_error() {
         context.set_log_transport(server);
     }
-    if error.ends_connection() && !client.http2 {
+    if error.ends_connection() && !client.is_multiplexed {
         error_page::set_connection_close(&mut response);
     }
     response

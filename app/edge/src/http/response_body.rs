@@ -21,14 +21,14 @@ use crate::{
     origins::http::response_body::Download,
 };
 
-/// How many bytes of a response an HTTP/2 stream gets at once. The stream counts them as sent, and then waits for the
-/// client.
-const MAX_H2_PIECE_BYTES: usize = 32 * 1024;
-/// How long, and how many bytes, an unread request body is read before its HTTP/2 stream is reset.
+/// How many bytes of a response a stream of HTTP/2 or HTTP/3 gets at once. The stream counts them as sent, and then
+/// waits for the client.
+const MAX_PIECE_BYTES: usize = 32 * 1024;
+/// How long, and how many bytes, an unread request body is read before its stream is ended.
 const MAX_UNREAD_TIME: Duration = Duration::from_secs(5);
 const MAX_UNREAD_BYTES: u64 = 16 * 1024 * 1024;
 
-/// The unread request body of an HTTP/2 stream after the end of its response, read within bounds.
+/// The unread request body of a stream of HTTP/2 or HTTP/3 after the end of its response, read within bounds.
 ///
 /// A client that still sends when its stream is reset may report a failure, even behind a complete response and with
 /// NO_ERROR (RFC 9113 section 8.1). Reading on gives the client time to see the response.
@@ -196,25 +196,25 @@ impl ResponseBody {
         })
     }
 
-    /// Ends the request, and returns the unread rest of its HTTP/2 body, if any. To be called when the response has
+    /// Ends the request, and returns the unread rest of its stream's body, if any. To be called when the response has
     /// been sent.
     pub(crate) fn into_unread(self) -> Option<UnreadBody> {
-        let state = self.context.as_ref()?.http2_upload()?.clone();
+        let state = self.context.as_ref()?.stream_upload()?.clone();
         // Dropping the response returns what the connection to the origin holds of the body.
         drop(self);
         let body = state.take_unread()?;
         Some(UnreadBody::new(body, state))
     }
 
-    /// The frame to send now: the whole frame, or its first piece over HTTP/2.
+    /// The frame to send now: the whole frame, or its first piece over HTTP/2 and HTTP/3.
     fn split_frame(&mut self, frame: Frame<Bytes>) -> Frame<Bytes> {
-        let is_http2 = send_bound::mark_waiting_for_client();
-        if !is_http2 || frame.data_ref().is_none_or(|data| data.len() <= MAX_H2_PIECE_BYTES) {
+        let has_stream = send_bound::mark_waiting_for_client();
+        if !has_stream || frame.data_ref().is_none_or(|data| data.len() <= MAX_PIECE_BYTES) {
             return frame;
         }
         match frame.into_data() {
             Ok(mut data) => {
-                self.rest = data.split_off(MAX_H2_PIECE_BYTES);
+                self.rest = data.split_off(MAX_PIECE_BYTES);
                 Frame::data(data)
             }
             Err(frame) => frame,

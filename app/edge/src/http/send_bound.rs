@@ -1,7 +1,8 @@
 //! Bounds on clients that do not read their responses.
 //!
 //! Such a client holds the origin of its response for as long as its connection lives. [`SendBound`] ends a connection
-//! when its client reads nothing. [`StreamExecutor`] ends a single HTTP/2 stream when its client grants no window. Both
+//! when its client reads nothing. [`StreamExecutor`] ends a single stream of HTTP/2 or HTTP/3 when its
+//! client grants no window. Both
 //! bounds count only while there are bytes to send, so a quiet WebSocket or event stream is not affected.
 
 use std::{
@@ -130,7 +131,7 @@ impl<S: RelayEnd> RelayEnd for SendBound<S> {
 }
 
 tokio::task_local! {
-    /// The HTTP/2 stream that this task serves.
+    /// The stream of HTTP/2 or HTTP/3 that this task serves.
     static STREAM: Stream;
 }
 
@@ -151,7 +152,8 @@ enum WaitsFor {
     Client,
 }
 
-/// Records that the response waits for its client. Returns whether this task serves an HTTP/2 stream.
+/// Records that the response waits for its client. Returns whether this task serves a stream of HTTP/2 or
+/// HTTP/3.
 pub(crate) fn mark_waiting_for_client() -> bool {
     STREAM.try_with(|stream| stream.waits_for.set(WaitsFor::ClientAfterProgress)).is_ok()
 }
@@ -161,12 +163,12 @@ pub(crate) fn mark_waiting_for_origin() {
     let _ = STREAM.try_with(|stream| stream.waits_for.set(WaitsFor::Origin));
 }
 
-/// Calls `look` with the revocation slot of this task's HTTP/2 stream. `None` if the task serves no stream.
+/// Calls `look` with the revocation slot of this task's stream. `None` if the task serves no stream.
 pub(crate) fn with_slot<R>(look: impl FnOnce(&RevocationSlot) -> R) -> Option<R> {
     STREAM.try_with(|stream| look(&stream.revocation)).ok()
 }
 
-/// Runs the streams of an HTTP/2 connection. Drops revoked streams, and streams to clients that read nothing
+/// Runs the streams of an HTTP/2 or HTTP/3 connection. Drops revoked streams, and streams to clients that read nothing
 /// for `bound`.
 #[derive(Debug, Clone)]
 pub(crate) struct StreamExecutor {

@@ -16,6 +16,7 @@ use crate::{
         upload::{ApiBody, ApiRequestBody},
         upload_meter::UploadBudget,
     },
+    http::alt_svc::AltSvc,
     lifecycle::{counts::Connections, readiness::ReadinessCheck},
     metrics::{SocketMetrics, exposition::Exposition},
     policy::basic_auth::BasicAuthenticator,
@@ -49,9 +50,11 @@ pub(crate) struct HttpServer {
     pub(crate) api: ApiService,
     /// Checks user names and passwords.
     pub(crate) basic_auth: BasicAuthenticator,
+    /// The offer of HTTP/3.
+    pub(crate) alt_svc: AltSvc,
     /// The metrics of requests without a socket.
     pub(crate) no_socket: Arc<SocketMetrics>,
-    /// Bounds the memory of uploads over HTTP/2.
+    /// Bounds the memory of uploads over HTTP/2 and HTTP/3.
     pub(crate) uploads: Arc<UploadBudget>,
     /// The tunnels, for connectors that come over WebSockets.
     pub(crate) tunnels: EdgeTunnels,
@@ -79,6 +82,7 @@ impl HttpServer {
             tunnel_host: format!("tunnel.{}", config.domain),
             api,
             basic_auth: BasicAuthenticator::new(ids::random()),
+            alt_svc: AltSvc::default(),
             no_socket: state.metrics.of_no_socket(),
             uploads: Arc::default(),
             tunnels,

@@ -1,19 +1,19 @@
-//! Connectors over QUIC: each connection is a session, and each of its streams a carrier.
+//! The QUIC port: connectors, each of whose streams is a carrier, and clients with HTTP/3.
 
-use std::{
-    io,
-    net::{SocketAddr, UdpSocket},
-    sync::Arc,
-    time::Duration,
-};
+use std::{convert::Infallible, io, net::SocketAddr, sync::Arc, time::Duration};
 
-use sallyport_net::{Certificates, Shutdown, server_config_built_in};
-use sallyport_tunnel::carrier::quic::{QuicConnection, QuicIncoming, QuicListener};
+use sallyport_net::{Certificates, HTTP3_ALPN, QuicProtocols, Shutdown, server_config_for_quic};
+use sallyport_quic::{QuicIncoming, QuicListener, QuicPort, QuicSocket};
+use sallyport_tunnel::carrier::quic::QuicConnection;
+use tokio::{sync::watch, task::JoinSet};
 
 use crate::{
     edge::Edge,
-    http::tunnel_websocket,
-    lifecycle::{counts::HandshakePlace, phase},
+    http::{alt_svc::Reachability, h3, tunnel_websocket},
+    lifecycle::{
+        counts::{ConnectionPlace, HandshakePlace},
+        phase,
+    },
 };
 
 /// How long a handshake may take.
@@ -21,47 +21,133 @@ const MAX_HANDSHAKE: Duration = Duration::from_secs(10);
 /// From this many handshakes of all kinds on, a client must prove its address first (RFC 9000 section 8.1): source
 /// addresses of UDP are easy to forge.
 const PROVE_FROM_HANDSHAKES: usize = 256;
-/// How many streams a connection may have besides its legs: control, datagrams, and streams that are closing.
+/// How many streams a connector may have besides its legs: control, datagrams, and streams that are closing.
 const SPARE_STREAMS: u32 = 64;
-/// How long the close frames to connectors may take at the end of a shutdown.
+/// How long a probe of the own port waits for the answer.
+const MAX_PROBE: Duration = Duration::from_secs(2);
+/// How often the own port is probed.
+const PROBE_EVERY: Duration = Duration::from_secs(15);
+/// How long the close frames to peers may take at the end of a shutdown.
 const MAX_FAREWELL: Duration = Duration::from_secs(1);
 
+/// How clients are offered HTTP/3.
+#[derive(Debug, Clone)]
+pub struct Http3Offer {
+    /// The UDP port as clients see it.
+    pub public_port: u16,
+    /// Whether requests may come with the first datagram of a client that returns (0-RTT): GET and HEAD without a body
+    /// alone, once each.
+    pub accepts_early_data: bool,
+    /// Addresses of this edge as clients see them. HTTP/3 is offered while one of them answers over UDP.
+    pub probed: Vec<SocketAddr>,
+}
+
 impl Edge {
-    /// Serves connectors over QUIC at this socket, beside [`Edge::serve`] and with the same certificates. After the
-    /// shutdown begins, existing connections stay until the other connections have ended.
+    /// The UDP port at which clients are offered HTTP/3, and its changes; `None` while there is no offer.
+    #[must_use]
+    pub fn http3_port(&self) -> watch::Receiver<Option<u16>> {
+        self.http.alt_svc.subscribe()
+    }
+
+    /// Serves connectors over QUIC at this port, and clients over HTTP/3 if there is an offer, beside [`Edge::serve`] and with
+    /// the same certificates. After the shutdown begins, existing connections stay until the other connections have
+    /// ended.
     ///
     /// # Errors
-    /// The socket cannot be used.
+    /// A socket cannot be used.
     pub async fn serve_quic(
         self: &Arc<Self>,
-        socket: UdpSocket,
+        port: QuicPort,
         certificates: Arc<Certificates>,
+        http3: Option<Http3Offer>,
         shutdown: Shutdown,
     ) -> io::Result<()> {
-        let tls = server_config_built_in(certificates, sallyport_wire::ALPN);
-        let max_legs = u32::try_from(self.state.config.max_legs_per_session).unwrap_or(u32::MAX);
-        let congestion = self.state.config.tunnel_congestion.as_ref().map(|congestion| congestion.name());
-        let listener = QuicListener::new(socket, &tls, max_legs.saturating_add(SPARE_STREAMS), congestion)?;
-        let mut phase = self.state.phase.subscribe();
-        loop {
-            let incoming = tokio::select! {
-                biased;
-                () = shutdown.wait() => break,
-                incoming = listener.accept() => incoming,
-            };
-            match incoming {
-                Some(incoming) => take(self, incoming),
-                None => break,
-            }
+        let accepts_early_data = http3.as_ref().is_some_and(|offer| offer.accepts_early_data);
+        let protocols = QuicProtocols { has_http3: http3.is_some(), accepts_early_data };
+        let tls = server_config_for_quic(certificates, sallyport_wire::ALPN, protocols);
+        self.quic.set_counts(port.counts());
+        let mut serving = JoinSet::new();
+        for socket in port.take_sockets() {
+            let early_protocol = accepts_early_data.then_some(HTTP3_ALPN);
+            let served = serve_socket(self.clone(), socket, (tls.clone(), early_protocol), shutdown.clone());
+            self.state.config.shards.spawn_among(&mut serving, served);
         }
-        listener.refuse_new();
-        phase::cut(&mut phase).await;
-        let _ = tokio::time::timeout(MAX_FAREWELL, listener.close()).await;
-        Ok(())
+        let all_served = async {
+            while let Some(served) = serving.join_next().await {
+                served.map_err(io::Error::other)??;
+            }
+            Ok(())
+        };
+        let offering = async {
+            match http3 {
+                Some(offer) => self.offer_http3(&offer).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            served = all_served => served,
+            never = offering => match never {},
+        }
+    }
+
+    /// Offers HTTP/3 while the own port answers.
+    async fn offer_http3(&self, offer: &Http3Offer) -> Infallible {
+        let mut reachability = Reachability::default();
+        let mut ticks = tokio::time::interval(PROBE_EVERY);
+        loop {
+            ticks.tick().await;
+            let mut has_answered = false;
+            for address in &offer.probed {
+                match sallyport_quic::probe(*address, MAX_PROBE).await {
+                    Ok(()) => has_answered = true,
+                    Err(error) => tracing::debug!(%error, "the own port for HTTP/3"),
+                }
+            }
+            let is_reachable = reachability.record(has_answered);
+            let was_reachable = self.http3_port().borrow().is_some();
+            if is_reachable != was_reachable {
+                tracing::info!(port = offer.public_port, is_reachable, "the offer of HTTP/3 to clients has changed");
+            }
+            self.quic.set_offered(is_reachable);
+            self.http.alt_svc.set_port(is_reachable.then_some(offer.public_port));
+        }
     }
 }
 
-/// Does the handshake of an incoming connection.
+/// Serves the connections of one socket in this shard.
+async fn serve_socket(
+    edge: Arc<Edge>,
+    socket: QuicSocket,
+    (tls, early_protocol): (Arc<rustls::ServerConfig>, Option<&[u8]>),
+    shutdown: Shutdown,
+) -> io::Result<()> {
+    let congestion = edge.state.config.tunnel_congestion.as_ref().map(|congestion| congestion.name());
+    let listener = socket.listen(&tls, early_protocol, congestion)?;
+    let mut phase = edge.state.phase.subscribe();
+    tokio::select! {
+        () = shutdown.wait() => {}
+        () = take_all(&edge, &listener) => return Ok(()),
+    }
+    if listener.is_replaced() {
+        // The next process has the new clients. Those that have begun a handshake here finish it here.
+        tokio::select! {
+            () = phase::cut(&mut phase) => {}
+            () = take_all(&edge, &listener) => {}
+        }
+    }
+    listener.refuse_new();
+    phase::cut(&mut phase).await;
+    let _ = tokio::time::timeout(MAX_FAREWELL, listener.close()).await;
+    Ok(())
+}
+
+async fn take_all(edge: &Arc<Edge>, listener: &QuicListener) {
+    while let Some(incoming) = listener.accept().await {
+        take(edge, incoming);
+    }
+}
+
+/// Does the handshake of an incoming connection, and serves the connection by its protocol.
 fn take(edge: &Arc<Edge>, incoming: QuicIncoming) {
     let peer = incoming.remote_address();
     let Some(place) = edge.connections.enter(peer.ip()) else {
@@ -70,17 +156,22 @@ fn take(edge: &Arc<Edge>, incoming: QuicIncoming) {
     };
     let is_busy = edge.handshakes.len() >= PROVE_FROM_HANDSHAKES;
     let Some(incoming) = (if is_busy { incoming.validated() } else { Some(incoming) }) else { return };
-    let handshake = edge.handshakes.enter(peer.ip());
+    let mut handshake = edge.handshakes.enter(peer.ip());
     let edge = edge.clone();
     tokio::spawn(async move {
-        if let Some(connection) = shake_hands(&edge, incoming, handshake).await {
-            serve(&edge, connection, peer).await;
+        let Some(connection) = shake_hands(&edge, incoming, &mut handshake).await else { return };
+        match sallyport_quic::protocol(&connection) {
+            Some(protocol) if protocol == HTTP3_ALPN => serve_client(&edge, connection, handshake, place).await,
+            _ => {
+                drop(handshake);
+                serve_connector(&edge, connection, peer).await;
+                drop(place);
+            }
         }
-        drop(place);
     });
 }
 
-async fn shake_hands(edge: &Edge, incoming: QuicIncoming, mut place: HandshakePlace) -> Option<QuicConnection> {
+async fn shake_hands(edge: &Edge, incoming: QuicIncoming, place: &mut HandshakePlace) -> Option<quinn::Connection> {
     let reason = tokio::select! {
         biased;
         accepted = incoming.accept() => match accepted {
@@ -97,8 +188,26 @@ async fn shake_hands(edge: &Edge, incoming: QuicIncoming, mut place: HandshakePl
     None
 }
 
+/// Serves HTTP/3 until the connection ends.
+async fn serve_client(
+    edge: &Arc<Edge>,
+    connection: quinn::Connection,
+    handshake: HandshakePlace,
+    place: ConnectionPlace,
+) {
+    let running = edge.state.running.enter();
+    // Released only now, when the connection's own count is taken: the shutdown waits for handshakes, then for
+    // connections.
+    drop(handshake);
+    let peer = connection.remote_address();
+    let guards = (running, edge.quic.connected());
+    h3::serve(edge.http.clone(), connection, peer, Some(place), guards).await;
+}
+
 /// Serves the carriers of a connection until the connection ends.
-async fn serve(edge: &Arc<Edge>, connection: QuicConnection, peer: SocketAddr) {
+async fn serve_connector(edge: &Arc<Edge>, connection: quinn::Connection, peer: SocketAddr) {
+    let max_legs = u32::try_from(edge.state.config.max_legs_per_session).unwrap_or(u32::MAX);
+    let connection = QuicConnection::accepted(connection, max_legs.saturating_add(SPARE_STREAMS));
     loop {
         match connection.accept_carrier().await {
             Ok(carrier) => {

@@ -3,6 +3,7 @@
 //! May use `lifecycle`.
 
 pub(crate) mod exposition;
+pub(crate) mod quic;
 pub(crate) mod recent;
 pub(crate) mod socket_counts;
 pub(crate) mod verdict;
@@ -89,6 +90,8 @@ struct Counters {
     handshakes_failed: Family<ReasonLabel, Counter>,
     http2_connections_failed: Family<CodeLabel, Counter>,
     http2_streams_reset: Family<CodeLabel, Counter>,
+    http3_connections_failed: Family<CodeLabel, Counter>,
+    http3_requests_reset: Family<CodeLabel, Counter>,
     identity: Family<OutcomeLabel, Counter>,
     tunnels_asked: Family<OutcomeLabel, Counter>,
     flows: Family<FlowLabel, Counter>,
@@ -141,6 +144,8 @@ impl Metrics {
             handshakes_failed: Family::default(),
             http2_connections_failed: Family::default(),
             http2_streams_reset: Family::default(),
+            http3_connections_failed: Family::default(),
+            http3_requests_reset: Family::default(),
             identity: Family::default(),
             tunnels_asked: Family::default(),
             flows: Family::default(),
@@ -224,6 +229,15 @@ impl Metrics {
         counted.get_or_create(&CodeLabel { code: code.name().unwrap_or("other") }).inc_by(times.into());
     }
 
+    /// Counts a violation of HTTP/3 or of its bounds by a client.
+    pub(crate) fn http3_fault(&self, fault: sallyport_http3::Fault) {
+        let (counted, code) = match fault {
+            sallyport_http3::Fault::Connection(code) => (&self.shared.http3_connections_failed, code),
+            sallyport_http3::Fault::Stream(code) => (&self.shared.http3_requests_reset, code),
+        };
+        counted.get_or_create(&CodeLabel { code: code.name().unwrap_or("other") }).inc();
+    }
+
     /// Counts an admission decision at a socket with an identity or policies.
     pub(crate) fn identity(&self, outcome: &'static str) {
         self.shared.identity.get_or_create(&OutcomeLabel { outcome }).inc();
@@ -305,6 +319,16 @@ impl Metrics {
             "http2_streams_reset",
             "Requests over HTTP/2 that the edge reset because of the client's frames, by error code",
             self.shared.http2_streams_reset.clone(),
+        );
+        registry.register(
+            "http3_connections_failed",
+            "HTTP/3 connections that the edge ended because of the client's frames, by error code",
+            self.shared.http3_connections_failed.clone(),
+        );
+        registry.register(
+            "http3_requests_reset",
+            "Requests over HTTP/3 that the edge reset because of the client's frames, by error code",
+            self.shared.http3_requests_reset.clone(),
         );
         registry.register(
             "identity",

@@ -100,6 +100,7 @@ impl Installation {
             program: "test".into(),
             since: 0,
             state: EdgeState::default(),
+            http3_port: None,
         };
         self.fleets.push(fleet);
         MeshEdge { world, card, ip }

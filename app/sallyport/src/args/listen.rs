@@ -7,20 +7,34 @@ use std::{
 
 use clap::Args;
 
+use super::port;
+
 /// The default port of clients, the API and tunnels.
 pub(crate) const DEFAULT_PORT: u16 = 8443;
 
-/// Options for connectors over QUIC.
+/// Options of the UDP port for HTTP/3 and for connectors over QUIC.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct QuicArgs {
-    /// Accept connectors over QUIC too (`connect --transport quic`): ADDR:PORT or :PORT of UDP [default: the address
-    /// and port of --listen]
+    /// The UDP port for clients over HTTP/3 and connectors over QUIC: ADDR:PORT, :PORT or none [default: the address
+    /// and port of --listen when UDP is free there]
     #[arg(
         long, value_name = "ADDR:PORT", env = "SALLYPORT_LISTEN_QUIC", num_args = 0..=1,
         default_missing_value = "same"
     )]
     #[arg(value_parser = quic_address)]
     pub(crate) listen_quic: Option<QuicAddress>,
+    /// Offer no HTTP/3 to clients. Without --listen-quic, the UDP port stays closed
+    #[arg(long, env = "SALLYPORT_NO_HTTP3")]
+    pub(crate) no_http3: bool,
+    /// Take requests in the first datagram of HTTP/3 clients that return (0-RTT): GET and HEAD without a body, marked
+    /// with `Early-Data: 1` for services
+    #[arg(long, env = "SALLYPORT_HTTP3_EARLY_DATA", conflicts_with = "no_http3")]
+    pub(crate) http3_early_data: bool,
+    /// The UDP port that clients and connectors reach, when a port mapping changes it [default: the port of
+    /// --listen-quic]
+    #[arg(long, value_name = "PORT", env = "SALLYPORT_PUBLIC_QUIC_PORT")]
+    #[arg(value_parser = port::parse, allow_negative_numbers = true)]
+    pub(crate) public_quic_port: Option<u16>,
 }
 
 /// An address to listen on; without an IP address, the domain's default applies.
@@ -37,9 +51,10 @@ pub(crate) enum RedirectAddress {
     At(ListenAddress),
 }
 
-/// Where connectors over QUIC connect.
+/// The UDP port for QUIC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum QuicAddress {
+    Closed,
     Same,
     At(ListenAddress),
 }
@@ -73,7 +88,11 @@ pub(crate) fn listen_address(text: &str) -> Result<ListenAddress, String> {
 }
 
 fn quic_address(text: &str) -> Result<QuicAddress, String> {
-    if text == "same" { Ok(QuicAddress::Same) } else { listen_address(text).map(QuicAddress::At) }
+    match text {
+        "same" => Ok(QuicAddress::Same),
+        "none" => Ok(QuicAddress::Closed),
+        address => listen_address(address).map(QuicAddress::At),
+    }
 }
 
 pub(crate) fn redirect_address(text: &str) -> Result<RedirectAddress, String> {

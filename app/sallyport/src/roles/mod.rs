@@ -1,6 +1,7 @@
 //! The three servers: `up`, `control` and `edge`, and what two of them share. No role uses another. Uses `daemon`,
 //! `installation`, `args`, `machine`, `runtime` and `failure`.
 
+mod answered_edges;
 mod api;
 pub(crate) mod control;
 pub(crate) mod edge;

@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::Context as _;
-use sallyport_bus::{AcmeChallenges, Bus, EdgeState, Fleet, ServedZones};
+use sallyport_bus::{AcmeChallenges, Bus, Fleet, ServedZones};
 use sallyport_dns::{Server, ServerConfig};
 use sallyport_identity::{Purpose, Sealer};
 use sallyport_model::{
@@ -17,17 +17,19 @@ use sallyport_model::{
 use sallyport_resolver::Resolver;
 use sallyport_zone::{
     MAX_IDENTITY_BYTES, Name, Settings, View, Zone, Zones,
+    data::HttpPorts,
     limit::CookieSecrets,
     served::{ServedZoneError, delegation, parent_zone, served_zone},
     transfer::catalog_zone,
 };
 use sha2::{Digest as _, Sha256};
 use tokio::{
-    sync::Semaphore,
+    sync::{Semaphore, watch},
     task::{AbortHandle, JoinHandle, JoinSet},
 };
 use tracing::{info, warn};
 
+use super::answered_edges::{addresses_of, answered_edges, common_ports, edge_addresses};
 use crate::{
     args::dns::DnsArgs,
     failure::{Failure, Kind},
@@ -89,6 +91,10 @@ pub(super) struct NameServerParts {
     pub(super) shared_secret: [u8; 32],
     /// The addresses of this machine, where no other edges are known.
     pub(super) own: Vec<IpAddr>,
+    /// The TCP port of this machine as clients see it.
+    pub(super) own_port: u16,
+    /// The UDP port at which this machine offers HTTP/3 to clients.
+    pub(super) own_http3_port: watch::Receiver<Option<u16>>,
     /// Looks up the addresses of other names, for ALIAS records.
     pub(super) resolver: Option<Resolver>,
     /// The domain of the installation.
@@ -229,6 +235,7 @@ impl Keeper {
     async fn run(mut self) {
         let Bus { zones, challenges, fleet, .. } = self.answers.parts.bus.clone();
         let (mut zones, mut challenges, mut edges) = (zones.subscribe(), challenges.subscribe(), fleet.subscribe());
+        let mut own_http3_port = self.answers.parts.own_http3_port.clone();
         loop {
             tokio::select! {
                 changed = zones.changed() => {
@@ -250,6 +257,8 @@ impl Keeper {
                     }
                     self.take_view();
                 }
+                // The sender ends with the edge.
+                Ok(()) = own_http3_port.changed() => self.take_view(),
             }
         }
     }
@@ -402,10 +411,15 @@ impl Answers {
 
     /// Puts the addresses of the edges that are there, and the answers to challenges, into a view.
     fn fill(&self, view: &mut View) {
-        let addresses = edge_addresses(&self.parts.bus.fleet, &self.parts.own);
+        let edges = answered_edges(&self.parts.bus.fleet);
+        let addresses = addresses_of(&edges, &self.parts.own);
+        let ports = match edges.is_empty() {
+            true => self.parts.own_http3_port.borrow().map(|udp| HttpPorts { tcp: self.parts.own_port, udp }),
+            false => common_ports(edges.iter().map(|edge| edge.card.as_ref())),
+        };
         let texts = challenge_texts(&self.parts.bus.challenges, &self.parts.domain);
         let result = view
-            .set_group(ALL_EDGES, EDGES_TTL_SECONDS, &addresses, None)
+            .set_group(ALL_EDGES, EDGES_TTL_SECONDS, &addresses, ports)
             .and_then(|()| view.set_challenges(CHALLENGE_TTL_SECONDS, &texts));
         if let Err(error) = result {
             warn!(%error, "the name server answers with former addresses");
@@ -495,24 +509,6 @@ fn unix_now() -> u64 {
 fn published(found: Vec<IpAddr>, of_edges: &[IpAddr]) -> Vec<IpAddr> {
     let is_private_installation = !of_edges.is_empty() && of_edges.iter().copied().all(is_private);
     found.into_iter().filter(|address| is_private_installation || !is_private(*address)).collect()
-}
-
-/// The addresses of the edges that accept clients; without any those of draining ones, and without other edges the own
-/// ones.
-fn edge_addresses(fleet: &Fleet, own: &[IpAddr]) -> Vec<IpAddr> {
-    let edges = fleet.edges();
-    let of = |is_in: &dyn Fn(EdgeState) -> bool| {
-        let there = edges.iter().filter(|edge| is_in(edge.card.state));
-        let addresses: BTreeSet<IpAddr> =
-            there.flat_map(|edge| edge.card.addresses.iter().map(|address| address.ip())).collect();
-        addresses.into_iter().collect::<Vec<_>>()
-    };
-    let serving = of(&|state| state == EdgeState::Serving);
-    if !serving.is_empty() {
-        return serving;
-    }
-    let any = of(&|_| true);
-    if any.is_empty() { own.to_vec() } else { any }
 }
 
 /// The TXT values of the challenges that run, by name.

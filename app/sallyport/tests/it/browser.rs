@@ -16,7 +16,7 @@ use crate::{
 /// The hash of `pw`, with few rounds.
 const PASSWORD_HASH: &str = "$2b$10$e32Bo9v/ZSBAHQ5uoQPpCepvyn8y3hHu32mtSlaeroS5ignGXPDDu";
 
-fn browser() -> Option<PathBuf> {
+pub(crate) fn browser() -> Option<PathBuf> {
     let found = ["/usr/bin/chromium", "/usr/bin/chromium-browser"].into_iter().find(|path| Path::new(path).exists());
     assert!(found.is_some() || std::env::var_os("CI").is_none(), "chromium must be there in CI");
     if found.is_none() {

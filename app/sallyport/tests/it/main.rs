@@ -25,6 +25,10 @@ mod fleet;
 mod fleet_faults;
 mod gather;
 mod harness;
+
+mod http3;
+mod http3_client;
+mod http3_takeover;
 #[path = "../../../control/tests/it/json_schema.rs"]
 mod json_schema;
 mod lab;

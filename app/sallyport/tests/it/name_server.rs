@@ -1,4 +1,4 @@
-//! The name server of the program: secondaries that follow it, and a successor that takes it over.
+//! The name server of the program: secondaries that follow it, a successor that takes it over, and HTTPS records.
 
 use std::{
     fs::{self, Permissions},
@@ -172,4 +172,46 @@ fn no_question_is_lost_when_a_successor_takes_over() {
     questions.wait();
     questions.stop();
     assert!(third.program.stop().success());
+}
+
+#[test]
+fn names_have_an_https_record_while_http3_is_reachable() {
+    if Command::new("dig").arg("-v").output().is_err() {
+        println!("skipped: dig is not there (Debian's package bind9-dnsutils)");
+        return;
+    }
+    let home = Home::new();
+    let dns = free_port();
+    let dig = |rtype: &str| {
+        let mut command = Command::new("dig");
+        command.args(["@127.0.0.1", "-p", &dns.to_string(), "+norec", "+dnssec", "+noall", "+answer", "+authority"]);
+        let said = text(&command.args(["web.localhost", rtype]).output().unwrap().stdout);
+        said.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let listen = format!("127.0.0.1:{dns}");
+    let up = home.up(&["--listen-dns", &listen]);
+    let record = format!("web.localhost. 30 IN HTTPS 1 . alpn=\"h3,h2\" port={} web.localhost. 30 IN RRSIG", up.port);
+    wait_until("the record", || dig("HTTPS").starts_with(&record).then_some(()));
+    // The denial of another type names the type too.
+    assert!(dig("AAAA").contains("NSEC \\000.web.localhost. A RRSIG NSEC HTTPS"), "{}", dig("AAAA"));
+    assert!(up.program.stop().success());
+
+    // HTTP/3 at another port than HTTP/2: a record for each.
+    let quic = free_port();
+    let up = home.up(&["--listen-dns", &listen, "--listen-quic", &format!("127.0.0.1:{quic}")]);
+    let records = [format!("1 . alpn=\"h3\" no-default-alpn port={quic}"), format!("2 . alpn=\"h2\" port={}", up.port)];
+    wait_until("both records", || {
+        let said = dig("HTTPS");
+        records.iter().all(|record| said.contains(record)).then_some(())
+    });
+    assert!(up.program.stop().success());
+
+    let up = home.up(&["--listen-dns", &listen, "--listen-quic", "--no-http3"]);
+    up.program.wait_for("QUIC is served");
+    for rtype in ["HTTPS", "AAAA"] {
+        let denied = dig(rtype);
+        assert!(denied.contains("NSEC \\000.web.localhost. A RRSIG NSEC web.localhost."), "{denied}");
+        assert!(!denied.contains("alpn"), "{denied}");
+    }
+    assert!(up.program.stop().success());
 }

@@ -111,6 +111,13 @@ fn any_edge_answers_the_challenges_and_all_serve_the_certificate() {
     };
     if has_dig {
         assert_eq!(addresses(), IPS);
+        let https = || {
+            let mut command = Command::new("dig");
+            command.args(["@127.0.0.1", "-p", &dns.to_string(), "+short", &format!("api.{}", DOMAIN), "HTTPS"]);
+            text(&command.output().unwrap().stdout)
+        };
+        let record = format!("1 . alpn=\"h3,h2\" port={}\n", pebble.tls);
+        wait_until("the record of three edges with HTTP/3", || (https() == record).then_some(()));
     }
     edges[1].kill();
     let killed_at = Instant::now();

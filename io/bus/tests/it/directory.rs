@@ -27,6 +27,7 @@ fn card(number: u8) -> EdgeCard {
         program: "0.1.0".to_owned(),
         since: 0,
         state: Default::default(),
+        http3_port: None,
     }
 }
 

@@ -3,6 +3,7 @@
 use std::{
     io,
     net::{self, SocketAddr},
+    os::fd::OwnedFd,
 };
 
 use listenfd::ListenFd;
@@ -26,6 +27,8 @@ pub struct Listening {
     pub redirect: Option<TcpListener>,
     /// The ports of sockets: first those of the former process, later the open ones.
     pub own: OwnPorts,
+    /// What the former process passed on of its QUIC port; empty without one.
+    pub quic: Vec<OwnedFd>,
 }
 
 impl Listening {
@@ -38,6 +41,7 @@ impl Listening {
             tls: listen(tls, "--listen")?,
             redirect: redirect.map(|address| listen(address, "--listen-http")).transpose()?,
             own: OwnPorts::default(),
+            quic: Vec::new(),
         })
     }
 
@@ -64,6 +68,7 @@ impl Listening {
             tls: take(roles.tls)?,
             redirect: roles.redirect.map(take).transpose()?,
             own: OwnPorts::default(),
+            quic: Vec::new(),
         }))
     }
 

@@ -14,4 +14,4 @@ pub use listening::Listening;
 pub use own_ports::{MAX_PASSED_PORTS, OpenPort, OwnPorts};
 pub use shutdown::Shutdown;
 pub use systemd::{notify_ready, notify_status, notify_stopping};
-pub use takeover::{HandOver, Successor, Takeover, TakeoverError, TakeoverOffer, TakeoverRequest};
+pub use takeover::{HandOver, PassedPort, Successor, Takeover, TakeoverError, TakeoverOffer, TakeoverRequest};

@@ -5,11 +5,13 @@
 //! unix(7)) in a message `S`, or `C` at a control, and serves on. The next process checks that it can run, and answers
 //! `T`. Until then nothing has changed for the running process, whatever happens to the next one.
 //!
-//! Then the running process sends the ports of sockets in messages `P`, releases the data directory, announces that
-//! with one byte `R`, and finishes its connections. New connections and datagrams wait in the sockets' queues for the
+//! Then the running process sends the ports of sockets in messages `P`, and its QUIC port in a message `Q` if the next
+//! process has added a byte `Q` to its `T`. It releases the data directory, announces that with one byte `R`, and
+//! finishes its connections. New connections and datagrams wait in the sockets' queues for the
 //! next process. The kernel knows the kind and the port of each socket.
 
 use std::{
+    fmt,
     fs::File,
     io::{self, IoSlice, IoSliceMut, Write as _},
     mem::MaybeUninit,
@@ -22,6 +24,7 @@ use std::{
         },
     },
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
@@ -39,17 +42,18 @@ use crate::tcp::adopt_listener;
 
 /// The socket's file in the data directory.
 const SOCKET_FILE: &str = "takeover.sock";
-/// Types of messages: the shared ports of an edge or of a control, the ports of sockets, the released data directory;
-/// and, from the next process, that it is ready.
+/// Types of messages: the shared ports of an edge or of a control, the ports of sockets, the QUIC port, the released
+/// data directory; and, from the next process, that it is ready, and that it knows of QUIC ports.
 const SOCKETS: u8 = b'S';
 const CONTROL_SOCKETS: u8 = b'C';
 const OWN_PORTS: u8 = b'P';
+const QUIC_PORT: u8 = b'Q';
 const RELEASED: u8 = b'R';
 const TAKES: u8 = b'T';
 /// The most sockets of one message (unix(7): SCM_MAX_FD is 253).
 const MAX_SOCKETS_PER_MESSAGE: usize = 250;
-/// The most messages after the first: the ports of sockets, and a last message without any.
-const MAX_MESSAGES: usize = 1 + MAX_PASSED_PORTS.div_ceil(MAX_SOCKETS_PER_MESSAGE);
+/// The most messages after the first: the ports of sockets, the QUIC port, and a last message without any.
+const MAX_MESSAGES: usize = 2 + MAX_PASSED_PORTS.div_ceil(MAX_SOCKETS_PER_MESSAGE);
 /// How long each side waits for the other.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Time that the next process has to check whether it can run.
@@ -136,6 +140,20 @@ pub struct TakeoverRequest {
 #[derive(Debug)]
 pub struct Successor {
     stream: StdUnixStream,
+    /// Whether the process takes a QUIC port.
+    takes_quic: bool,
+}
+
+/// A port that passes to the next process with the connections on it.
+pub trait PassedPort: fmt::Debug + Send + Sync {
+    /// Stops reading the port, and returns what the next process needs.
+    ///
+    /// # Errors
+    /// The process has too many open files. It reads on then.
+    fn pass(&self) -> io::Result<Vec<OwnedFd>>;
+
+    /// Reads the port again, because the next process did not take it.
+    fn keep(&self);
 }
 
 /// Copies of the shared sockets, and the registry of the sockets' own ports. The shared ports stay open while they
@@ -145,6 +163,7 @@ pub struct HandOver {
     kind: u8,
     sockets: Vec<OwnedFd>,
     own: OwnPorts,
+    quic: Option<Arc<dyn PassedPort>>,
 }
 
 impl HandOver {
@@ -157,7 +176,14 @@ impl HandOver {
         if let Some(redirect) = &listening.redirect {
             sockets.push(redirect.as_fd().try_clone_to_owned()?);
         }
-        Ok(Self { kind: SOCKETS, sockets, own: listening.own.clone() })
+        Ok(Self { kind: SOCKETS, sockets, own: listening.own.clone(), quic: None })
+    }
+
+    /// Passes this QUIC port on, too.
+    #[must_use]
+    pub fn with_quic(mut self, quic: Option<Arc<dyn PassedPort>>) -> Self {
+        self.quic = quic;
+        self
     }
 
     /// Copies the sockets of a control: that of the API, and that for edges.
@@ -166,7 +192,7 @@ impl HandOver {
     /// The process has too many open files.
     pub fn of_control(api: &TcpListener, edges: &TcpListener) -> io::Result<Self> {
         let sockets = vec![api.as_fd().try_clone_to_owned()?, edges.as_fd().try_clone_to_owned()?];
-        Ok(Self { kind: CONTROL_SOCKETS, sockets, own: OwnPorts::default() })
+        Ok(Self { kind: CONTROL_SOCKETS, sockets, own: OwnPorts::default(), quic: None })
     }
 }
 
@@ -180,7 +206,11 @@ impl TakeoverRequest {
         send_sockets(&self.stream, ports.kind, &ports.sockets)?;
         let answer = tokio::time::timeout(MAX_PREPARATION, self.stream.read_u8());
         match answer.await.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "the process takes too long"))?? {
-            TAKES => Ok(Successor { stream: self.stream.into_std()? }),
+            TAKES => {
+                // Both bytes came in one write.
+                let takes_quic = self.stream.try_read(&mut [0]).is_ok_and(|read| read > 0);
+                Ok(Successor { stream: self.stream.into_std()?, takes_quic })
+            }
             _ => Err(io::Error::other("the process does not follow the takeover protocol")),
         }
     }
@@ -197,7 +227,10 @@ impl Successor {
         for part in ports.own.copies()?.chunks(MAX_SOCKETS_PER_MESSAGE) {
             send_sockets(&self.stream, OWN_PORTS, part)?;
         }
-        Ok(())
+        // Last: from here on this process reads nothing from the port.
+        let Some(quic) = ports.quic.as_ref().filter(|_| self.takes_quic) else { return Ok(()) };
+        let files = quic.pass()?;
+        send_sockets(&self.stream, QUIC_PORT, &files).inspect_err(|_| quic.keep())
     }
 
     /// Reports to the other process that the data directory is free.
@@ -281,9 +314,9 @@ impl Takeover {
     pub fn finish(self) -> Result<Listening, TakeoverError> {
         let Self { mut stream, dir, tls, second: redirect } = self;
         // If this fails, the next read has the reason.
-        drop(stream.write_all(&[TAKES]));
-        let own = receive_own(&stream).map_err(|source| TakeoverError::Failed { dir, source })?;
-        Ok(Listening { tls, redirect, own: OwnPorts::inherit(own) })
+        drop(stream.write_all(&[TAKES, QUIC_PORT]));
+        let (own, quic) = receive_own(&stream).map_err(|source| TakeoverError::Failed { dir, source })?;
+        Ok(Listening { tls, redirect, own: OwnPorts::inherit(own), quic })
     }
 
     /// As [`Takeover::finish`], for a control: the port of the API, and the port for edges.
@@ -331,12 +364,14 @@ fn receive_shared(stream: &StdUnixStream, kind: u8) -> io::Result<(TcpListener, 
     Ok((tls, shared.next().transpose()?))
 }
 
-fn receive_own(stream: &StdUnixStream) -> io::Result<Vec<OwnedFd>> {
-    let mut own = Vec::new();
+/// Receives the ports of sockets, and what belongs to the QUIC port.
+fn receive_own(stream: &StdUnixStream) -> io::Result<(Vec<OwnedFd>, Vec<OwnedFd>)> {
+    let (mut own, mut quic) = (Vec::new(), Vec::new());
     for _ in 0..MAX_MESSAGES {
         match receive_message(stream)? {
             (OWN_PORTS, sockets) => own.extend(sockets),
-            (RELEASED, _) => return Ok(own),
+            (QUIC_PORT, files) => quic = files,
+            (RELEASED, _) => return Ok((own, quic)),
             _ => break,
         }
     }

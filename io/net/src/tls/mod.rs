@@ -32,9 +32,9 @@ pub use nodes::{
 pub use pin::PinMismatch;
 pub use public::{ACME_TLS_ALPN, PublicCertificate, server_config_for_challenge};
 pub use server::{
-    CertificateAdmission, Negotiated, negotiated, server_config, server_config_built_in, server_config_for,
-    server_config_for_holders, server_config_for_returning, server_config_for_some_holders, server_config_for_tunnels,
-    unbuffered_server_config,
+    CertificateAdmission, HTTP3_ALPN, Negotiated, QuicProtocols, negotiated, server_config, server_config_for,
+    server_config_for_holders, server_config_for_quic, server_config_for_returning, server_config_for_some_holders,
+    server_config_for_tunnels, unbuffered_server_config,
 };
 pub use server_verifier::{PresentedChain, custom_server_verifier};
 pub use unbuffered::UnbufferedTlsStream;

@@ -55,11 +55,43 @@ pub fn server_config(certificates: Arc<Certificates>, tunnel_alpn: &[u8]) -> Arc
     Arc::new(config)
 }
 
-/// Like [`server_config`], with built-in certificates only: for connectors over QUIC.
+/// The protocol name of HTTP/3 (ALPN, RFC 9114 section 3.1).
+pub const HTTP3_ALPN: &[u8] = b"h3";
+
+/// What a QUIC port serves besides connectors.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct QuicProtocols {
+    /// HTTP/3 to clients.
+    pub has_http3: bool,
+    /// Whether clients may send early data (0-RTT). A session is then good for one connection at this process, so that
+    /// recorded early data is refused elsewhere and the second time.
+    pub accepts_early_data: bool,
+}
+
+/// How many sessions are kept for clients that may send early data.
+const MAX_EARLY_SESSIONS: usize = 8_192;
+
+/// Like [`server_config`], for QUIC: TLS 1.3 with the tunnel's protocol, and with these. Connectors get built-in
+/// certificates only.
 #[must_use]
-pub fn server_config_built_in(certificates: Arc<Certificates>, tunnel_alpn: &[u8]) -> Arc<ServerConfig> {
+pub fn server_config_for_quic(
+    certificates: Arc<Certificates>,
+    tunnel_alpn: &'static [u8],
+    protocols: QuicProtocols,
+) -> Arc<ServerConfig> {
     let mut config = ServerConfig::clone(&server_config(certificates.clone(), tunnel_alpn));
-    config.cert_resolver = Arc::new(BuiltIn(certificates));
+    config.alpn_protocols = vec![tunnel_alpn.to_vec()];
+    if protocols.has_http3 {
+        config.alpn_protocols.push(HTTP3_ALPN.to_vec());
+    }
+    if protocols.accepts_early_data {
+        // rustls takes early data only with sessions that it keeps, and each of them once.
+        config.ticketer = Arc::new(NoTickets);
+        config.session_storage = server::ServerSessionMemoryCache::new(MAX_EARLY_SESSIONS);
+        // QUIC has a bound of its own (RFC 9001 section 4.6.1).
+        config.max_early_data_size = u32::MAX;
+    }
+    config.cert_resolver = Arc::new(ByProtocol { certificates, tunnel_alpn });
     Arc::new(config)
 }
 
@@ -243,6 +275,45 @@ struct BuiltIn(Arc<Certificates>);
 impl server::ResolvesServerCert for BuiltIn {
     fn resolve(&self, hello: server::ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         self.0.built_in(hello.server_name()?)
+    }
+}
+
+/// No session is in a ticket: the server keeps them all.
+#[derive(Debug)]
+struct NoTickets;
+
+impl server::ProducesTickets for NoTickets {
+    fn enabled(&self) -> bool {
+        false
+    }
+
+    fn lifetime(&self) -> u32 {
+        0
+    }
+
+    fn encrypt(&self, _plain: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
+
+    fn decrypt(&self, _cipher: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
+}
+
+/// Presents built-in certificates to connectors, and to others those of the requested name.
+#[derive(Debug)]
+struct ByProtocol {
+    certificates: Arc<Certificates>,
+    tunnel_alpn: &'static [u8],
+}
+
+impl server::ResolvesServerCert for ByProtocol {
+    fn resolve(&self, hello: server::ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let is_connector = hello.alpn().is_some_and(|mut offered| offered.any(|name| name == self.tunnel_alpn));
+        match is_connector {
+            true => self.certificates.built_in(hello.server_name()?),
+            false => self.certificates.resolve(hello),
+        }
     }
 }
 

@@ -5,5 +5,5 @@
 mod listen;
 mod port;
 
-pub use listen::listen_udp;
+pub use listen::{listen_udp, listen_udp_group};
 pub use port::{Received, UdpPort};

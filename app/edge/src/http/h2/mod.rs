@@ -20,6 +20,7 @@ use crate::{
     client::certificate::ClientCertificate,
     http::{
         connection::{Client, ConnectionEvent, linger, next_event},
+        multiplexed::{CONNECTION_WINDOW_BYTES, MAX_CONCURRENT_STREAMS, MAX_HEADER_LIST_BYTES, STREAM_WINDOW_BYTES},
         server::HttpServer,
     },
     lifecycle::{
@@ -28,14 +29,6 @@ use crate::{
     },
 };
 
-/// How many requests run at once on one connection.
-const MAX_CONCURRENT_STREAMS: u32 = 200;
-/// The longest header list, in bytes as RFC 9113 section 6.5.2 counts them.
-const MAX_HEADER_LIST_BYTES: u32 = 65_536;
-/// How many bytes one stream may send ahead of the origin.
-const STREAM_WINDOW_BYTES: u32 = 1024 * 1024;
-/// How many bytes all streams of a connection may send ahead.
-const CONNECTION_WINDOW_BYTES: u32 = 4 * 1024 * 1024;
 /// How many bytes of responses may wait to be written to a client, before the responses wait.
 const MAX_OUTPUT_BYTES: usize = 128 * 1024;
 

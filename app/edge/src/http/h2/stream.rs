@@ -8,17 +8,10 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{
-    HeaderName, HeaderValue, Request, Response,
-    header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING, UPGRADE},
-    response::Parts,
-};
+use http::{Request, Response, response::Parts};
 use http_body::Body as _;
-use sallyport_http::{
-    RequestRefusal,
-    websocket::{WebSocketKey, is_websocket},
-};
-use sallyport_http2::{ErrorCode, HeadRefusal, NewRequest, Room, StreamId};
+use sallyport_http::websocket::{WebSocketKey, is_websocket};
+use sallyport_http2::{ErrorCode, NewRequest, Room, StreamId};
 
 use super::websocket::PendingWebSocket;
 
@@ -28,21 +21,16 @@ use crate::{
         upload::{BoxError, ClientBody},
     },
     http::{
-        connection::Client, request, response_body::ResponseBody, send_bound, server::HttpServer, upgrade::Upgraded,
+        connection::Client,
+        multiplexed::{MIN_PROGRESS_BYTES, finish_head, set_refusal},
+        request,
+        response_body::ResponseBody,
+        send_bound,
+        server::HttpServer,
+        upgrade::Upgraded,
     },
     util::{http_date::date, ids},
 };
-
-/// How many bytes a client must take at once to count as reading its response.
-pub(super) const MIN_PROGRESS_BYTES: usize = 1_024;
-/// The fields that are specific to an HTTP/1 connection (RFC 9113 section 8.2.2).
-const HTTP1_ONLY_FIELDS: [HeaderName; 5] = [
-    CONNECTION,
-    TRANSFER_ENCODING,
-    UPGRADE,
-    HeaderName::from_static("keep-alive"),
-    HeaderName::from_static("proxy-connection"),
-];
 
 /// The response of a stream. Dropped early, it resets the stream.
 pub(super) struct StreamResponse {
@@ -70,12 +58,7 @@ pub(super) fn serve(
         head.extensions.insert(WebSocketKey::from_random(ids::random()));
         PendingWebSocket::new(server.clone(), client.clone(), body.take())
     });
-    if let Some(refusal) = new.refusal {
-        head.extensions.insert(match refusal {
-            HeadRefusal::TooLong => RequestRefusal::HeadLong,
-            HeadRefusal::Target => RequestRefusal::Target,
-        });
-    }
+    set_refusal(&mut head, new.refusal);
     let body = body.map_or(ClientBody::Empty, ClientBody::Http2);
     let stream_response = StreamResponse { shared: shared.clone(), stream };
     // Boxed, so that its memory is freed when the response begins, which may last long.
@@ -176,18 +159,7 @@ impl StreamResponse {
 
     /// Sends a response. Returns whether it was sent completely.
     async fn send_whole(&self, mut head: Parts, body: &mut ResponseBody) -> bool {
-        date(&mut head.headers);
-        if !body.is_from_origin() {
-            // Responses of origins have lost these fields before.
-            HTTP1_ONLY_FIELDS.iter().for_each(|name| drop(head.headers.remove(name)));
-        }
-        let ends = body.is_end_stream();
-        if !ends
-            && let Some(length @ 1..) = body.size_hint().exact()
-            && !head.headers.contains_key(CONTENT_LENGTH)
-        {
-            head.headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
-        }
+        let ends = finish_head(&mut head, body);
         let sent = poll_fn(|cx| self.poll_send_head(&head, ends, cx));
         if sent.await.is_none() {
             return false;

@@ -13,11 +13,11 @@ use sallyport_http2::Room;
 use sallyport_net::RelayEnd;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::stream::{MIN_PROGRESS_BYTES, StreamResponse};
+use super::stream::StreamResponse;
 
 use crate::{
     body::{h2::Http2Body, upload_meter::MeteredUpload},
-    http::{connection::Client, server::HttpServer},
+    http::{connection::Client, multiplexed::MIN_PROGRESS_BYTES, server::HttpServer},
     util::idle_timer::IdleTimer,
 };
 

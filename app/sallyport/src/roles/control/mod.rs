@@ -219,7 +219,7 @@ async fn serve(
         nodes: Some(nodes),
         public_names,
     };
-    let listening = Listening { tls: ports.api, redirect: None, own: OwnPorts::default() };
+    let listening = Listening { tls: ports.api, redirect: None, own: OwnPorts::default(), quic: Vec::new() };
     let service = Service { edge, listening, certificates, lock, ports: handed_over, data, audit, when_replaced };
     let ended = daemon.serve(service, &mut role).await?;
     ended.report?;

@@ -7,6 +7,7 @@ use sallyport_bus::{Bus, EdgeCard, EdgeState as Serving};
 use sallyport_edge::{EdgeConfig, EdgeIdentity};
 use sallyport_identity::{AssertionKey, Sealer};
 use sallyport_policy::DialedNetworks;
+use tokio::sync::watch;
 
 use super::{EdgeArgs, EdgeState, join, mesh, state};
 
@@ -50,5 +51,18 @@ pub(super) fn card(args: &EdgeArgs, state: &EdgeState, address: SocketAddr) -> E
         program: env!("CARGO_PKG_VERSION").to_owned(),
         since: join::now(),
         state: Serving::default(),
+        http3_port: None,
+    }
+}
+
+/// Keeps the port at which clients are offered HTTP/3 in the edge's entry.
+pub(super) async fn keep_http3_port(mut port: watch::Receiver<Option<u16>>, card: watch::Sender<EdgeCard>) {
+    loop {
+        let known = *port.borrow_and_update();
+        card.send_if_modified(|card| std::mem::replace(&mut card.http3_port, known) != known);
+        // The sender ends with the edge.
+        if port.changed().await.is_err() {
+            return;
+        }
     }
 }

@@ -15,7 +15,7 @@ mod ssh;
 mod state;
 
 use std::{
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     path::Path,
     sync::{Arc, atomic::AtomicI64},
     time::Duration,
@@ -42,7 +42,7 @@ use self::{
 use super::{
     name_server::{DnsPorts, NameServer, NameServerParts},
     public_names,
-    quic::{Quic, QuicPort},
+    quic::{OpenedQuic, Quic},
 };
 use crate::{
     args::site::site_of,
@@ -122,7 +122,7 @@ async fn serve(
     let (shards, geo) = (threads::shards()?, args.geo.open()?);
     Certificates::given(&state.certificates.server, state.key.expose(), &state.bootstrap.domain)?;
     // All checks are done: from here on a replaced process has stopped.
-    let (lock, listening) = claim.take(data)?;
+    let (lock, mut listening) = claim.take(data)?;
     let state = begin_epoch(data, state)?;
     let certificates = Certificates::given(&state.certificates.server, state.key.expose(), &state.bootstrap.domain)?;
     certificates.require_public(state.bootstrap.has_public_names);
@@ -142,6 +142,7 @@ async fn serve(
     let stream = AuditStream::of_edge(&audit, &nats, state.name.as_str())?;
     let mut config = config::of_edge(args, &state, address, &bus)?;
     (config.site, config.neighbours, config.drain_until) = (site.subscribe(), neighbours, drain_until);
+    let sockets = shards.count();
     (config.shards, config.geo) = (shards, geo);
     config.audit = Some(EdgeAudit { sink: Arc::new(audit.clone()), all: args.audit_use.is_all() });
     let edge = Edge::new(config, bus.routes.clone(), bus.directory.clone(), link.api());
@@ -150,13 +151,21 @@ async fn serve(
     if let Some(ssh) = ssh::settings(&args.ssh, &state, (ip, is_takeover), logins, link.clone()).await? {
         edge.serve_ssh(ssh);
     }
-    let quic = QuicPort::open(args.quic.listen_quic, address, is_takeover)?;
-    let quic = quic.map(|port| Quic::start(port, &edge, certificates.clone(), daemon.shutdown.clone()));
+    let public_port = args.advertise.first().map_or(address.port(), SocketAddr::port);
+    let quic = OpenedQuic::open(&args.quic, (address, public_port), sockets, is_takeover)?.map(|opened| {
+        let (inherited, served) = (std::mem::take(&mut listening.quic), (&edge, certificates.clone()));
+        let own: Vec<IpAddr> = own_card.borrow().addresses.iter().map(SocketAddr::ip).collect();
+        Quic::start(opened, inherited, own_secrets.derived("quic"), served, &own, daemon.shutdown.clone())
+    });
+    let passed = quic.as_ref().map(Quic::passed);
+    tokio::spawn(config::keep_http3_port(edge.http3_port(), own_card.clone()));
     let parts = NameServerParts {
         bus: bus.clone(),
         sealer,
         shared_secret: state::key(&state.bootstrap.seal_key)?,
         own: own_card.borrow().addresses.iter().map(SocketAddr::ip).collect(),
+        own_port: public_port,
+        own_http3_port: edge.http3_port(),
         resolver: args.resolver.open()?,
         domain: state.bootstrap.domain.clone(),
         identity: state.name.to_string(),
@@ -229,7 +238,7 @@ async fn serve(
         stream,
         audit: audit.clone(),
     };
-    let ports = HandOver::of(&listening)?;
+    let ports = HandOver::of(&listening)?.with_quic(passed);
     let service = Service { edge, listening, certificates, lock, ports, data, audit, when_replaced };
     let ended = daemon.serve(service, &mut role).await?;
     drop(ended.lock);

@@ -81,6 +81,7 @@ mod tests {
             program: "0.1.0".to_owned(),
             since: 0,
             state: EdgeState::Serving,
+            http3_port: None,
         }
     }
 

@@ -23,5 +23,5 @@ pub(super) fn open(args: &EdgeArgs) -> anyhow::Result<Listening> {
             Some(sallyport_net::listen(at.with_default(ip), "--listen-http")?)
         }
     };
-    Ok(Listening { tls, redirect, own: OwnPorts::default() })
+    Ok(Listening { tls, redirect, own: OwnPorts::default(), quic: Vec::new() })
 }

@@ -18,10 +18,7 @@ use sallyport_policy::DialedNetworks;
 use sallyport_store::HolderId;
 
 use super::UpArgs;
-use crate::{
-    args::server::{SignUpChoice, is_of_this_machine},
-    roles::quic,
-};
+use crate::args::server::{SignUpChoice, is_of_this_machine};
 
 /// The public address of the server.
 pub(super) struct Public {
@@ -39,7 +36,7 @@ pub(super) fn of_control(args: &UpArgs, public: &Public, data: &Path, geo: Optio
         site: Site::of_domain(&args.domain),
         public_port: public.port,
         tunnel_host: format!("tunnel.{}", args.domain),
-        quic_port: quic::public_port(args.quic.listen_quic, public.port),
+        quic_port: None,
         ca_pem: None,
         ca_fingerprint: None,
         sign_up: sign_up(args, public.ip),

@@ -35,7 +35,7 @@ use super::{
     name_server::{DnsPorts, NameServer, NameServerParts},
     own_address::own_addresses,
     public_names,
-    quic::{Quic, QuicPort},
+    quic::{OpenedQuic, Quic},
 };
 use crate::{
     daemon::{Claim, Console, Daemon, Metrics, Ready, Role, Service, WhenReplaced},
@@ -133,10 +133,10 @@ async fn serve(args: &UpArgs, daemon: &Daemon) -> anyhow::Result<()> {
     let address = claim.addresses()?;
     let public = Public { ip: address.ip(), port: args.public_port.unwrap_or(address.port()) };
     let mut ssh = SshParts::open(args, &data, address.ip(), public.port, is_takeover)?;
-    let quic = QuicPort::open(args.quic.listen_quic, address, is_takeover)?;
+    let quic = OpenedQuic::open(&args.quic, (address, public.port), shards.count(), is_takeover)?;
     let dns = DnsPorts::open(&args.dns, address, is_takeover)?;
     // All checks are done: from here on a replaced process has stopped.
-    let (lock, listening) = claim.take(&data)?;
+    let (lock, mut listening) = claim.take(&data)?;
     if let Some(ssh) = &mut ssh {
         ssh.wait_for_port().await;
     }
@@ -145,6 +145,7 @@ async fn serve(args: &UpArgs, daemon: &Daemon) -> anyhow::Result<()> {
     let affinity_key = secrets.derived("affinity");
     let mut config = config::of_control(args, &public, &data, geo.clone());
     config.id = database::own_id(&store, &data)?;
+    config.quic_port = quic.as_ref().map(OpenedQuic::public_port);
     config.site = site.clone();
     (config.ca_pem, config.ca_fingerprint) = (Some(root), Some(fingerprint.clone()));
     config.ssh = ssh.as_ref().map(|ssh| ssh.info.clone());
@@ -152,7 +153,7 @@ async fn serve(args: &UpArgs, daemon: &Daemon) -> anyhow::Result<()> {
     (config.audit, config.asker, config.mail_hook) = (Some(audit.clone()), asker.clone(), prepared.mail_hook);
     (config.acme, config.resolver) = (prepared.acme, prepared.resolver);
     let identity = config::identity(&secrets, &bus);
-    let shared_secret = secrets.derived("seal");
+    let (shared_secret, quic_secret) = (secrets.derived("seal"), secrets.derived("quic"));
     let sealer = Arc::new(Sealer::new(shared_secret));
     let control = Control::start(config, store.clone(), bus.clone(), secrets).await?;
     public_names::follow(bus.certificates.clone(), sealer.clone(), certificates.clone());
@@ -160,16 +161,6 @@ async fn serve(args: &UpArgs, daemon: &Daemon) -> anyhow::Result<()> {
         true => own_addresses(public.ip),
         false => args.public_address.clone(),
     };
-    let parts = NameServerParts {
-        bus: bus.clone(),
-        sealer,
-        shared_secret,
-        own: own.clone(),
-        resolver: args.names.resolver.open()?,
-        domain: args.domain.clone(),
-        identity: args.domain.clone(),
-    };
-    let dns = dns.map(|ports| NameServer::start(ports, &args.dns, parts)).transpose()?;
     if is_takeover {
         tokio::spawn(api::reload_after_takeover(control.clone()));
     }
@@ -180,7 +171,19 @@ async fn serve(args: &UpArgs, daemon: &Daemon) -> anyhow::Result<()> {
     config.identity = identity;
     config.challenges = bus.challenges.clone();
     config.audit = Some(EdgeAudit { sink: Arc::new(audit.clone()), all: args.audit_use.is_all() });
-    let edge = Edge::new(config, bus.routes, bus.directory, api::api_service(&control, &args.domain));
+    let edge = Edge::new(config, bus.routes.clone(), bus.directory.clone(), api::api_service(&control, &args.domain));
+    let parts = NameServerParts {
+        bus: bus.clone(),
+        sealer,
+        shared_secret,
+        own: own.clone(),
+        own_port: public.port,
+        own_http3_port: edge.http3_port(),
+        resolver: args.names.resolver.open()?,
+        domain: args.domain.clone(),
+        identity: args.domain.clone(),
+    };
+    let dns = dns.map(|ports| NameServer::start(ports, &args.dns, parts)).transpose()?;
     asker.set_responder(edge.answers());
     edge.ask_readiness("control cannot use its database", api::readiness(&control));
     let health = control.clone();
@@ -194,7 +197,11 @@ async fn serve(args: &UpArgs, daemon: &Daemon) -> anyhow::Result<()> {
     Metrics { edge: &edge, control: Some(&control), audit: &audit, stream: None, process, bus: None, dns: counters }
         .publish();
 
-    let quic = quic.map(|port| Quic::start(port, &edge, certificates.clone(), daemon.shutdown.clone()));
+    let quic = quic.map(|opened| {
+        let (inherited, served) = (std::mem::take(&mut listening.quic), (&edge, certificates.clone()));
+        Quic::start(opened, inherited, quic_secret, served, &own, daemon.shutdown.clone())
+    });
+    let passed = quic.as_ref().map(Quic::passed);
     let is_new = daemon.console.is_on() && store.count_accounts().await.is_ok_and(|count| count == 0);
     let redirect = listening.redirect_addr().ok().flatten();
     let name_server = dns.as_ref().map(|dns| public_names::on_this_machine(dns.address()));
@@ -220,7 +227,7 @@ async fn serve(args: &UpArgs, daemon: &Daemon) -> anyhow::Result<()> {
         dns,
         public_names,
     };
-    let ports = HandOver::of(&listening)?;
+    let ports = HandOver::of(&listening)?.with_quic(passed);
     let tasks = control.order_certificates().into_iter().collect();
     let when_replaced = WhenReplaced { follower: Some(control), tasks, ..WhenReplaced::default() };
     let service = Service { edge, listening, certificates, lock, ports, data: &data, audit, when_replaced };

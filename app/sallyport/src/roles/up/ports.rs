@@ -53,5 +53,5 @@ pub(super) fn open(args: &UpArgs, console: Console) -> anyhow::Result<Listening>
             }
         },
     };
-    Ok(Listening { tls, redirect, own: OwnPorts::default() })
+    Ok(Listening { tls, redirect, own: OwnPorts::default(), quic: Vec::new() })
 }

@@ -2,6 +2,7 @@
 
 serve FOLDER               writes its certificate into the folder, prints its port, then serves
 call CERTIFICATE PORT      downloads and uploads through the port and checks what comes back
+door CA HOST PORT          as a client of HTTP/3 of an edge whose origin answers with what it got
 """
 
 import asyncio
@@ -58,16 +59,17 @@ class Client(Http3):
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self.waiting = {}
+        self.host = b"localhost"
 
     def over(self, stream, headers, body):
         self.waiting.pop(stream).set_result((headers[b":status"], body))
 
-    async def ask(self, method, body=b""):
+    async def ask(self, method, body=b"", path=b"/", more=()):
         stream = self._quic.get_next_available_stream_id()
         self.waiting[stream] = asyncio.get_running_loop().create_future()
         answer = self.waiting[stream]
-        headers = [(b":method", method), (b":scheme", b"https"), (b":authority", b"localhost"), (b":path", b"/")]
-        self.send(stream, headers, body)
+        headers = [(b":method", method), (b":scheme", b"https"), (b":authority", self.host), (b":path", path)]
+        self.send(stream, headers + list(more), body)
         return await asyncio.wait_for(answer, 60)
 
 
@@ -98,5 +100,24 @@ async def call(certificate, port):
     print("all answers came")
 
 
+async def door(ca, host, port):
+    configuration = QuicConfiguration(alpn_protocols=H3_ALPN, server_name=host, verify_mode=ssl.CERT_REQUIRED)
+    configuration.load_verify_locations(ca)
+    async with connect("127.0.0.1", int(port), configuration=configuration, create_protocol=Client) as client:
+        client.host = f"{host}:{port}".encode()
+        status, answer = await client.ask(b"GET", path=b"/bytes/3000000")
+        assert (status, len(answer)) == (b"200", 3_000_000)
+        status, answer = await client.ask(b"POST", UPLOAD, more=[(b"content-length", str(len(UPLOAD)).encode())])
+        assert status == b"200" and answer.endswith(UPLOAD)
+        answers = await asyncio.gather(*(client.ask(b"GET", path=b"/%d" % number) for number in range(150)))
+        assert all(answer.startswith(b"origin GET /%d\n" % number) for number, (_, answer) in enumerate(answers))
+        # The client changes its connection ID, and asks for new keys, in the middle.
+        client.change_connection_id()
+        client.request_key_update()
+        status, answer = await client.ask(b"GET", path=b"/again")
+        assert answer.startswith(b"origin GET /again\n")
+    print("all answers came")
+
+
 if __name__ == "__main__":
-    asyncio.run({"serve": run_service, "call": call}[sys.argv[1]](*sys.argv[2:]))
+    asyncio.run({"serve": run_service, "call": call, "door": door}[sys.argv[1]](*sys.argv[2:]))

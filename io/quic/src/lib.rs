@@ -1,0 +1,24 @@
+//! The UDP port for QUIC (RFC 9000): its sockets, its connections, and how both pass to the next process.
+//!
+//! [`QuicPort`] is the port. It has one socket for each shard, and each socket is a [`QuicSocket`] with an endpoint of
+//! its own. The kernel shares new clients out among the sockets. A connection ID names the process and the socket that
+//! issued it (`connection_id.rs`). So a datagram that arrives elsewhere, because its client has a new address or because
+//! a new process has taken the port, still reaches its connection (`router.rs`, `docs/adr/0008-takeover.md`).
+
+mod connection_id;
+mod handover;
+mod listener;
+mod port;
+mod probe;
+mod router;
+mod secret;
+mod socket;
+mod transport;
+
+pub use handover::HandoverError;
+pub use listener::{QuicIncoming, QuicListener, protocol, server_name};
+pub use port::{MAX_SOCKETS, QuicPort, QuicSocket};
+pub use probe::probe;
+pub use router::QuicCounts;
+pub use secret::QuicSecret;
+pub use transport::{IDLE_TIMEOUT, transport};
