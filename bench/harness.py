@@ -14,6 +14,8 @@ CORES = os.cpu_count() or 1
 # A cell is measured again, at most so often, while other processes took more than so much of the machine.
 MAX_TRIES = 3
 QUIET_PERCENT = 8.0
+#: How long a load of requests runs before it is measured, so that no row pays for what the first requests open.
+WARM_UP_S = 1
 #: Which processor is the contender's, and which its load's and the origin's, where these are apart.
 CONTENDER, LOAD = 0, 1
 

@@ -9,14 +9,12 @@ from functools import partial
 
 import load
 from contenders import ECHO, ECHO_PORT, PAGES, SINK, SINK_PORT
-from harness import LOAD, Failed, Unavailable, memory_kib, on_processor, ran_seconds, running_times, stop
+from harness import LOAD, WARM_UP_S, Failed, Unavailable, memory_kib, on_processor, ran_seconds, running_times, stop
 
 #: Bodies of the rows that look for stalls, in bytes: around a segment, a record of TLS and a frame, and far from all.
 STALL_SIZES = (1, 100, 1_400, 1_449, 4_096, 16_383, 16_384, 65_536, 65_537, 262_144, 1_048_576)
 #: Up to this, they are also asked for by 8 connections at once; larger ones then wait for each other, stalls or not.
 MAX_CROWDED_BYTES = 65_536
-#: How long a load of requests runs before it is measured, so that no row pays for what the first requests open.
-WARM_UP_S = 1
 #: How many tunnels are registered with one client.
 MANY_TUNNELS = 1_000
 #: How many connections say nothing, to each port; and how often fresh ones are measured without them and with them, so many each time.

@@ -6,6 +6,7 @@ from functools import partial
 
 import floods
 import growth
+import http3
 import measures
 import names
 from measures import MANY_TUNNELS
@@ -32,6 +33,8 @@ FIGURES = {
     "against_none": ("p50 against that without silent ones", False),
     "worst_ms": ("ms, the worst size", False),
     "cpu_us": ("CPU us each", False),
+    "server_cpu_us": ("server's CPU us each", False),
+    "server_cpu_s_per_gb": ("server's CPU s per GB", False),
     "server_kib": ("server KiB each", False),
     "client_kib": ("client KiB each", False),
     "server_mib": ("server MiB", False),
@@ -50,6 +53,7 @@ FIGURES = {
     "left_mib": ("server MiB a minute after", False),
     "left_times": ("a minute after, times what it was before", False),
     "load_cpu_us": ("the load's CPU us each", False),
+    "load_cpu_s_per_gb": ("the load's CPU s per GB", False),
 }
 
 #: stage -> what its rows have in common; a contender is started once for each, but for "own", whose rows start it
@@ -200,6 +204,14 @@ SETS = {
         Row("udp_flood", "200,000 a second of 1,200 bytes, one way", ("per_s", "arrived_percent", "cpu_us"),
             partial(measures.datagrams, 16, 1200, "flood", 200_000)),
     ],
+    "http3": [
+        Row("h3_idle_connection", "memory of an idle connection", EACH, http3.idle_connection, is_once=True),
+        Row("h3_keepalive", "keep-alive requests, 32 connections", (*RATE, "server_cpu_us"), partial(http3.requests, 32, 1), is_warmed=True),
+        Row("h3_100_streams", "100 streams on a connection", (*RATE, "server_cpu_us"), partial(http3.requests, 1, 100), is_warmed=True),
+        Row("h3_connections", "new connections, 32 at a time", (*MADE, "server_cpu_us"), partial(http3.connections, 32), is_warmed=True),
+        *(Row(f"h3_{way}_{count}", f"{count} connection{'s' if count > 1 else ''} {way}", (*BULK, "server_cpu_s_per_gb"),
+              partial(http3.bulk, way, count)) for count in (1, 8) for way in ("down", "up")),
+    ],
     "relay": [
         keepalive("relay_", "plain"),
         keepalive_1("relay_"),
@@ -250,6 +262,7 @@ TITLES = {
     "tcp": "A TCP port",
     "hard": "A TCP port, when it is hard",
     "udp": "A UDP port",
+    "http3": "HTTP/3 to clients",
     "relay": "HTTPS, relayed through a second edge",
     "ssh": "A TCP port, by a stock ssh client",
     "loss": "A TCP port",
@@ -305,6 +318,11 @@ TARGETS = [
     *(Target(row, "gbit_s", "sallyport-cubic", 100.0) for row in ("loss_down_1", "loss_down_1_32m")),
     # So many programs at once share the processors and their caches with the server, whoever it is.
     Target("growth_programs", "cost_growth", "haproxy-x2", 1.0),
+    # Beside HTTP/2 the server alone counts, since the tunnel and its client are the same.
+    Target("h3_keepalive", "server_cpu_us", "sallyport-h2", 1 / 1.2),
+    *(Target(row, "cpu_us", "caddy", 2.0) for row in ("h3_keepalive", "h3_100_streams", "h3_connections")),
+    *(Target(f"h3_{way}_{count}", "gbit_s", against, 1.0)
+      for against in ("caddy", "nginx-quic") for count in (1, 8) for way in ("down", "up")),
     Target("relay_keepalive", "per_s", "haproxy-x3", 1.0),
     Target("udp_echo", "per_s", "frp", 2.0),
     Target("udp_echo", "p99_ms", "frp", 2.0),

@@ -22,6 +22,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import floods  # noqa: E402
 import harness  # noqa: E402
+import http3  # noqa: E402
 import kept  # noqa: E402
 import load  # noqa: E402
 import measures  # noqa: E402
@@ -230,6 +231,39 @@ class Floods(unittest.TestCase):
         for status in (200, 500, 429):
             with self.assertRaises(harness.Failed), floods.guessing(lambda _, status=status: status, 2):
                 pass
+
+
+class OverHttp3(unittest.TestCase):
+    """The load of HTTP/3 and HTTP/2, by a program that prints what it is told to."""
+
+    def contender(self, script):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        stub(folder.name, "http3-load", script)
+        bench = unittest.mock.Mock(idle_connections=10, settle_seconds=0, tool=lambda name: os.path.join(folder.name, name))
+        return unittest.mock.Mock(bench=bench, version="3", pids=lambda *_: [], target=lambda name: load.Target(name, 443, tls=True))
+
+    def test_requests_are_those_after_the_warm_up(self):
+        said = {"count": 500, "seconds": 2.0, "p50_ms": 1.5, "p99_ms": 4.5, "failed": 1, "first_failure": "status 502"}
+        argued = f'[ "$*" = "requests 3 127.0.0.1:443 {http3.PAGES} /100b 32 1 $8" ] || exit 1; [ $8 = 2 ] && echo '
+        figures = http3.requests(32, 1, self.contender(f"{argued} '{json.dumps(said)}' || echo '{json.dumps(said | {'count': 1})}'"), 2)
+        self.assertEqual((250.0, 1.5, 4.5, "1: status 502"), tuple(figures[figure] for figure in ("per_s", "p50_ms", "p99_ms", "errors")))
+
+    def test_no_answers_and_a_load_that_fails_are_failures(self):
+        said = json.dumps({"count": 0, "first_failure": "status 502"})
+        for script, failure in ((f"echo '{said}'", "no answers: status 502"), ("echo no way >&2; exit 1", "no way")):
+            with self.assertRaisesRegex(harness.Failed, failure):
+                http3.connections(32, self.contender(script), 1)
+
+    def test_a_download_is_what_came_in_its_time(self):
+        said = json.dumps({"bytes": 2_000_000_000, "seconds": 4.0})
+        self.assertEqual(4.0, http3.bulk("down", 8, self.contender(f"echo '{said}'"), 4)["gbit_s"])
+
+    def test_connections_that_did_not_stay_are_a_failure(self):
+        hold = 'shift 5; for count; do echo "$count"; read -r _; done; echo {}'
+        self.assertEqual({"server_kib": 0.0, "client_kib": 0.0}, http3.idle_connection(self.contender(hold.format(20)), 1))
+        with self.assertRaisesRegex(harness.Failed, "of 20 connections 19 were left"):
+            http3.idle_connection(self.contender(hold.format(19)), 1)
 
 
 RUN = [sys.executable, os.path.join(os.path.dirname(os.path.abspath(__file__)), "run.py")]

@@ -9,6 +9,7 @@ from .bore import Bore
 from .chisel import Chisel
 from .frp import FrpHttps, FrpTcp, FrpTcpPool, FrpUdp, NginxFrp
 from .haproxy import Haproxy, HaproxyH2, HaproxyTcp
+from .http3 import Caddy, NginxQuic, SallyportHttp2, SallyportHttp3
 from .least import Least, Wait
 from .names import Gdnsd, Knot, KnotOnlineSign, Nsd, SallyportNames
 from .nginx import NginxAlone
@@ -27,6 +28,7 @@ KINDS = {
     "tcp": [SallyportTcp, FrpTcp, FrpTcpPool, RatholeTcp, RatholePlain, HaproxyTcp, OpenSsh, Chisel, Bore, Least, Wait],
     "hard": [SallyportTcp, FrpTcp, FrpTcpPool, RatholeTcp, RatholePlain, HaproxyTcp, OpenSsh, Chisel, Bore],
     "udp": [SallyportUdp, FrpUdp, RatholeUdp],
+    "http3": [SallyportHttp3, SallyportHttp2, Caddy, NginxQuic],
     "relay": [SallyportRelay, HaproxyThree, HaproxyThreeH2],
     "ssh": [SallyportSsh, OpenSsh, Sish],
     "loss": [SallyportLossy, SallyportCubic, SallyportQuic, SallyportQuicBbr, FrpTcpPool, RatholeTcp],
