@@ -100,8 +100,8 @@ impl QuicPort {
     }
 
     /// Stops reading the sockets, and returns what the next process needs for [`QuicPort::inherit`]. This process keeps
-    /// its connections: it writes to the sockets, and receives from the next process. Must be called inside a tokio
-    /// runtime.
+    /// its connections: it writes to the sockets, and receives from the next process. If no process has the port any more,
+    /// this one reads again. Must be called inside a tokio runtime.
     ///
     /// # Errors
     /// The process has too many open files. It reads on then.
@@ -109,10 +109,11 @@ impl QuicPort {
         self.0.router.set_replaced(true);
         match handover::pass(&self.0.router, &self.0.copies) {
             Ok((files, own)) => {
-                let receiving = handover::receive(own, self.0.router.clone());
+                let router = self.0.router.clone();
                 let receiving = tokio::spawn(async move {
-                    if let Err(error) = receiving.await {
-                        tracing::debug!(%error, "the process that took the QUIC port over has ended");
+                    if let Err(error) = handover::receive(own, router.clone()).await {
+                        tracing::debug!(%error, "nobody has the QUIC port: its connections here go on");
+                        router.set_replaced(false);
                     }
                 });
                 if let Some(before) = self.0.receiving.lock().replace(receiving) {

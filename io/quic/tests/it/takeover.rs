@@ -87,15 +87,28 @@ async fn a_takeover_that_fails_leaves_the_port_as_it_was() {
     let first = lab.serve(lab.port(2));
     let client = lab.client();
     let connection = connect(&client, first.address()).await;
-    drop(first.port.pass().unwrap());
+    let files = first.port.pass().unwrap();
     assert!(first.port.is_replaced());
     first.port.keep();
     check(&connection, &[3; 100_000]).await;
+    drop(files);
     check(&connect(&lab.client(), first.address()).await, b"a new one").await;
     let second = take_over(&lab, &first);
     check(&connection, &[3; 100_000]).await;
     check(&connect(&lab.client(), second.address()).await, b"another one").await;
     assert_eq!((first.accepted(), second.accepted()), (2, 1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_whose_successor_closes_the_port_reads_on() {
+    let lab = Lab::new();
+    let first = lab.serve(lab.port(2));
+    let client = lab.client();
+    let connection = connect(&client, first.address()).await;
+    // The next process serves no QUIC, or has crashed.
+    drop(first.port.pass().unwrap());
+    check(&connection, &[3; 100_000]).await;
+    assert!(!first.port.is_replaced());
 }
 
 #[tokio::test]
