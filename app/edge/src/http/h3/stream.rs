@@ -37,6 +37,9 @@ use crate::{
 /// A part of a body of at least this size is sent without copying; a shorter one is copied behind its frame header.
 const MIN_PIECE_BYTES: usize = 2_048;
 
+/// Up to this size, the receipt of a response is not waited for: that would wake its task once more.
+const MAX_UNWATCHED_BYTES: usize = 16 * 1024;
+
 /// Resolves when the client no longer reads the response, or has received all of it.
 type Stopped = Pin<Box<dyn Future<Output = Result<Option<VarInt>, StoppedError>> + Send + Sync>>;
 
@@ -50,6 +53,8 @@ pub(super) struct StreamResponse {
     /// Frames that are not written yet.
     unwritten: BytesMut,
     has_head: bool,
+    /// How many bytes were written.
+    sent: usize,
     /// Whether the client has received the whole response.
     pub(super) is_over: bool,
     /// The code to reset the stream with.
@@ -77,6 +82,7 @@ pub(super) fn serve(
         state: state.clone(),
         unwritten: BytesMut::new(),
         has_head: false,
+        sent: 0,
         is_over: false,
         code: ErrorCode::REQUEST_CANCELLED,
         _running: state.begin_request(),
@@ -242,6 +248,11 @@ impl StreamResponse {
             })
             .await;
         }
+        if self.sent <= MAX_UNWATCHED_BYTES && !self.state.with(|http| http.is_ending()) {
+            // Long before a close, the client has received so little, or the connection is lost.
+            self.is_over = true;
+            return;
+        }
         // The connection may be closed once no request runs, and a close discards what was not received.
         send_bound::mark_waiting_for_client();
         poll_fn(|cx| self.poll_stopped(cx)).await;
@@ -339,6 +350,7 @@ impl StreamResponse {
         let mut pieces = [self.unwritten.split().freeze(), data];
         while pieces.iter().any(|piece| !piece.is_empty()) {
             let written = self.send.write_chunks(&mut pieces).await.map_err(|_| Broken)?;
+            self.sent += written.bytes;
             if written.bytes >= MIN_PROGRESS_BYTES {
                 send_bound::mark_waiting_for_client();
                 self.state.record_sent(written.bytes);
