@@ -1,7 +1,7 @@
 //! The status of an API from this machine: names, reachability, login, and the edge.
 
 use std::{
-    net::{IpAddr, UdpSocket},
+    net::{IpAddr, SocketAddr, UdpSocket},
     path::Path,
     time::Duration,
 };
@@ -19,6 +19,8 @@ use crate::{
 
 /// How long the edge may take to answer.
 const EDGE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long each address may take to answer over UDP.
+const UDP_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a name server may take.
 const NAME_TIMEOUT: Duration = Duration::from_secs(5);
 /// A name of no socket: names of sockets end in a number.
@@ -77,6 +79,8 @@ pub(super) struct ApiStatus {
     pub(super) names: Vec<ResolvedName>,
     /// Whether the edge answers at the address for connectors; `None` while that address is not known.
     pub(super) edge: Option<Result<Duration, String>>,
+    /// Whether the edge answers over UDP, at the port for HTTP/3 and QUIC; `None` without such a port.
+    pub(super) udp: Option<Result<Duration, String>>,
     /// The login; `None` while the API does not answer.
     pub(super) login: Option<Login>,
     /// The sockets of the organisation; `None` if they may not be read.
@@ -119,6 +123,13 @@ pub(super) async fn probe(context: &Context) -> anyhow::Result<ApiStatus> {
         Some(info) => Some(dial_edge(&target, info).await),
         None => None,
     };
+    let udp = match info.as_ref().and_then(|info| Some((&info.tunnel_host, info.tunnel_quic_port?))) {
+        Some((host, port)) => {
+            let known = names.iter().find(|name| name.name == *host);
+            Some(probe_udp(known.map_or(&[], |name| &name.addresses), port).await)
+        }
+        None => None,
+    };
     let (mut login, mut sockets, mut certificates) = (None, None, None);
     if probe.is_ok() {
         let client = context.client(&target)?;
@@ -130,7 +141,7 @@ pub(super) async fn probe(context: &Context) -> anyhow::Result<ApiStatus> {
         }
     }
     let root = root(&target, info.as_ref());
-    Ok(ApiStatus { target, info, probe, names, edge, login, sockets, certificates, root })
+    Ok(ApiStatus { target, info, probe, names, edge, udp, login, sockets, certificates, root })
 }
 
 fn described(error: &anyhow::Error) -> Failure {
@@ -169,6 +180,19 @@ async fn dial_edge(target: &Target, info: &Info) -> Result<Duration, String> {
     let outbound = target.network.to(host, port);
     let dialed = sallyport_net::connect_tls_by(&outbound, host, port, host, tls, EDGE_TIMEOUT).await;
     dialed.map(|_| began.elapsed()).map_err(|error| error.to_string())
+}
+
+/// Asks the QUIC port at these addresses, one after another, until one answers.
+async fn probe_udp(addresses: &[IpAddr], port: u16) -> Result<Duration, String> {
+    let mut why = format!("port {port} has no address");
+    for address in addresses {
+        let began = tokio::time::Instant::now();
+        match sallyport_quic::probe(SocketAddr::new(*address, port), UDP_TIMEOUT).await {
+            Ok(()) => return Ok(began.elapsed()),
+            Err(error) => why = error.to_string(),
+        }
+    }
+    Err(why)
 }
 
 /// The root of the API's authority, from the local file, or from the API over a verified connection.

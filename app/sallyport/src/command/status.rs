@@ -128,7 +128,7 @@ pub(super) fn programs() -> Vec<Running> {
 
 /// The status, and the first fault.
 fn status(programs: Vec<Running>, reached: ApiStatus, now: OffsetDateTime) -> (Status, Option<Failure>) {
-    let ApiStatus { target, info, probe, names, edge, login, sockets, root, certificates: _ } = reached;
+    let ApiStatus { target, info, probe, names, edge, login, sockets, root, udp: _, certificates: _ } = reached;
     let url = target.api.to_string();
     let mut failure = None;
     let (mut state, mut reason, mut certificate) = ("ready", None, None);

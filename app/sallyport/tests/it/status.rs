@@ -63,7 +63,7 @@ fn doctor_finds_faults_and_gives_advice() {
     let up = home.up(&[]);
     home.account();
     let well = home.json(&["doctor"]);
-    for name in ["data", "lock", "port", "clock", "certificate", "root", "names", "API", "login", "edge"] {
+    for name in ["data", "lock", "port", "clock", "certificate", "root", "names", "API", "login", "edge", "UDP"] {
         assert_eq!(check(&well, name)["state"], "ok", "{name}: {well}");
     }
     // In the order in which to mend: what others follow from comes first.

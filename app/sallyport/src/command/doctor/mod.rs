@@ -159,6 +159,7 @@ fn of_reached(reached: &ApiStatus, now: OffsetDateTime) -> Vec<Check> {
     checks.push(api(reached));
     checks.push(login(reached));
     checks.push(edge(reached));
+    checks.push(udp(reached));
     checks
 }
 
@@ -323,6 +324,22 @@ fn edge(reached: &ApiStatus) -> Check {
             NAME,
             format!("{at} cannot be dialed: {why}"),
             format!("allow connections of this machine to port {}, or name a proxy with --proxy", info.tunnel_port),
+        ),
+    }
+}
+
+fn udp(reached: &ApiStatus) -> Check {
+    const NAME: &str = "UDP";
+    let port = reached.info.as_ref().and_then(|info| info.tunnel_quic_port);
+    let (Some(port), Some(answer)) = (port, &reached.udp) else {
+        return Check::skip(NAME, "the edge has no port for HTTP/3 and QUIC");
+    };
+    match answer {
+        Ok(took) => Check::ok(NAME, format!("port {port} answers for HTTP/3, {} ms away", took.as_millis())),
+        Err(why) => Check::warn(
+            NAME,
+            format!("{why}: browsers here load by HTTP/2"),
+            format!("let UDP pass to port {port}, in firewalls and port mappings"),
         ),
     }
 }
