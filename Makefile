@@ -15,6 +15,7 @@ demo: ## give a small web service a public name on this machine, and call it (CI
 
 test: ## run every test, and count the instructions of the hot paths
 	@scripts/need rust cc curl openssl python3 ssh venv wrk
+	@scripts/need nft || echo "test: nft is not there; the tests in spoiled networks say that they are skipped"
 	@scripts/need faketime || echo "test: faketime is not there; the tests that turn the clock say that they are skipped"
 	@scripts/need postgres sshd nginx dnsmasq dig tinyproxy chromium certutil prometheus || echo "test: not all services are there; the tests of sockets that need them say so"
 	@scripts/need knotd kdig nsd named unbound ldns || echo "test: not all name servers are there; the tests with them say that they are skipped"

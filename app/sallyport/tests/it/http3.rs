@@ -6,7 +6,7 @@ use std::{
     process::Command,
     sync::{Arc, Mutex},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use bytes::{Buf as _, Bytes};
@@ -207,7 +207,12 @@ fn chromium_comes_by_http3_and_where_udp_is_blocked_by_http2_without_a_delay() {
     assert!(Duration::from_millis(time) < Duration::from_secs(5), "{seen}");
 }
 
-/// Relays datagrams between one client and this server, and records what the client sends.
+/// For how long the relay collects the first flight of a client, and how late the second one is.
+const FIRST_FLIGHT: Duration = Duration::from_millis(300);
+const DELAY: Duration = Duration::from_millis(500);
+
+/// Relays datagrams between one client and this server, and records what the client sends. The first flight goes on as a
+/// whole, and what the client sends later is late, so that the server responds before the end of the handshake.
 fn recorder(server: SocketAddr) -> (SocketAddr, Arc<Mutex<Vec<Vec<u8>>>>) {
     let (near, far) = (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
     far.connect(server).unwrap();
@@ -216,9 +221,27 @@ fn recorder(server: SocketAddr) -> (SocketAddr, Arc<Mutex<Vec<Vec<u8>>>>) {
     let (back, to, of) = (near.try_clone().unwrap(), far.try_clone().unwrap(), client.clone());
     thread::spawn(move || {
         let mut datagram = [0; 2_048];
-        while let Ok((length, from)) = near.recv_from(&mut datagram) {
-            *of.lock().unwrap() = Some(from);
+        let (mut first_flight, mut collects_until) = (Vec::new(), None);
+        loop {
+            let received = near.recv_from(&mut datagram);
+            if let Ok((length, from)) = &received {
+                *of.lock().unwrap() = Some(*from);
+                record.lock().unwrap().push(datagram[..*length].to_vec());
+                first_flight.push(datagram[..*length].to_vec());
+            }
+            let until = *collects_until.get_or_insert_with(|| Instant::now() + FIRST_FLIGHT);
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            near.set_read_timeout(Some(left)).unwrap();
+        }
+        first_flight.iter().for_each(|datagram| drop(to.send(datagram)));
+        near.set_read_timeout(None).unwrap();
+        let late = Instant::now() + DELAY;
+        while let Ok((length, _)) = near.recv_from(&mut datagram) {
             record.lock().unwrap().push(datagram[..length].to_vec());
+            thread::sleep(late.saturating_duration_since(Instant::now()));
             drop(to.send(&datagram[..length]));
         }
     });
@@ -282,7 +305,8 @@ fn early_data_is_off_and_else_for_harmless_requests_once() {
         [(Method::POST, "/upload", &*host), (Method::DELETE, "/", &host), (Method::GET, "/v1/info", "api.localhost")]
     {
         returning();
-        let mut early = client.connect_early(address, &name).unwrap();
+        let (relay, _) = recorder(address);
+        let mut early = client.connect_early(relay, &name).unwrap();
         let refused = early.send(method, host, path, &[], None).unwrap();
         assert_eq!(refused.status, 425, "{}", refused.text());
     }

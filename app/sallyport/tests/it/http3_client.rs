@@ -24,6 +24,7 @@ pub(crate) type Http3Stream = RequestStream<BidiStream<Bytes>, Bytes>;
 pub(crate) struct Http3Client {
     pub(crate) runtime: Arc<Runtime>,
     endpoint: quinn::Endpoint,
+    config: quinn::ClientConfig,
 }
 
 /// A connection of a client.
@@ -68,8 +69,13 @@ impl Http3Client {
         config.transport_config(Arc::new(transport));
         let _inside = runtime.enter();
         let mut endpoint = quinn::Endpoint::client("127.0.0.1:0".parse().unwrap()).unwrap();
-        endpoint.set_default_client_config(config);
-        Self { runtime: runtime.clone(), endpoint }
+        endpoint.set_default_client_config(config.clone());
+        Self { runtime: runtime.clone(), endpoint, config }
+    }
+
+    /// How this client connects, for endpoints of a test's own.
+    pub(crate) fn config(&self) -> quinn::ClientConfig {
+        self.config.clone()
     }
 
     pub(crate) fn connect(&self, port: u16, host: &str) -> Http3Connection {

@@ -28,6 +28,7 @@ mod harness;
 
 mod http3;
 mod http3_client;
+mod http3_paths;
 mod http3_takeover;
 #[path = "../../../control/tests/it/json_schema.rs"]
 mod json_schema;
