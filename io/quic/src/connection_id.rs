@@ -1,8 +1,8 @@
 //! Connection IDs that name the process and the socket which issued them, encrypted.
 //!
 //! An ID has 13 bytes: a nonce of 8, and 5 bytes that are masked with the nonce's encryption (as in QUIC-LB): the
-//! generation of the process (2), the socket's number (1), and a checksum (2) that tells these IDs from those that clients
-//! choose. An observer cannot link two IDs of one connection.
+//! generation of the process (2), the socket's number (1), and a checksum (2) that tells these IDs from those that
+//! clients choose. An observer cannot link two IDs of one connection.
 
 use std::{io, time::Duration};
 

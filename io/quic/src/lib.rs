@@ -2,8 +2,9 @@
 //!
 //! [`QuicPort`] is the port. It has one socket for each shard, and each socket is a [`QuicSocket`] with an endpoint of
 //! its own. The kernel shares new clients out among the sockets. A connection ID names the process and the socket that
-//! issued it (`connection_id.rs`). So a datagram that arrives elsewhere, because its client has a new address or because
-//! a new process has taken the port, still reaches its connection (`router.rs`, `docs/adr/0008-takeover.md`).
+//! issued it (`connection_id.rs`). So a datagram that arrives elsewhere, because its client has a new address or
+//! because a new process has taken the port, still reaches its connection (`router.rs`,
+//! `docs/adr/0070-quic-over-takeovers.md`).
 
 mod connection_id;
 mod handover;

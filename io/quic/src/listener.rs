@@ -133,8 +133,9 @@ impl QuicIncoming {
         None
     }
 
-    /// Completes the handshake. A connection whose protocol takes early data (0-RTT) is returned as soon as the protocol
-    /// is known: streams before the end of the handshake are early, and [`quinn::RecvStream::is_0rtt`] says so.
+    /// Completes the handshake. A connection whose protocol takes early data (0-RTT) is returned as soon as the
+    /// protocol is known: streams before the end of the handshake are early, and [`quinn::RecvStream::is_0rtt`] says
+    /// so.
     ///
     /// # Errors
     /// The handshake failed.

@@ -100,8 +100,8 @@ impl QuicPort {
     }
 
     /// Stops reading the sockets, and returns what the next process needs for [`QuicPort::inherit`]. This process keeps
-    /// its connections: it writes to the sockets, and receives from the next process. If no process has the port any more,
-    /// this one reads again. Must be called inside a tokio runtime.
+    /// its connections: it writes to the sockets, and receives from the next process. If no process has the port any
+    /// more, this one reads again. Must be called inside a tokio runtime.
     ///
     /// # Errors
     /// The process has too many open files. It reads on then.
@@ -159,7 +159,8 @@ impl QuicSocket {
     }
 
     /// Serves the socket in the caller's tokio runtime, with this TLS configuration and its protocols (ALPN).
-    /// Connections of `early_protocol` may have early data, if the TLS configuration permits it. `congestion` is bbr, cubic or reno; any other value means cubic.
+    /// Connections of `early_protocol` may have early data, if the TLS configuration permits it. `congestion` is bbr,
+    /// cubic or reno; any other value means cubic.
     ///
     /// # Errors
     /// The socket or the TLS settings cannot be used.

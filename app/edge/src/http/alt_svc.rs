@@ -35,8 +35,8 @@ impl AltSvc {
         *self.value.write() = match port {
             Some(port) => HeaderValue::try_from(format!("h3=\":{port}\"; ma={MAX_AGE_SECONDS}")).ok(),
             //= RFC 7838 section 3
-            //# When an Alt-Svc response header field is sent with the value "clear", the origin requests all alternatives
-            //# for that origin to be invalidated
+            //# When an Alt-Svc response header field is sent with the value "clear", the origin requests all
+            //# alternatives for that origin to be invalidated
             None => Some(HeaderValue::from_static("clear")),
         };
     }

@@ -84,7 +84,7 @@ pub(crate) async fn serve(
     let steps = async {
         // 2. Refuse what is malformed, or comes too early.
         let host = refuse_malformed(&client, &mut head, &websocket, &span)?;
-        refuse_early(&server, &mut head, &host, has_body || websocket.is_upgrade())?;
+        refuse_early(&server, &mut head, &host, has_body || websocket.is_wanted())?;
         context.set_host(&host);
         if host.is(&server.api_host) || local::is_monitoring_request(&client, &head, &host) {
             websocket.refuse_connect()?;
@@ -344,11 +344,11 @@ fn refuse_malformed(
     Ok(host)
 }
 
-/// Step 2. Refuses early data unless its repetition is harmless, and marks it for the origin. `goes_on` says that a body
-/// or a WebSocket follows the head.
+/// Step 2. Refuses early data unless its repetition is harmless, and marks it for the origin. `goes_on` says that a
+/// body or a WebSocket follows the head.
 //= RFC 8470 section 5.1
-//# An intermediary that forwards a request prior to the completion of the TLS handshake with its client MUST send it with
-//# the Early-Data header field set to "1"
+//# An intermediary that forwards a request prior to the completion of the TLS handshake with its client MUST send it
+//# with the Early-Data header field set to "1"
 fn refuse_early(server: &HttpServer, head: &mut Parts, host: &RequestHost, goes_on: bool) -> Result<(), RequestError> {
     if head.extensions.get::<EarlyData>().is_none() {
         return Ok(());

@@ -49,9 +49,9 @@ impl Edge {
         self.http.alt_svc.subscribe()
     }
 
-    /// Serves connectors over QUIC at this port, and clients over HTTP/3 if there is an offer, beside [`Edge::serve`] and with
-    /// the same certificates. After the shutdown begins, existing connections stay until the other connections have
-    /// ended.
+    /// Serves connectors over QUIC at this port, and clients over HTTP/3 if there is an offer, beside [`Edge::serve`]
+    /// and with the same certificates. After the shutdown begins, existing connections stay until the other connections
+    /// have ended.
     ///
     /// # Errors
     /// A socket cannot be used.

@@ -99,8 +99,8 @@ pub(crate) struct Quic {
 }
 
 impl Quic {
-    /// Serves the port. `inherited` is what a predecessor has passed on. `secret` is that of the installation, and `addresses` are
-    /// those of the machine as clients see them.
+    /// Serves the port. `inherited` is what a predecessor has passed on. `secret` is that of the installation, and
+    /// `addresses` are those of the machine as clients see them.
     pub(crate) fn start(
         opened: OpenedQuic,
         inherited: Vec<OwnedFd>,

@@ -211,8 +211,8 @@ fn chromium_comes_by_http3_and_where_udp_is_blocked_by_http2_without_a_delay() {
 const FIRST_FLIGHT: Duration = Duration::from_millis(300);
 const DELAY: Duration = Duration::from_millis(500);
 
-/// Relays datagrams between one client and this server, and records what the client sends. The first flight goes on as a
-/// whole, and what the client sends later is late, so that the server responds before the end of the handshake.
+/// Relays datagrams between one client and this server, and records what the client sends. The first flight goes on as
+/// a whole, and what the client sends later is late, so that the server responds before the end of the handshake.
 fn recorder(server: SocketAddr) -> (SocketAddr, Arc<Mutex<Vec<Vec<u8>>>>) {
     let (near, far) = (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
     far.connect(server).unwrap();

@@ -21,8 +21,8 @@ pub fn listen_udp(address: SocketAddr, option: &'static str) -> Result<net::UdpS
     open(address, false).map(net::UdpSocket::from).map_err(|source| why_not_open(source, address, option))
 }
 
-/// Opens several sockets of one UDP port, among which the kernel shares clients out (SO_REUSEPORT). No other program can
-/// have the port. Errors name `option`.
+/// Opens several sockets of one UDP port, among which the kernel shares clients out (SO_REUSEPORT). No other program
+/// can have the port. Errors name `option`.
 ///
 /// # Errors
 /// One sentence that names the port and what to do.
