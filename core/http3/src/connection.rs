@@ -88,6 +88,18 @@ impl Connection {
         out
     }
 
+    /// A frame for the control stream that says nothing.
+    //= RFC 9114 section 7.2.8
+    //# Frame types of the format 0x1f * N + 0x21 for non-negative integer values of N are reserved to exercise the
+    //# requirement that unknown types be ignored
+    #[must_use]
+    pub fn reserved_frame() -> Vec<u8> {
+        let mut out = Vec::new();
+        write_integer(&mut out, kind::IGNORED);
+        write_integer(&mut out, 0);
+        out
+    }
+
     /// Records a new stream of a request. Returns false if it is to be rejected with
     /// [`ErrorCode::REQUEST_REJECTED`], because its id is beyond that of GOAWAY.
     pub fn accept(&mut self, id: StreamId) -> bool {

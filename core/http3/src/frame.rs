@@ -18,6 +18,8 @@ pub(crate) mod kind {
     pub(crate) const PRIORITY_UPDATE: u64 = 0xf0700;
     /// Of a push.
     pub(crate) const PRIORITY_UPDATE_PUSH: u64 = 0xf0701;
+    /// The first of the types that every receiver ignores.
+    pub(crate) const IGNORED: u64 = 0x21;
     /// Types of HTTP/2 without a counterpart: PRIORITY, PING, WINDOW_UPDATE, CONTINUATION.
     pub(crate) const RESERVED: [u64; 4] = [0x2, 0x6, 0x8, 0x9];
 }

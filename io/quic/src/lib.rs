@@ -9,6 +9,7 @@
 mod connection_id;
 mod handover;
 mod listener;
+mod path;
 mod port;
 mod probe;
 mod router;
@@ -18,6 +19,7 @@ mod transport;
 
 pub use handover::HandoverError;
 pub use listener::{QuicIncoming, QuicListener, protocol, server_name};
+pub use path::proven_address;
 pub use port::{MAX_SOCKETS, QuicPort, QuicSocket};
 pub use probe::probe;
 pub use router::QuicCounts;

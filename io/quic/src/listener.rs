@@ -12,9 +12,10 @@ use quinn::{Connection, Endpoint, EndpointConfig, TokioRuntime, VarInt, crypto::
 
 use crate::{
     connection_id::{Generator, Place},
+    path::PathCount,
     router::{QuicCounts, Router},
     socket::RoutedSocket,
-    transport::transport,
+    transport::{transport, transport_with_paths},
 };
 
 /// Bounds on connections that are not accepted yet: their number, and their received bytes (each and together).
@@ -25,20 +26,30 @@ const MAX_ALL_INCOMING_BYTES: u64 = 16 * 1024 * 1024;
 const DRAIN_TIME: Duration = Duration::from_millis(200);
 /// Application error code of an orderly close.
 const DONE: VarInt = VarInt::from_u32(0);
+/// Application error code of a client that has moved before the end of its handshake.
+const MOVED_EARLY: VarInt = VarInt::from_u32(1);
 
 /// The endpoint of one socket. Clones share it.
 #[derive(Debug, Clone)]
 pub struct QuicListener {
     endpoint: Endpoint,
-    /// The protocol (ALPN) whose connections may have early data, if any.
-    early_protocol: Option<Vec<u8>>,
+    early: Option<Arc<EarlyData>>,
     router: Arc<Router>,
+}
+
+/// How connections with early data are accepted.
+#[derive(Debug)]
+struct EarlyData {
+    /// The protocol (ALPN) whose connections may have early data.
+    protocol: Vec<u8>,
+    config: quinn::ServerConfig,
+    congestion: Option<String>,
 }
 
 /// An incoming connection before its handshake.
 pub struct QuicIncoming {
     incoming: quinn::Incoming,
-    early_protocol: Option<Vec<u8>>,
+    early: Option<Arc<EarlyData>>,
     counts: Arc<QuicCounts>,
 }
 
@@ -63,9 +74,13 @@ impl QuicListener {
         let mut endpoint = EndpointConfig::new(router.secret.reset_key());
         let (key, place) = (router.key.clone(), Place { generation: router.generation, socket: socket.number });
         endpoint.cid_generator(move || Box::new(Generator { key: key.clone(), place }));
+        let early = early_protocol.map(|protocol| {
+            let (protocol, congestion) = (protocol.to_vec(), congestion.map(str::to_owned));
+            Arc::new(EarlyData { protocol, config: config.clone(), congestion })
+        });
         let socket = Arc::new(socket);
         let endpoint = Endpoint::new_with_abstract_socket(endpoint, Some(config), socket, Arc::new(TokioRuntime))?;
-        Ok(Self { endpoint, early_protocol: early_protocol.map(<[u8]>::to_vec), router })
+        Ok(Self { endpoint, early, router })
     }
 
     /// The address.
@@ -79,7 +94,7 @@ impl QuicListener {
     /// Returns the next connection, or `None` once the port is closed. Cancel safe.
     pub async fn accept(&self) -> Option<QuicIncoming> {
         let incoming = self.endpoint.accept().await?;
-        Some(QuicIncoming { incoming, early_protocol: self.early_protocol.clone(), counts: self.router.counts.clone() })
+        Some(QuicIncoming { incoming, early: self.early.clone(), counts: self.router.counts.clone() })
     }
 
     /// Whether another process has taken the port over. Connections that this process has begun to accept continue.
@@ -140,17 +155,33 @@ impl QuicIncoming {
     /// # Errors
     /// The handshake failed.
     pub async fn accept(self) -> io::Result<Connection> {
-        let early_protocol = self.early_protocol;
-        let mut connecting = self.incoming.accept().map_err(io::Error::from)?;
-        let Some(early_protocol) = early_protocol else { return connecting.await.map_err(io::Error::from) };
+        let Some(early) = self.early else { return self.incoming.await.map_err(io::Error::from) };
+        let paths = PathCount::default();
+        let mut config = early.config.clone();
+        config.transport_config(Arc::new(transport_with_paths(early.congestion.as_deref(), paths.clone())));
+        let mut connecting = self.incoming.accept_with(Arc::new(config)).map_err(io::Error::from)?;
         let data = connecting.handshake_data().await.map_err(io::Error::from)?;
-        if protocol_in(data) != Some(early_protocol) {
+        if protocol_in(data).as_ref() != Some(&early.protocol) {
             return connecting.await.map_err(io::Error::from);
         }
         match connecting.into_0rtt() {
-            Ok((connection, _)) => Ok(connection),
+            Ok((connection, accepted)) => {
+                tokio::spawn(close_if_moved(connection.clone(), accepted, paths));
+                Ok(connection)
+            }
             Err(connecting) => connecting.await.map_err(io::Error::from),
         }
+    }
+}
+
+/// Closes a connection whose client has moved before the end of the handshake. The handshake then does not prove that
+/// the client receives at its first address.
+//= RFC 9000 section 9
+//# An endpoint MUST NOT initiate connection migration before the handshake is confirmed
+async fn close_if_moved(connection: Connection, accepted: quinn::ZeroRttAccepted, paths: PathCount) {
+    accepted.await;
+    if paths.get() > 1 {
+        connection.close(MOVED_EARLY, b"moved before the end of the handshake");
     }
 }
 

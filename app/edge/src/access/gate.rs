@@ -15,6 +15,7 @@ use sallyport_identity::{Binding, LOGIN_SECONDS, LoginRequest, Purpose, SocketCo
 use sallyport_model::{Identity, IdentitySettings, ServiceTokenScope, SocketRoute};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
+use tokio::sync::watch;
 
 use super::{
     Access, AccessPage, AccessRequest, AccessRevalidation, Denial, Ruling,
@@ -131,6 +132,8 @@ pub(super) struct Visit<'a> {
 pub(crate) struct RequestSource<'a> {
     /// The address of the client.
     pub(crate) address: IpAddr,
+    /// The addresses to which the client moves; `None` if it cannot move.
+    pub(crate) moves: Option<&'a watch::Receiver<IpAddr>>,
     /// The client certificate of its connection.
     pub(crate) certificate: Option<&'a ClientCertificate>,
     /// The id of the request.
@@ -156,6 +159,7 @@ pub(crate) fn authorize_request(
     let (address, port) = (source.address, rules.route().port.unwrap_or(access.state.config.public_port));
     let revalidation = || {
         let mut revalidation = AccessRevalidation::new(access, pool, address, port);
+        revalidation.set_moves(source.moves.cloned());
         revalidation.set_request(&head.method, head.uri.path());
         revalidation
     };

@@ -18,6 +18,9 @@ pub(crate) struct AccessRevalidation {
     pool: Arc<SocketPool>,
     socket: SocketId,
     client: IpAddr,
+    /// The addresses to which the client moves; `None` if it cannot move.
+    moves: Option<watch::Receiver<IpAddr>>,
+    has_moved: bool,
     request: Option<Box<(http::Method, String)>>,
     port: u16,
     identity: Option<Identity>,
@@ -31,7 +34,13 @@ impl AccessRevalidation {
     pub(crate) fn new(access: &Arc<Access>, pool: &Arc<SocketPool>, client: IpAddr, port: u16) -> Self {
         let (socket, calls) = (pool.socket(), pool.calls());
         let (access, pool) = (access.clone(), pool.clone());
-        Self { access, pool, socket, client, request: None, port, identity: None, is_late: false, calls }
+        let (moves, has_moved, request, identity, is_late) = (None, false, None, None, false);
+        Self { access, pool, socket, client, moves, has_moved, request, port, identity, is_late, calls }
+    }
+
+    /// Sets the addresses to which the client moves.
+    pub(crate) fn set_moves(&mut self, moves: Option<watch::Receiver<IpAddr>>) {
+        self.moves = moves;
     }
 
     /// Sets the method and path, which policies may look at.
@@ -57,9 +66,8 @@ impl AccessRevalidation {
     /// The same by reference, which keeps the future small: a future holds moved arguments twice. Cancel safe.
     pub(crate) async fn until_over(&mut self) {
         loop {
-            if !std::mem::take(&mut self.is_late) && self.calls.changed().await.is_err() {
-                // The socket's pool is gone, and with it every later event.
-                std::future::pending::<()>().await;
+            if !std::mem::take(&mut self.is_late) {
+                self.until_changed().await;
             }
             if !self.holds() {
                 self.access.state.metrics.identity("revoked");
@@ -68,11 +76,42 @@ impl AccessRevalidation {
         }
     }
 
+    /// Resolves when the decision may have changed, or the client has moved.
+    async fn until_changed(&mut self) {
+        let is_known = match &mut self.moves {
+            None => self.calls.changed().await.is_ok(),
+            Some(moves) => {
+                // Boxed, because few flows can move.
+                let moved = Box::pin(moves.changed());
+                tokio::select! {
+                    called = self.calls.changed() => called.is_ok(),
+                    moved = moved => {
+                        match (moved, &mut self.moves) {
+                            (Ok(()), Some(moves)) => {
+                                self.client = *moves.borrow_and_update();
+                                self.has_moved = true;
+                            }
+                            _ => self.moves = None,
+                        }
+                        true
+                    }
+                }
+            }
+        };
+        if !is_known {
+            // The socket's pool is gone, and with it every later event.
+            std::future::pending::<()>().await;
+        }
+    }
+
     /// Whether the flow would be admitted now.
     fn holds(&self) -> bool {
         // The socket was deleted.
         let Some(route) = self.access.state.routes.get(self.socket) else { return false };
         let rules = self.pool.rules(&route);
+        if self.has_moved && !rules.admit(self.client, self.access.state.config.geo.as_deref()) {
+            return false;
+        }
         let Some(judge) = rules.judge() else { return true };
         let now = now();
         let identity = match (judge.asks(), &self.identity) {

@@ -4,6 +4,7 @@
 //! polls it where the connection is written, HTTP/2 where the stream runs.
 
 use std::{
+    net::IpAddr,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -14,6 +15,7 @@ use std::{
 
 use http::{Method, uri::PathAndQuery};
 use parking_lot::Mutex;
+use tokio::sync::watch;
 
 use super::AccessRevalidation;
 
@@ -41,7 +43,8 @@ pub(crate) enum RevocationCheck {
 pub(crate) struct UncheckedRequest {
     pub(crate) access: Arc<Access>,
     pub(crate) pool: Arc<SocketPool>,
-    pub(crate) client: std::net::IpAddr,
+    pub(crate) client: IpAddr,
+    pub(crate) moves: Option<watch::Receiver<IpAddr>>,
     pub(crate) port: u16,
     pub(crate) method: Method,
     pub(crate) target: Option<PathAndQuery>,
@@ -50,6 +53,7 @@ pub(crate) struct UncheckedRequest {
 impl UncheckedRequest {
     fn revalidation(&self) -> AccessRevalidation {
         let mut revalidation = AccessRevalidation::new(&self.access, &self.pool, self.client, self.port);
+        revalidation.set_moves(self.moves.clone());
         revalidation.set_request(&self.method, self.target.as_ref().map_or("/", PathAndQuery::path));
         revalidation.set_due();
         revalidation

@@ -50,6 +50,8 @@ pub(crate) struct Http3State {
     window: u32,
     /// Whether the window is reduced, because uploads hold too much memory.
     is_narrow: AtomicBool,
+    /// Whether the client is to acknowledge something from its new address.
+    wants_proof: AtomicBool,
     /// Bytes that were sent since the send window was adapted.
     sent: AtomicUsize,
     shared: Mutex<Shared>,
@@ -77,9 +79,9 @@ impl Http3State {
     pub(crate) fn new(quic: quinn::Connection, window: u32) -> Self {
         let shared =
             Shared { http: Connection::new(), running: 0, quiet_since: Instant::now(), credit: 0, faults: Vec::new() };
-        let (shared, is_narrow) = (Mutex::new(shared), AtomicBool::new(false));
+        let (shared, is_narrow, wants_proof) = (Mutex::new(shared), AtomicBool::default(), AtomicBool::default());
         quic.set_send_window(MIN_SEND_WINDOW_BYTES);
-        Self { quic, window, is_narrow, sent: AtomicUsize::new(0), shared, changed: Notify::new() }
+        Self { quic, window, is_narrow, wants_proof, sent: AtomicUsize::new(0), shared, changed: Notify::new() }
     }
 
     /// Records bytes of a response. As the path carries more, more may be unacknowledged.
@@ -90,6 +92,17 @@ impl Http3State {
         self.sent.store(0, Ordering::Relaxed);
         let in_flight = self.quic.stats().path.cwnd;
         self.quic.set_send_window((2 * in_flight).clamp(MIN_SEND_WINDOW_BYTES, MAX_SEND_WINDOW_BYTES));
+    }
+
+    /// Has the connection's task send something that the client acknowledges from its new address.
+    pub(crate) fn ask_for_proof(&self) {
+        self.wants_proof.store(true, Ordering::Relaxed);
+        self.changed.notify_one();
+    }
+
+    /// Whether `ask_for_proof` was called since the last call.
+    pub(crate) fn take_proof_wish(&self) -> bool {
+        self.wants_proof.swap(false, Ordering::Relaxed)
     }
 
     /// Calls `act` on the state machine.
@@ -107,6 +120,11 @@ impl Http3State {
     pub(crate) fn quiet_until(&self, bound: Duration) -> Option<Instant> {
         let shared = self.shared.lock();
         (shared.running == 0).then(|| shared.quiet_since + bound)
+    }
+
+    /// Whether requests run.
+    pub(crate) fn is_serving(&self) -> bool {
+        self.shared.lock().running > 0
     }
 
     /// Whether to close the connection: no request runs, and the client has gone, or `is_closing`.

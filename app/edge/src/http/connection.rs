@@ -2,7 +2,7 @@
 
 use std::{
     future::{Future, poll_fn},
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     pin::Pin,
     sync::{
         Arc,
@@ -63,6 +63,8 @@ pub(crate) struct Client {
     pub(crate) uploads: Option<Arc<UploadMeter>>,
     /// The client certificate of the connection, if the client presented one.
     pub(crate) certificate: Option<Box<ClientCertificate>>,
+    /// The addresses to which the client moves; `None` if it cannot move.
+    pub(crate) moves: Option<watch::Receiver<IpAddr>>,
     requests: AtomicU64,
     /// The route of the last request. The next request mostly has the same.
     last_route: Mutex<Option<LastRoute>>,
@@ -87,11 +89,31 @@ impl Client {
         place: Option<ConnectionPlace>,
         certificate: Option<Box<ClientCertificate>>,
     ) -> Arc<Self> {
+        Arc::new(Self::at(server, addr, is_multiplexed, place, certificate))
+    }
+
+    /// The client of an HTTP/3 connection, which may move.
+    pub(crate) fn moving(
+        server: &HttpServer,
+        addr: SocketAddr,
+        place: Option<ConnectionPlace>,
+        moves: watch::Receiver<IpAddr>,
+    ) -> Arc<Self> {
+        Arc::new(Self { moves: Some(moves), ..Self::at(server, addr, true, place, None) })
+    }
+
+    fn at(
+        server: &HttpServer,
+        addr: SocketAddr,
+        is_multiplexed: bool,
+        place: Option<ConnectionPlace>,
+        certificate: Option<Box<ClientCertificate>>,
+    ) -> Self {
         let fields = ClientFields::new(addr, "https", server.state.config.public_port);
         let send_timeout = server.state.config.send_timeout;
         let uploads = is_multiplexed.then(|| server.uploads.meter(addr.ip()));
         let (wire, requests, last_route) = (Arc::default(), AtomicU64::new(0), Mutex::default());
-        Arc::new(Self {
+        Self {
             addr,
             fields,
             wire,
@@ -99,10 +121,11 @@ impl Client {
             send_timeout,
             uploads,
             certificate,
+            moves: None,
             requests,
             last_route,
             _place: place,
-        })
+        }
     }
 
     /// The route to this host. Returns the last request's route if the host is the same and the routing table has not

@@ -1,7 +1,7 @@
 //! The record of a request, step 9 of the request path.
 
 use std::{
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     sync::Arc,
     task::{Context, Poll, ready},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
@@ -11,11 +11,12 @@ use http::{Method, Uri, Version, uri::PathAndQuery};
 use sallyport_bus::FlowGuard;
 use sallyport_http::{RequestHost, RequestId};
 use sallyport_model::{Identity, RequestRecord, SocketId, SocketRoute};
+use tokio::sync::watch;
 
 use crate::{
     access::{AccessRevalidation, RevocationCheck, RevocationSlot, UncheckedRequest, admit::Pass},
     body::upload::UploadState,
-    http::{send_bound, server::HttpServer, wire_state::WireState},
+    http::{connection::Client, send_bound, server::HttpServer, wire_state::WireState},
     metrics::{
         SocketMetrics,
         recent::{Entry, EntryId, kept_path},
@@ -54,6 +55,8 @@ pub(crate) struct RequestContext {
     audit: Option<Audited>,
     /// How long the first byte of an origin's response took.
     first_byte: Option<Duration>,
+    /// The addresses to which the client moves.
+    moves: Option<watch::Receiver<IpAddr>>,
     /// Why the edge responded with an error.
     refused: Option<&'static str>,
     /// Whether the head of the request could not be read.
@@ -80,24 +83,24 @@ enum End {
 }
 
 impl RequestContext {
-    /// A request that begins now.
+    /// A request of this client that begins now.
     pub(crate) fn new(
         id: RequestId,
         head: &http::request::Parts,
-        client: SocketAddr,
-        wire: Arc<WireState>,
+        client: &Client,
         metrics: Arc<SocketMetrics>,
         access_log: bool,
     ) -> Box<Self> {
-        wire.mark_request_begun();
+        client.wire.mark_request_begun();
         Box::new(Self {
             began: Instant::now(),
             id,
             method: head.method.clone(),
             uri: head.uri.clone(),
             version: head.version,
-            client,
-            wire,
+            client: client.addr,
+            moves: client.moves.clone(),
+            wire: client.wire.clone(),
             access_log,
             status: 0,
             bytes_out: 0,
@@ -266,7 +269,8 @@ impl RequestContext {
         pool: &Arc<SocketPool>,
         cx: &mut Context<'_>,
     ) -> Poll<()> {
-        if matches!(self.revocation, RevocationCheck::Nothing) && pool.judges() {
+        let has_moved = || self.moves.as_ref().is_some_and(|moves| moves.has_changed().unwrap_or_default());
+        if matches!(self.revocation, RevocationCheck::Nothing) && (pool.judges() || has_moved()) {
             self.revocation = RevocationCheck::UncheckedRequest(self.unchecked_request(server.clone(), pool.clone()));
         }
         ready!(self.revocation.poll_over(cx));
@@ -279,8 +283,9 @@ impl RequestContext {
         let port = self.route.as_ref().and_then(|route| route.port).unwrap_or(server.state.config.public_port);
         // The policies judge an extended CONNECT as the GET of an upgrade.
         let method = if self.method == Method::CONNECT { Method::GET } else { self.method.clone() };
-        let (client, target) = (self.client.ip(), self.uri.path_and_query().cloned());
-        UncheckedRequest { access: server.access.clone(), pool, client, port, method, target }
+        let (client, moves) = (self.client.ip(), self.moves.clone());
+        let target = self.uri.path_and_query().cloned();
+        UncheckedRequest { access: server.access.clone(), pool, client, moves, port, method, target }
     }
 
     /// Sets the pool of the origin that responded.

@@ -50,6 +50,7 @@ use crate::{
         opening::Opening,
         origin::{ConnectError, InFlight, Origin},
         pool::SocketPool,
+        rules::Rules,
     },
     policy::basic_auth::Access,
 };
@@ -108,9 +109,11 @@ pub(crate) async fn serve(
         context.set_socket(route.id, pool.metrics(|| server.state.metrics.of_socket(route.name.as_str())));
         // 4. Check access.
         let rules = admit::check_address(&server.access, &route, &pool, client.addr.ip())?;
+        refuse_unproven(&head, &rules)?;
         access::let_login_arrive(&server.access, &head).await;
         let (address, certificate) = (client.addr.ip(), client.certificate.as_deref());
-        let source = access::RequestSource { address, certificate, id: context.id() };
+        let moves = client.moves.as_ref();
+        let source = access::RequestSource { address, moves, certificate, id: context.id() };
         let mut record = |identity: Option<&Identity>, rule| context.record_decision(identity, rule);
         let access = &server.access;
         let mut principal = access::authorize_request(access, &source, &pool, &rules, &host, &mut head, &mut record)?;
@@ -282,14 +285,8 @@ impl AcceptedMedia {
 /// Step 1. Makes the context, which follows the request to its end.
 fn name(server: &HttpServer, client: &Client, head: &Parts) -> Box<RequestContext> {
     let metrics = server.no_socket.clone();
-    let mut context = RequestContext::new(
-        server.state.ids.next(),
-        head,
-        client.addr,
-        client.wire.clone(),
-        metrics,
-        server.state.config.access_log,
-    );
+    let mut context =
+        RequestContext::new(server.state.ids.next(), head, client, metrics, server.state.config.access_log);
     if refused(head).is_some() {
         context.mark_unreadable();
     }
@@ -359,6 +356,12 @@ fn refuse_early(server: &HttpServer, head: &mut Parts, host: &RequestHost, goes_
     }
     head.headers.insert(EARLY_DATA, HeaderValue::from_static("1"));
     Ok(())
+}
+
+/// Step 4. Refuses early data whose address would decide: before the handshake, a client has not proven its address.
+fn refuse_unproven(head: &Parts, rules: &Rules) -> Result<(), RequestError> {
+    let is_early = head.extensions.get::<EarlyData>().is_some();
+    if is_early && rules.look_at_addresses() { Err(RequestError::TooEarly) } else { Ok(()) }
 }
 
 /// Step 3. Finds the socket's route and its pool of origins.

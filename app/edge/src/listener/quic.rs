@@ -27,6 +27,8 @@ const SPARE_STREAMS: u32 = 64;
 const MAX_PROBE: Duration = Duration::from_secs(2);
 /// How often the own port is probed.
 const PROBE_EVERY: Duration = Duration::from_secs(15);
+/// After how long the own port is probed again when the answer is missing.
+const PROBE_AGAIN: Duration = Duration::from_secs(3);
 /// How long the close frames to peers may take at the end of a shutdown.
 const MAX_FAREWELL: Duration = Duration::from_secs(1);
 
@@ -93,9 +95,7 @@ impl Edge {
     /// Offers HTTP/3 while the own port answers.
     async fn offer_http3(&self, offer: &Http3Offer) -> Infallible {
         let mut reachability = Reachability::default();
-        let mut ticks = tokio::time::interval(PROBE_EVERY);
         loop {
-            ticks.tick().await;
             let mut has_answered = false;
             for address in &offer.probed {
                 match sallyport_quic::probe(*address, MAX_PROBE).await {
@@ -110,6 +110,7 @@ impl Edge {
             }
             self.quic.set_offered(is_reachable);
             self.http.alt_svc.set_port(is_reachable.then_some(offer.public_port));
+            tokio::time::sleep(if has_answered { PROBE_EVERY } else { PROBE_AGAIN }).await;
         }
     }
 }
@@ -161,7 +162,7 @@ fn take(edge: &Arc<Edge>, incoming: QuicIncoming) {
     tokio::spawn(async move {
         let Some(connection) = shake_hands(&edge, incoming, &mut handshake).await else { return };
         match sallyport_quic::protocol(&connection) {
-            Some(protocol) if protocol == HTTP3_ALPN => serve_client(&edge, connection, handshake, place).await,
+            Some(protocol) if protocol == HTTP3_ALPN => serve_client(&edge, connection, peer, handshake, place).await,
             _ => {
                 drop(handshake);
                 serve_connector(&edge, connection, peer).await;
@@ -192,6 +193,7 @@ async fn shake_hands(edge: &Edge, incoming: QuicIncoming, place: &mut HandshakeP
 async fn serve_client(
     edge: &Arc<Edge>,
     connection: quinn::Connection,
+    peer: SocketAddr,
     handshake: HandshakePlace,
     place: ConnectionPlace,
 ) {
@@ -199,7 +201,6 @@ async fn serve_client(
     // Released only now, when the connection's own count is taken: the shutdown waits for handshakes, then for
     // connections.
     drop(handshake);
-    let peer = connection.remote_address();
     let guards = (running, edge.quic.connected());
     h3::serve(edge.http.clone(), connection, peer, Some(place), guards).await;
 }

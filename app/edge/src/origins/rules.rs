@@ -97,6 +97,11 @@ impl Rules {
         &self.stickiness
     }
 
+    /// Whether the address of a client may decide about a request.
+    pub(crate) fn look_at_addresses(&self) -> bool {
+        self.judge.is_some() || !matches!(self.access, Access::AllowAll)
+    }
+
     /// Whether the access list admits this address. Country and autonomous system are looked up only if a rule needs
     /// them.
     pub(crate) fn admit(&self, client: IpAddr, geo: Option<&Geo>) -> bool {

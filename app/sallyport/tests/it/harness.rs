@@ -152,7 +152,10 @@ impl Home {
 
     /// `sallyport up` on free ports, ready to be used.
     pub(crate) fn up(&self, more: &[&str]) -> Up {
-        let mut args = vec!["up", "--listen", "127.0.0.1:0", "--listen-http", "127.0.0.1:0"];
+        let mut args = vec!["up", "--listen-http", "127.0.0.1:0"];
+        if !more.contains(&"--listen") {
+            args.extend(["--listen", "127.0.0.1:0"]);
+        }
         args.extend(more);
         let data = self.data();
         args.extend(["--data", data.to_str().unwrap()]);

@@ -83,9 +83,19 @@ impl Http3Client {
     }
 
     pub(crate) fn try_connect(&self, port: u16, host: &str) -> Result<Http3Connection, quinn::ConnectionError> {
+        self.connect_from(&self.endpoint, port, host)
+    }
+
+    /// A connection by an endpoint of a test's own.
+    pub(crate) fn connect_from(
+        &self,
+        endpoint: &quinn::Endpoint,
+        port: u16,
+        host: &str,
+    ) -> Result<Http3Connection, quinn::ConnectionError> {
         let address = SocketAddr::from(([127, 0, 0, 1], port));
         self.runtime.block_on(async {
-            let quic = self.endpoint.connect(address, host).unwrap().await?;
+            let quic = endpoint.connect_with(self.config.clone(), address, host).unwrap().await?;
             let (mut connection, requests) = h3::client::new(h3_quinn::Connection::new(quic.clone())).await.unwrap();
             tokio::spawn(async move { poll_fn(|cx| connection.poll_close(cx)).await });
             Ok(Http3Connection { quic, requests, runtime: self.runtime.clone() })
@@ -100,6 +110,30 @@ impl Http3Client {
             let (mut connection, requests) = h3::client::new(h3_quinn::Connection::new(quic.clone())).await.unwrap();
             tokio::spawn(async move { poll_fn(|cx| connection.poll_close(cx)).await });
             Some(Http3Connection { quic, requests, runtime: self.runtime.clone() })
+        })
+    }
+
+    /// Whether the server takes early data; `None` if the client has no permission for early data.
+    pub(crate) fn is_early_data_accepted(&self, address: SocketAddr, host: &str) -> Option<bool> {
+        self.runtime.block_on(async {
+            let (quic, accepted) = self.endpoint.connect(address, host).unwrap().into_0rtt().ok()?;
+            let is_accepted = accepted.await;
+            quic.close(0_u32.into(), b"");
+            Some(is_accepted)
+        })
+    }
+
+    /// Sends these bytes as a request in early data, and returns the first bytes of the response.
+    pub(crate) fn first_response(&self, address: SocketAddr, host: &str, request: &[u8]) -> Vec<u8> {
+        self.runtime.block_on(async {
+            let (quic, _) = self.endpoint.connect(address, host).unwrap().into_0rtt().ok().unwrap();
+            let mut control = quic.open_uni().await.unwrap();
+            // The control stream and its empty SETTINGS.
+            control.write_all(&[0, 4, 0]).await.unwrap();
+            let (mut send, mut recv) = quic.open_bi().await.unwrap();
+            send.write_all(request).await.unwrap();
+            let chunk = tokio::time::timeout(PATIENCE, recv.read_chunk(4_096, true)).await.unwrap();
+            chunk.unwrap().unwrap().bytes.to_vec()
         })
     }
 

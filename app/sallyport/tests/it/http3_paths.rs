@@ -81,10 +81,12 @@ fn in_a_flood_of_handshakes_real_clients_prove_their_address_and_are_served() {
         flood.push((endpoint.connect(server, "api.localhost").unwrap(), endpoint));
     }
     wait_until("the flood to be noticed", || (retries() > 0).then_some(()));
-    let before = retries();
-    let fresh = Http3Client::new(&up.ca);
-    assert_eq!(fresh.connect(up.port, "api.localhost").get("api.localhost", "/v1/info").status, 200);
-    assert!(retries() > before, "the client has proven its address");
+    wait_until("a client that has to prove its address", || {
+        let before = retries();
+        let fresh = Http3Client::new(&up.ca);
+        assert_eq!(fresh.connect(up.port, "api.localhost").get("api.localhost", "/v1/info").status, 200);
+        (retries() > before).then_some(())
+    });
     drop(flood);
 }
 
@@ -129,27 +131,71 @@ impl fmt::Display for Network {
     }
 }
 
-#[test]
-fn requests_pass_over_narrow_and_lossy_networks() {
+/// Whether a test can have networks of its own.
+pub(crate) fn can_spoil_networks() -> bool {
     let can_spoil = Command::new("unshare").args(["--net", "nft", "list", "ruleset"]).output();
-    if !can_spoil.is_ok_and(|output| output.status.success()) {
+    let can_spoil = can_spoil.is_ok_and(|output| output.status.success());
+    if !can_spoil {
         assert!(std::env::var_os("CI").is_none(), "network namespaces and nft must be there in CI");
         println!("skipped: a network of its own needs root, and Debian's package `nftables`");
-        return;
     }
-    for network in &NETWORKS {
-        let script = format!("set -e; ip link set lo up; {}; exec \"$0\" \"$@\"", network.steps);
-        let output = Command::new("unshare")
-            .args(["--net", "sh", "-c", &script])
-            .arg(std::env::current_exe().unwrap())
-            .args(["--exact", "http3_paths::within_a_network", "--ignored", "--nocapture"])
-            .stdin(Stdio::null())
-            .output()
-            .unwrap();
-        let shown = text(&output.stdout);
-        assert!(output.status.success(), "{network}:\n{shown}\n{}", text(&output.stderr));
-        assert!(shown.contains("1 passed"), "{network}:\n{shown}");
+    can_spoil
+}
+
+/// Runs this ignored test within the network.
+fn run_within(network: &Network, test: &str) {
+    let script = format!("set -e; ip link set lo up; {}; exec \"$0\" \"$@\"", network.steps);
+    let output = Command::new("unshare")
+        .args(["--net", "sh", "-c", &script])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", &format!("http3_paths::{test}"), "--ignored", "--nocapture"])
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let shown = text(&output.stdout);
+    assert!(output.status.success(), "{network}:\n{shown}\n{}", text(&output.stderr));
+    assert!(shown.contains("1 passed"), "{network}:\n{shown}");
+}
+
+#[test]
+fn requests_pass_over_narrow_and_lossy_networks() {
+    if can_spoil_networks() {
+        NETWORKS.iter().for_each(|network| run_within(network, "within_a_network"));
     }
+}
+
+#[test]
+fn the_offer_ends_when_datagrams_pass_in_one_direction_only() {
+    if can_spoil_networks() {
+        let steps = "nft add table inet t; nft add chain inet t o '{ type filter hook output priority 0; }'";
+        run_within(&Network { name: "one direction", steps }, "within_a_network_that_gets_blocked");
+    }
+}
+
+#[test]
+#[ignore = "runs within the network of the_offer_ends_when_datagrams_pass_in_one_direction_only"]
+fn within_a_network_that_gets_blocked() {
+    let home = Home::new();
+    let dns = crate::tcp::free_port();
+    let up = home.up(&["--listen-dns", &format!("127.0.0.1:{dns}")]);
+    let alt_svc = || up.curl("api.localhost", "/v1/info", &[]).header("alt-svc").map(str::to_owned);
+    let record = || {
+        let port = dns.to_string();
+        let asked = ["@127.0.0.1", "-p", &port, "+norec", "+short", "web.localhost", "HTTPS"];
+        text(&Command::new("dig").args(asked).output().unwrap().stdout)
+    };
+    wait_until("the offer", || (alt_svc()?.starts_with("h3=") && record().contains("h3")).then_some(()));
+    let client = Http3Client::new(&up.ca);
+    assert_eq!(client.connect(up.port, "api.localhost").get("api.localhost", "/v1/info").status, 200);
+
+    // Datagrams still reach the server, and its answers are lost.
+    let block = ["add", "rule", "inet", "t", "o", "udp", "sport", &up.port.to_string(), "drop"];
+    assert!(Command::new("nft").args(block).status().unwrap().success());
+    wait_until("the end of the offer", || (alt_svc()? == "clear" && !record().contains("h3")).then_some(()));
+    assert!(Command::new("nft").args(["flush", "chain", "inet", "t", "o"]).status().unwrap().success());
+    wait_until("the new offer", || (alt_svc()?.starts_with("h3=") && record().contains("h3")).then_some(()));
+    let client = Http3Client::new(&up.ca);
+    assert_eq!(client.connect(up.port, "api.localhost").get("api.localhost", "/v1/info").status, 200);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Clients over HTTP/3 and a connector over QUIC while `up` is replaced.
 
 use std::{
+    net::UdpSocket,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -153,6 +154,53 @@ fn a_download_idle_connections_and_a_tunnel_survive_two_takeovers_in_a_row() {
     assert_eq!(fresh.get(&host, "/").status, 200);
     drop((connector, idle, fresh));
     assert_ended(third);
+}
+
+#[test]
+fn a_successor_without_http3_or_at_another_port_lets_the_download_finish() {
+    let home = Home::new();
+    let mut up = home.up(&UP);
+    home.account();
+    let (socket, host) = home.socket(&[]);
+    let origin = Origin::start("origin");
+    let _connector = home.connector(&socket, origin.address, &[]);
+    let other = format!("127.0.0.1:{}", crate::tcp::free_port());
+    // The UDP port of each next process.
+    let ports = [None, Some(up.port), Some(other.rsplit_once(':').unwrap().1.parse().unwrap())];
+    let options = [&["--no-http3"][..], &[], &["--listen-quic", &other]];
+    let mut port = Some(up.port);
+    for (options, next_port) in options.into_iter().zip(ports) {
+        let client = Http3Client::new(&up.ca);
+        let download = port.map(|port| {
+            let mut connection = client.connect(port, &host);
+            let opened = client.runtime.block_on(connection.open(Method::GET, &host, "/trickle/30", &[], None));
+            (connection, opened.unwrap().1)
+        });
+        let next = home.up(&[&UP[..], options, &["--takeover"]].concat());
+        if let Some((connection, mut stream)) = download {
+            let length = client.runtime.block_on(async {
+                let mut length = 0;
+                while let Some(mut data) = stream.recv_data().await.unwrap() {
+                    length += data.copy_to_bytes(data.remaining()).len();
+                }
+                connection.quic.close(0_u32.into(), b"");
+                connection.quic.closed().await;
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                length
+            });
+            assert_eq!(length, 150, "{options:?}");
+        }
+        assert_eq!(up.program.ended().code(), Some(0), "{options:?}: {}", up.program.output());
+        match next_port {
+            Some(port) => {
+                assert_eq!(Http3Client::new(&next.ca).connect(port, &host).get(&host, "/").status, 200, "{options:?}");
+            }
+            None => drop(UdpSocket::bind(("127.0.0.1", up.port)).expect("the port is closed")),
+        }
+        assert_eq!(next.curl(&host, "/", &[]).status, 200);
+        (up, port) = (next, next_port);
+    }
+    assert_ended(up);
 }
 
 fn assert_all_served(clients: &[Http3Client], idle: &mut [Http3Connection], port: u16, host: &str) {

@@ -28,6 +28,8 @@ mod harness;
 
 mod http3;
 mod http3_client;
+mod http3_early;
+mod http3_moves;
 mod http3_paths;
 mod http3_takeover;
 #[path = "../../../control/tests/it/json_schema.rs"]

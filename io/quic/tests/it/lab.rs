@@ -9,9 +9,10 @@ use std::{
     },
 };
 
-use quinn::{Connection, Endpoint, crypto::rustls::QuicClientConfig};
+use bytes::Bytes;
+use quinn::{Connection, Endpoint, TokenMemoryCache, TokenStore, crypto::rustls::QuicClientConfig};
 use sallyport_net::{Certificates, LocalCa, QuicProtocols, Trust, client_config, server_config_for_quic};
-use sallyport_quic::{QuicListener, QuicPort, QuicSecret};
+use sallyport_quic::{QuicIncoming, QuicListener, QuicPort, QuicSecret};
 
 const ALPN: &[u8] = b"echo";
 
@@ -29,6 +30,10 @@ impl Lab {
         Self { directory, tls }
     }
 
+    pub(crate) fn tls(&self) -> &Arc<rustls::ServerConfig> {
+        &self.tls
+    }
+
     /// A port with this many sockets.
     pub(crate) fn port(&self, sockets: usize) -> QuicPort {
         let any = "127.0.0.1:0".parse().unwrap();
@@ -38,22 +43,53 @@ impl Lab {
 
     /// A process that serves this port.
     pub(crate) fn serve(&self, port: QuicPort) -> Process {
+        self.serve_with(port, Some)
+    }
+
+    /// A process whose clients must prove their addresses.
+    pub(crate) fn serve_proven(&self, port: QuicPort) -> Process {
+        self.serve_with(port, QuicIncoming::validated)
+    }
+
+    fn serve_with(&self, port: QuicPort, admit: fn(QuicIncoming) -> Option<QuicIncoming>) -> Process {
         let accepted: Arc<AtomicUsize> = Arc::default();
         let listeners: Vec<_> =
             port.take_sockets().into_iter().map(|socket| socket.listen(&self.tls, None, None).unwrap()).collect();
         for listener in &listeners {
-            tokio::spawn(echo(listener.clone(), accepted.clone()));
+            tokio::spawn(echo(listener.clone(), accepted.clone(), admit));
         }
         Process { port, listeners, accepted }
     }
 
     pub(crate) fn client(&self) -> Endpoint {
+        self.client_with_store(Arc::new(TokenMemoryCache::default()))
+    }
+
+    /// A client that sends this token in its first packet.
+    pub(crate) fn client_with_token(&self, token: Bytes) -> Endpoint {
+        self.client_with_store(Arc::new(Fixed(token)))
+    }
+
+    fn client_with_store(&self, tokens: Arc<dyn TokenStore>) -> Endpoint {
         let ca = self.directory.path().join(sallyport_net::CA_CERTIFICATE_FILE);
         let mut tls = rustls::ClientConfig::clone(&client_config(&Trust::Ca(ca), &[]).unwrap());
         tls.alpn_protocols = vec![ALPN.to_vec()];
         let mut client = Endpoint::client("127.0.0.1:0".parse().unwrap()).unwrap();
-        client.set_default_client_config(quinn::ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).unwrap())));
+        let mut config = quinn::ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).unwrap()));
+        config.token_store(tokens);
+        client.set_default_client_config(config);
         client
+    }
+}
+
+/// Gives this token for every connection.
+struct Fixed(Bytes);
+
+impl TokenStore for Fixed {
+    fn insert(&self, _: &str, _: Bytes) {}
+
+    fn take(&self, _: &str) -> Option<Bytes> {
+        Some(self.0.clone())
     }
 }
 
@@ -74,8 +110,9 @@ impl Process {
     }
 }
 
-async fn echo(listener: QuicListener, accepted: Arc<AtomicUsize>) {
+async fn echo(listener: QuicListener, accepted: Arc<AtomicUsize>, admit: fn(QuicIncoming) -> Option<QuicIncoming>) {
     while let Some(incoming) = listener.accept().await {
+        let Some(incoming) = admit(incoming) else { continue };
         accepted.fetch_add(1, Ordering::Relaxed);
         tokio::spawn(async move {
             let connection = incoming.accept().await.unwrap();

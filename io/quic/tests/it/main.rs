@@ -4,3 +4,4 @@
 mod lab;
 mod sockets;
 mod takeover;
+mod tokens;

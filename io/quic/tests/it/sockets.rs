@@ -22,6 +22,46 @@ async fn a_client_that_moves_reaches_its_connection_whichever_socket_gets_its_da
 }
 
 #[tokio::test]
+async fn a_client_that_moves_faster_than_it_gets_connection_ids_keeps_its_connection() {
+    let lab = Lab::new();
+    let server = lab.serve(lab.port(2));
+    let client = lab.client();
+    let connection = connect(&client, server.address()).await;
+    check(&connection, b"at first").await;
+    // Each move takes another ID of the server's. New ones come only with answers.
+    for _ in 0..300 {
+        rebind(&client);
+        tokio::task::yield_now().await;
+    }
+    check(&connection, &[7; 20_000]).await;
+    assert_eq!(server.accepted(), 1);
+    assert_eq!(server.port.counts().dropped.load(Ordering::Relaxed), 0);
+}
+
+#[tokio::test]
+async fn an_address_is_proven_when_the_client_answers_from_there() {
+    let lab = Lab::new();
+    let port = lab.port(1);
+    let socket = port.take_sockets().pop().unwrap();
+    let listener = socket.listen(lab.tls(), None, None).unwrap();
+    let client = lab.client();
+    let (accepted, connection) =
+        tokio::join!(async { listener.accept().await.unwrap().accept().await }, connect(&client, port.address()));
+    let accepted = accepted.unwrap();
+    let moved = UdpSocket::bind("127.0.0.2:0").unwrap();
+    let address = moved.local_addr().unwrap();
+    client.rebind(moved).unwrap();
+    let (mut send, _recv) = connection.open_bi().await.unwrap();
+    send.write_all(b"from there").await.unwrap();
+    let (mut back, _) = accepted.accept_bi().await.unwrap();
+    assert_eq!(accepted.remote_address(), address);
+    back.write_all(b"the client acknowledges this").await.unwrap();
+    while sallyport_quic::proven_address(&accepted) != Some(address) {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+#[tokio::test]
 async fn the_kernel_shares_clients_out_among_the_sockets() {
     let lab = Lab::new();
     let server = lab.serve(lab.port(2));

@@ -1,12 +1,12 @@
 //! One HTTP/3 connection: its control streams, its requests, and its end.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{net::SocketAddr, pin::pin, sync::Arc, time::Duration};
 
 use quinn::{ReadError, RecvStream, SendStream};
 use sallyport_http3::{Connection as Http3, ErrorCode, Reading, UniStream};
 use tokio::{
     sync::watch,
-    time::{Instant, timeout},
+    time::{Instant, sleep, timeout},
 };
 
 use super::{CONFIG, MAX_CONCURRENT_UNI_STREAMS, clients::Clients, stream};
@@ -27,6 +27,8 @@ use crate::{
 const UNI_READ_BYTES: usize = 4 * 1024;
 /// How long a client has to leave after the last GOAWAY, at least; at most twice as long.
 const FAREWELL: Duration = Duration::from_millis(700);
+/// How often the address of a client with running requests is looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The shortest time between the two GOAWAYs of an orderly end.
 const MIN_GOAWAY_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -47,6 +49,8 @@ enum Event {
     Closed,
     /// The state has changed.
     Changed,
+    /// The address of the client is to be looked at.
+    LookDue,
     Timed(ConnectionEvent),
     UniStream(RecvStream),
     Request(SendStream, RecvStream),
@@ -62,7 +66,7 @@ impl Connection {
         quic.set_max_concurrent_bi_streams(MAX_CONCURRENT_STREAMS.into());
         quic.set_max_concurrent_uni_streams(MAX_CONCURRENT_UNI_STREAMS.into());
         quic.set_receive_window(CONNECTION_WINDOW_BYTES.into());
-        let clients = Arc::new(Clients::new(server.clone(), quic.remote_address(), addr, place));
+        let clients = Arc::new(Clients::new(server.clone(), addr, place));
         let executor = StreamExecutor { bound: server.state.config.send_timeout, place: Arc::default() };
         let state = Arc::new(Http3State::new(quic, CONNECTION_WINDOW_BYTES));
         let phase = server.state.phase.subscribe();
@@ -76,12 +80,14 @@ impl Connection {
         let mut stopped = Box::pin(control.stopped());
         let check_at = Instant::now() + self.server.state.config.idle_timeout;
         let mut next = next_event(&self.phase, Phase::Lingering, Some(check_at));
+        let (mut look, mut is_looking) = (pin!(sleep(LOOK_EVERY)), false);
         loop {
             self.executor.place.mark_here();
             let event = tokio::select! {
                 biased;
                 () = self.state.changed.notified() => Event::Changed,
                 event = &mut next => Event::Timed(event),
+                () = &mut look, if is_looking => Event::LookDue,
                 _ = &mut stopped => {
                     //= RFC 9114 section 6.2.1
                     //# If either control stream is closed at any point, this MUST be treated as a connection error of
@@ -96,13 +102,29 @@ impl Connection {
             };
             let goes_on = match event {
                 Event::Closed => false,
-                Event::Changed => true,
+                Event::Changed => {
+                    if self.state.take_proof_wish() {
+                        // A client that grants its control stream no credit proves nothing.
+                        let _ = timeout(Duration::ZERO, control.write_all(&Http3::reserved_frame())).await;
+                    }
+                    true
+                }
+                Event::LookDue => {
+                    self.clients.look(&self.state.quic, || self.state.ask_for_proof());
+                    is_looking = self.state.is_serving();
+                    look.as_mut().reset(Instant::now() + LOOK_EVERY);
+                    true
+                }
                 Event::UniStream(recv) => {
                     tokio::spawn(read_uni(self.state.clone(), recv));
                     true
                 }
                 Event::Request(send, recv) => {
                     self.begin(send, recv);
+                    if !is_looking {
+                        is_looking = true;
+                        look.as_mut().reset(Instant::now() + LOOK_EVERY);
+                    }
                     true
                 }
                 Event::Timed(ConnectionEvent::PhaseReached(Phase::Cut)) => false,

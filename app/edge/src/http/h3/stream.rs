@@ -89,7 +89,8 @@ pub(super) fn serve(
     };
     async move {
         let Some((head, reader)) = stream_response.read_head(&server, reader).await else { return };
-        let client = clients.at(stream_response.state.quic.remote_address());
+        let state = &stream_response.state;
+        let client = clients.of_request(&state.quic, || state.ask_for_proof()).await;
         drop(clients);
         let (mut request, mut websocket) = request_of(head, reader, &server, &client, &stream_response.signals).await;
         if is_early {
@@ -141,8 +142,13 @@ impl StreamResponse {
         server: &HttpServer,
         mut reader: RequestReader,
     ) -> Option<(RequestHead, RequestReader)> {
-        let read = poll_fn(|cx| reader.poll_piece(cx));
-        let code = match timeout(server.state.config.header_timeout, read).await {
+        let mut read = pin!(poll_fn(|cx| reader.poll_piece(cx)));
+        // Most heads are here with the stream, and need no timer.
+        let read = match poll_now(read.as_mut()).await {
+            Some(read) => Ok(read),
+            None => timeout(server.state.config.header_timeout, read).await,
+        };
+        let code = match read {
             Ok(Ok(Piece::Head(head))) => return Some((*head, reader)),
             Ok(Err(code)) => code,
             // A request begins with its head.

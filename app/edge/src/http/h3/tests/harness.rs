@@ -166,7 +166,7 @@ impl World {
             .unwrap();
         tls.alpn_protocols = vec![b"h3".to_vec()];
         let mut config = quinn::ServerConfig::with_crypto(Arc::new(QuicServerConfig::try_from(tls).unwrap()));
-        let mut transport = quinn::TransportConfig::default();
+        let mut transport = sallyport_quic::transport(None);
         transport.stream_receive_window(STREAM_WINDOW_BYTES.into()).receive_window(CONNECTION_WINDOW_BYTES.into());
         config.transport_config(Arc::new(transport));
         let endpoint = quinn::Endpoint::server(config, (Ipv4Addr::LOCALHOST, 0).into()).unwrap();
