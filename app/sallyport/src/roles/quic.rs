@@ -120,7 +120,11 @@ impl Quic {
         let served = shared.clone();
         let task = tokio::spawn(async move {
             let port = match opened {
-                Opened::Here(sockets) => QuicPort::new(sockets, secret.into()),
+                Opened::Here(sockets) => {
+                    // The former process goes on with its port, which is another one.
+                    drop(inherited);
+                    QuicPort::new(sockets, secret.into())
+                }
                 Opened::ByPredecessor => inherit(inherited, address, sockets, secret.into(), &shutdown).await,
             };
             let port = match port {

@@ -152,8 +152,10 @@ async fn serve(
         edge.serve_ssh(ssh);
     }
     let public_port = args.advertise.first().map_or(address.port(), SocketAddr::port);
+    // If this process has no QUIC port, the former one goes on with its own.
+    let inherited = std::mem::take(&mut listening.quic);
     let quic = OpenedQuic::open(&args.quic, (address, public_port), sockets, is_takeover)?.map(|opened| {
-        let (inherited, served) = (std::mem::take(&mut listening.quic), (&edge, certificates.clone()));
+        let served = (&edge, certificates.clone());
         let own: Vec<IpAddr> = own_card.borrow().addresses.iter().map(SocketAddr::ip).collect();
         Quic::start(opened, inherited, own_secrets.derived("quic"), served, &own, daemon.shutdown.clone())
     });

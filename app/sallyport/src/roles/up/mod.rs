@@ -197,8 +197,10 @@ async fn serve(args: &UpArgs, daemon: &Daemon) -> anyhow::Result<()> {
     Metrics { edge: &edge, control: Some(&control), audit: &audit, stream: None, process, bus: None, dns: counters }
         .publish();
 
+    // If this process has no QUIC port, the former one goes on with its own.
+    let inherited = std::mem::take(&mut listening.quic);
     let quic = quic.map(|opened| {
-        let (inherited, served) = (std::mem::take(&mut listening.quic), (&edge, certificates.clone()));
+        let served = (&edge, certificates.clone());
         Quic::start(opened, inherited, quic_secret, served, &own, daemon.shutdown.clone())
     });
     let passed = quic.as_ref().map(Quic::passed);
