@@ -8,48 +8,45 @@ use std::{
     time::Duration,
 };
 
-use quinn::{Connection, Endpoint, EndpointConfig, TokioRuntime, VarInt, crypto::rustls::QuicServerConfig};
+use quinn::{
+    BloomTokenLog, Connection, Endpoint, EndpointConfig, NoneTokenLog, TokioRuntime, ValidationTokenConfig, VarInt,
+    crypto::rustls::QuicServerConfig,
+};
 
 use crate::{
     connection_id::{Generator, Place},
-    path::PathCount,
     router::{QuicCounts, Router},
     socket::RoutedSocket,
-    transport::{transport, transport_with_paths},
+    transport::transport,
 };
 
 /// Bounds on connections that are not accepted yet: their number, and their received bytes (each and together).
 const MAX_INCOMING: usize = 1_024;
 const MAX_INCOMING_BYTES: u64 = 65_536;
 const MAX_ALL_INCOMING_BYTES: u64 = 16 * 1024 * 1024;
+/// How long the token of a client proves its address, for early data: see [`QuicIncoming::accept`].
+const TOKEN_LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
+/// The memory of tokens that were used, in bytes, and for how many tokens it is good.
+const TOKEN_LOG_BYTES: usize = 256 * 1024;
+const LOGGED_TOKENS: u64 = 20_000;
 /// Time that the last written bytes have to leave before a connection is closed. A close discards unsent data.
 const DRAIN_TIME: Duration = Duration::from_millis(200);
 /// Application error code of an orderly close.
 const DONE: VarInt = VarInt::from_u32(0);
-/// Application error code of a client that has moved before the end of its handshake.
-const MOVED_EARLY: VarInt = VarInt::from_u32(1);
 
 /// The endpoint of one socket. Clones share it.
 #[derive(Debug, Clone)]
 pub struct QuicListener {
     endpoint: Endpoint,
-    early: Option<Arc<EarlyData>>,
+    /// The protocol (ALPN) whose connections may have early data, if any.
+    early_protocol: Option<Vec<u8>>,
     router: Arc<Router>,
-}
-
-/// How connections with early data are accepted.
-#[derive(Debug)]
-struct EarlyData {
-    /// The protocol (ALPN) whose connections may have early data.
-    protocol: Vec<u8>,
-    config: quinn::ServerConfig,
-    congestion: Option<String>,
 }
 
 /// An incoming connection before its handshake.
 pub struct QuicIncoming {
     incoming: quinn::Incoming,
-    early: Option<Arc<EarlyData>>,
+    early_protocol: Option<Vec<u8>>,
     counts: Arc<QuicCounts>,
 }
 
@@ -68,19 +65,16 @@ impl QuicListener {
         config
             .transport_config(Arc::new(transport(congestion)))
             .migration(true)
+            .validation_token_config(tokens(early_protocol.is_some()))
             .max_incoming(MAX_INCOMING)
             .incoming_buffer_size(MAX_INCOMING_BYTES)
             .incoming_buffer_size_total(MAX_ALL_INCOMING_BYTES);
         let mut endpoint = EndpointConfig::new(router.secret.reset_key());
         let (key, place) = (router.key.clone(), Place { generation: router.generation, socket: socket.number });
         endpoint.cid_generator(move || Box::new(Generator { key: key.clone(), place }));
-        let early = early_protocol.map(|protocol| {
-            let (protocol, congestion) = (protocol.to_vec(), congestion.map(str::to_owned));
-            Arc::new(EarlyData { protocol, config: config.clone(), congestion })
-        });
         let socket = Arc::new(socket);
         let endpoint = Endpoint::new_with_abstract_socket(endpoint, Some(config), socket, Arc::new(TokioRuntime))?;
-        Ok(Self { endpoint, early, router })
+        Ok(Self { endpoint, early_protocol: early_protocol.map(<[u8]>::to_vec), router })
     }
 
     /// The address.
@@ -94,7 +88,7 @@ impl QuicListener {
     /// Returns the next connection, or `None` once the port is closed. Cancel safe.
     pub async fn accept(&self) -> Option<QuicIncoming> {
         let incoming = self.endpoint.accept().await?;
-        Some(QuicIncoming { incoming, early: self.early.clone(), counts: self.router.counts.clone() })
+        Some(QuicIncoming { incoming, early_protocol: self.early_protocol.clone(), counts: self.router.counts.clone() })
     }
 
     /// Whether another process has taken the port over. Connections that this process has begun to accept continue.
@@ -149,40 +143,35 @@ impl QuicIncoming {
     }
 
     /// Completes the handshake. A connection whose protocol takes early data (0-RTT) is returned as soon as the
-    /// protocol is known: streams before the end of the handshake are early, and [`quinn::RecvStream::is_0rtt`] says
-    /// so.
+    /// protocol is known, if a token proves the client's address: streams before the end of the handshake are early,
+    /// and [`quinn::RecvStream::is_0rtt`] says so. Without that proof, one forged datagram would make a connection.
     ///
     /// # Errors
     /// The handshake failed.
     pub async fn accept(self) -> io::Result<Connection> {
-        let Some(early) = self.early else { return self.incoming.await.map_err(io::Error::from) };
-        let paths = PathCount::default();
-        let mut config = early.config.clone();
-        config.transport_config(Arc::new(transport_with_paths(early.congestion.as_deref(), paths.clone())));
-        let mut connecting = self.incoming.accept_with(Arc::new(config)).map_err(io::Error::from)?;
+        let early_protocol = self.early_protocol.filter(|_| self.incoming.remote_address_validated());
+        let mut connecting = self.incoming.accept().map_err(io::Error::from)?;
+        let Some(early_protocol) = early_protocol else { return connecting.await.map_err(io::Error::from) };
         let data = connecting.handshake_data().await.map_err(io::Error::from)?;
-        if protocol_in(data).as_ref() != Some(&early.protocol) {
+        if protocol_in(data) != Some(early_protocol) {
             return connecting.await.map_err(io::Error::from);
         }
         match connecting.into_0rtt() {
-            Ok((connection, accepted)) => {
-                tokio::spawn(close_if_moved(connection.clone(), accepted, paths));
-                Ok(connection)
-            }
+            Ok((connection, _)) => Ok(connection),
             Err(connecting) => connecting.await.map_err(io::Error::from),
         }
     }
 }
 
-/// Closes a connection whose client has moved before the end of the handshake. The handshake then does not prove that
-/// the client receives at its first address.
-//= RFC 9000 section 9
-//# An endpoint MUST NOT initiate connection migration before the handshake is confirmed
-async fn close_if_moved(connection: Connection, accepted: quinn::ZeroRttAccepted, paths: PathCount) {
-    accepted.await;
-    if paths.get() > 1 {
-        connection.close(MOVED_EARLY, b"moved before the end of the handshake");
-    }
+/// The tokens that clients get to prove their address at their next connection (RFC 9000 section 8.1.3).
+fn tokens(has_early_data: bool) -> ValidationTokenConfig {
+    let mut tokens = ValidationTokenConfig::default();
+    tokens.lifetime(TOKEN_LIFETIME);
+    match has_early_data {
+        true => tokens.log(Arc::new(BloomTokenLog::new_expected_items(TOKEN_LOG_BYTES, LOGGED_TOKENS))),
+        false => tokens.sent(0).log(Arc::new(NoneTokenLog)),
+    };
+    tokens
 }
 
 /// The protocol that a connection has negotiated (ALPN); `None` if none was.

@@ -20,33 +20,22 @@ use quinn::{
 };
 use quinn_proto::RttEstimator;
 
-/// How many paths connections have had.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct PathCount(Arc<AtomicU64>);
-
-impl PathCount {
-    pub(crate) fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
 /// Makes the congestion controllers of another factory, which record whether their path is validated.
 pub(crate) struct ProvingFactory<F> {
     inner: Arc<F>,
-    paths: PathCount,
+    next_path: AtomicU64,
 }
 
 impl<F> ProvingFactory<F> {
-    /// A factory that counts the paths of its connections in `paths`.
-    pub(crate) fn new(inner: F, paths: PathCount) -> Arc<Self> {
-        Arc::new(Self { inner: Arc::new(inner), paths })
+    pub(crate) fn new(inner: F) -> Arc<Self> {
+        Arc::new(Self { inner: Arc::new(inner), next_path: AtomicU64::new(0) })
     }
 }
 
 impl<F: ControllerFactory> ControllerFactory for ProvingFactory<F> {
     fn build(self: Arc<Self>, now: Instant, current_mtu: u16) -> Box<dyn Controller> {
         let inner = self.inner.clone().build(now, current_mtu);
-        let path = self.paths.0.fetch_add(1, Ordering::Relaxed);
+        let path = self.next_path.fetch_add(1, Ordering::Relaxed);
         Box::new(ProvingController { inner, path, is_proven: false })
     }
 }

@@ -4,7 +4,7 @@ use std::{
     io,
     net::{SocketAddr, UdpSocket},
     os::fd::{AsFd as _, OwnedFd},
-    sync::Arc,
+    sync::{Arc, atomic::AtomicBool},
 };
 
 use parking_lot::Mutex;
@@ -172,7 +172,7 @@ impl QuicSocket {
     ) -> io::Result<QuicListener> {
         let Self { socket, number, router } = self;
         let inner = TokioRuntime.wrap_udp_socket(socket)?;
-        let socket = RoutedSocket { inner, number, router };
+        let socket = RoutedSocket { inner, number, router, was_routed: AtomicBool::new(false) };
         QuicListener::new(socket, tls, early_protocol, congestion)
     }
 }

@@ -4,7 +4,10 @@ use std::{
     io::{self, IoSliceMut},
     net::SocketAddr,
     pin::Pin,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     task::{Context, Poll},
 };
 
@@ -23,6 +26,8 @@ pub(crate) struct RoutedSocket {
     pub(crate) inner: Arc<dyn AsyncUdpSocket>,
     pub(crate) number: u8,
     pub(crate) router: Arc<Router>,
+    /// Whether the last batch came from elsewhere.
+    pub(crate) was_routed: AtomicBool,
 }
 
 impl RoutedSocket {
@@ -58,10 +63,51 @@ impl AsyncUdpSocket for RoutedSocket {
         bufs: &mut [IoSliceMut<'_>],
         meta: &mut [RecvMeta],
     ) -> Poll<io::Result<usize>> {
-        let routed = self.take_routed(cx, bufs, meta);
-        if routed > 0 {
-            return Poll::Ready(Ok(routed));
+        // Both sources have their turn, so that a flood of one does not hold the other up.
+        let is_turn_of_routed = !self.was_routed.load(Ordering::Relaxed);
+        if is_turn_of_routed {
+            let routed = self.take_routed(cx, bufs, meta);
+            if routed > 0 {
+                self.was_routed.store(true, Ordering::Relaxed);
+                return Poll::Ready(Ok(routed));
+            }
         }
+        self.was_routed.store(false, Ordering::Relaxed);
+        let received = self.poll_own(cx, bufs, meta);
+        if is_turn_of_routed || received.is_ready() {
+            return received;
+        }
+        match self.take_routed(cx, bufs, meta) {
+            0 => Poll::Pending,
+            routed => Poll::Ready(Ok(routed)),
+        }
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.inner.local_addr()
+    }
+
+    fn max_transmit_segments(&self) -> usize {
+        self.inner.max_transmit_segments()
+    }
+
+    fn max_receive_segments(&self) -> usize {
+        self.inner.max_receive_segments()
+    }
+
+    fn may_fragment(&self) -> bool {
+        self.inner.may_fragment()
+    }
+}
+
+impl RoutedSocket {
+    /// Receives from the own socket, and passes on what is for others.
+    fn poll_own(
+        &self,
+        cx: &mut Context<'_>,
+        bufs: &mut [IoSliceMut<'_>],
+        meta: &mut [RecvMeta],
+    ) -> Poll<io::Result<usize>> {
         for _ in 0..MAX_READS_FOR_OTHERS {
             if self.router.is_replaced() {
                 return Poll::Pending;
@@ -86,21 +132,5 @@ impl AsyncUdpSocket for RoutedSocket {
         }
         cx.waker().wake_by_ref();
         Poll::Pending
-    }
-
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.inner.local_addr()
-    }
-
-    fn max_transmit_segments(&self) -> usize {
-        self.inner.max_transmit_segments()
-    }
-
-    fn max_receive_segments(&self) -> usize {
-        self.inner.max_receive_segments()
-    }
-
-    fn may_fragment(&self) -> bool {
-        self.inner.may_fragment()
     }
 }

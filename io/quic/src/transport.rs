@@ -7,7 +7,7 @@ use quinn::{
     congestion::{BbrConfig, CubicConfig, NewRenoConfig},
 };
 
-use crate::path::{PathCount, ProvingFactory};
+use crate::path::ProvingFactory;
 
 /// Idle timeout of a connection.
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -28,11 +28,6 @@ const UNIDIRECTIONAL_STREAMS: u32 = 8;
 /// The parameters of an accepted connection. `congestion` is bbr, cubic or reno; any other value means cubic.
 #[must_use]
 pub fn transport(congestion: Option<&str>) -> TransportConfig {
-    transport_with_paths(congestion, PathCount::default())
-}
-
-/// The same, with a count of the paths that the connections have.
-pub(crate) fn transport_with_paths(congestion: Option<&str>, paths: PathCount) -> TransportConfig {
     let mut transport = TransportConfig::default();
     transport
         .max_idle_timeout(Some(IdleTimeout::try_from(IDLE_TIMEOUT).unwrap_or_else(|_| VarInt::MAX.into())))
@@ -44,9 +39,9 @@ pub(crate) fn transport_with_paths(congestion: Option<&str>, paths: PathCount) -
         .send_window(SEND_WINDOW_BYTES)
         .datagram_receive_buffer_size(None);
     match congestion {
-        Some("bbr") => transport.congestion_controller_factory(ProvingFactory::new(BbrConfig::default(), paths)),
-        Some("reno") => transport.congestion_controller_factory(ProvingFactory::new(NewRenoConfig::default(), paths)),
-        _ => transport.congestion_controller_factory(ProvingFactory::new(CubicConfig::default(), paths)),
+        Some("bbr") => transport.congestion_controller_factory(ProvingFactory::new(BbrConfig::default())),
+        Some("reno") => transport.congestion_controller_factory(ProvingFactory::new(NewRenoConfig::default())),
+        _ => transport.congestion_controller_factory(ProvingFactory::new(CubicConfig::default())),
     };
     transport
 }

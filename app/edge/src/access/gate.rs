@@ -18,7 +18,7 @@ use subtle::ConstantTimeEq;
 use tokio::sync::watch;
 
 use super::{
-    Access, AccessPage, AccessRequest, AccessRevalidation, Denial, Ruling,
+    Access, AccessPage, AccessRequest, AccessRevalidation, Denial, Ruling, Whereabouts,
     cookies::{self, OurCookies},
     fields::Fields,
     now, own_paths,
@@ -132,8 +132,10 @@ pub(super) struct Visit<'a> {
 pub(crate) struct RequestSource<'a> {
     /// The address of the client.
     pub(crate) address: IpAddr,
-    /// The addresses to which the client moves; `None` if it cannot move.
-    pub(crate) moves: Option<&'a watch::Receiver<IpAddr>>,
+    /// Another address from which the client sends without a proof that it receives there.
+    pub(crate) claimed: Option<IpAddr>,
+    /// Where the client moves; `None` if it cannot move.
+    pub(crate) moves: Option<&'a watch::Receiver<Whereabouts>>,
     /// The client certificate of its connection.
     pub(crate) certificate: Option<&'a ClientCertificate>,
     /// The id of the request.
@@ -175,9 +177,14 @@ pub(crate) fn authorize_request(
     }
     let now = now();
     let (method, path) = (Some(head.method.as_str()), Some(head.uri.path()));
-    let request = AccessRequest { client: address, method, path, port };
-    let decide =
-        |identity: Option<&Identity>| judge.decide(identity, &request, access.state.config.geo.as_deref(), now);
+    let decide_at = |client: IpAddr, identity: Option<&Identity>| {
+        let request = AccessRequest { client, method, path, port };
+        judge.decide(identity, &request, access.state.config.geo.as_deref(), now)
+    };
+    let decide = |identity: Option<&Identity>| match (decide_at(address, identity), source.claimed) {
+        (ruling, Some(claimed)) if ruling.allowed => decide_at(claimed, identity),
+        (ruling, _) => ruling,
+    };
     let Some(asks) = judge.asks() else {
         let Ruling { allowed, rule } = decide(None);
         record(None, rule);

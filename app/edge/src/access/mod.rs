@@ -46,7 +46,7 @@ pub(crate) use gate::{RequestSource, authorize_request, filter_response_cookies}
 pub(crate) use own_paths::let_login_arrive;
 pub(crate) use page::AccessPage;
 pub(crate) use refused_addresses::refusal;
-pub(crate) use revalidation::{AccessRevalidation, follow};
+pub(crate) use revalidation::{AccessRevalidation, Whereabouts, follow};
 pub(crate) use revocation::{RevocationCheck, RevocationSlot, UncheckedRequest};
 
 /// Admission to the sockets of this edge: the state of the edge, and the logins.

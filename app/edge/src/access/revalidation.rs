@@ -12,15 +12,35 @@ use crate::{origins::pool::SocketPool, policy::judge};
 /// How often flows are evaluated again without an event: logins, tokens and policies expire.
 const JUDGE_AGAIN: Duration = Duration::from_secs(5);
 
+/// Where a client is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Whereabouts {
+    /// The last address at which the client is proven to receive.
+    pub(crate) proven: IpAddr,
+    /// Another address from which the client sends. Flows must be admitted there too.
+    pub(crate) claimed: Option<IpAddr>,
+}
+
+impl Whereabouts {
+    /// At this proven address.
+    pub(crate) fn at(proven: IpAddr) -> Self {
+        Self { proven, claimed: None }
+    }
+
+    /// The addresses at which a flow must be admitted.
+    pub(crate) fn addresses(self) -> impl Iterator<Item = IpAddr> {
+        std::iter::once(self.proven).chain(self.claimed)
+    }
+}
+
 /// What a flow was admitted with.
 pub(crate) struct AccessRevalidation {
     access: Arc<Access>,
     pool: Arc<SocketPool>,
     socket: SocketId,
     client: IpAddr,
-    /// The addresses to which the client moves; `None` if it cannot move.
-    moves: Option<watch::Receiver<IpAddr>>,
-    has_moved: bool,
+    /// Where the client moves; `None` if it cannot move.
+    moves: Option<watch::Receiver<Whereabouts>>,
     request: Option<Box<(http::Method, String)>>,
     port: u16,
     identity: Option<Identity>,
@@ -34,12 +54,12 @@ impl AccessRevalidation {
     pub(crate) fn new(access: &Arc<Access>, pool: &Arc<SocketPool>, client: IpAddr, port: u16) -> Self {
         let (socket, calls) = (pool.socket(), pool.calls());
         let (access, pool) = (access.clone(), pool.clone());
-        let (moves, has_moved, request, identity, is_late) = (None, false, None, None, false);
-        Self { access, pool, socket, client, moves, has_moved, request, port, identity, is_late, calls }
+        let (moves, request, identity, is_late) = (None, None, None, false);
+        Self { access, pool, socket, client, moves, request, port, identity, is_late, calls }
     }
 
-    /// Sets the addresses to which the client moves.
-    pub(crate) fn set_moves(&mut self, moves: Option<watch::Receiver<IpAddr>>) {
+    /// Sets where the client moves.
+    pub(crate) fn set_moves(&mut self, moves: Option<watch::Receiver<Whereabouts>>) {
         self.moves = moves;
     }
 
@@ -87,10 +107,7 @@ impl AccessRevalidation {
                     called = self.calls.changed() => called.is_ok(),
                     moved = moved => {
                         match (moved, &mut self.moves) {
-                            (Ok(()), Some(moves)) => {
-                                self.client = *moves.borrow_and_update();
-                                self.has_moved = true;
-                            }
+                            (Ok(()), Some(moves)) => drop(moves.borrow_and_update()),
                             _ => self.moves = None,
                         }
                         true
@@ -109,7 +126,9 @@ impl AccessRevalidation {
         // The socket was deleted.
         let Some(route) = self.access.state.routes.get(self.socket) else { return false };
         let rules = self.pool.rules(&route);
-        if self.has_moved && !rules.admit(self.client, self.access.state.config.geo.as_deref()) {
+        let seen = self.moves.as_ref().map_or_else(|| Whereabouts::at(self.client), |moves| *moves.borrow());
+        let geo = self.access.state.config.geo.as_deref();
+        if seen != Whereabouts::at(self.client) && !seen.addresses().all(|address| rules.admit(address, geo)) {
             return false;
         }
         let Some(judge) = rules.judge() else { return true };
@@ -139,8 +158,10 @@ impl AccessRevalidation {
             Some((method, path)) => (Some(method.as_str()), Some(path.as_str())),
             None => (None, None),
         };
-        let request = AccessRequest { client: self.client, method, path, port: self.port };
-        judge.decide(identity.as_ref(), &request, self.access.state.config.geo.as_deref(), now).allowed
+        seen.addresses().all(|client| {
+            let request = AccessRequest { client, method, path, port: self.port };
+            judge.decide(identity.as_ref(), &request, geo, now).allowed
+        })
     }
 }
 

@@ -17,7 +17,7 @@ use http::{Method, uri::PathAndQuery};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use super::AccessRevalidation;
+use super::{AccessRevalidation, Whereabouts};
 
 use crate::{access::Access, origins::pool::SocketPool, util::wake_gated::WakeGated};
 
@@ -44,7 +44,7 @@ pub(crate) struct UncheckedRequest {
     pub(crate) access: Arc<Access>,
     pub(crate) pool: Arc<SocketPool>,
     pub(crate) client: IpAddr,
-    pub(crate) moves: Option<watch::Receiver<IpAddr>>,
+    pub(crate) moves: Option<watch::Receiver<Whereabouts>>,
     pub(crate) port: u16,
     pub(crate) method: Method,
     pub(crate) target: Option<PathAndQuery>,

@@ -23,6 +23,7 @@ use tokio::{
 };
 
 use crate::{
+    access::Whereabouts,
     body::upload_meter::UploadMeter,
     client::{certificate::ClientCertificate, tls::ClientTls},
     http::{send_bound::SendBound, server::HttpServer, wire_state::WireState},
@@ -63,8 +64,11 @@ pub(crate) struct Client {
     pub(crate) uploads: Option<Arc<UploadMeter>>,
     /// The client certificate of the connection, if the client presented one.
     pub(crate) certificate: Option<Box<ClientCertificate>>,
-    /// The addresses to which the client moves; `None` if it cannot move.
-    pub(crate) moves: Option<watch::Receiver<IpAddr>>,
+    /// Another address from which the client sends without a proof that it receives there. Requests must be admitted
+    /// at both.
+    pub(crate) claimed: Option<IpAddr>,
+    /// Where the client moves; `None` if it cannot move.
+    pub(crate) moves: Option<watch::Receiver<Whereabouts>>,
     requests: AtomicU64,
     /// The route of the last request. The next request mostly has the same.
     last_route: Mutex<Option<LastRoute>>,
@@ -96,10 +100,11 @@ impl Client {
     pub(crate) fn moving(
         server: &HttpServer,
         addr: SocketAddr,
+        claimed: Option<IpAddr>,
         place: Option<ConnectionPlace>,
-        moves: watch::Receiver<IpAddr>,
+        moves: watch::Receiver<Whereabouts>,
     ) -> Arc<Self> {
-        Arc::new(Self { moves: Some(moves), ..Self::at(server, addr, true, place, None) })
+        Arc::new(Self { claimed, moves: Some(moves), ..Self::at(server, addr, true, place, None) })
     }
 
     fn at(
@@ -121,6 +126,7 @@ impl Client {
             send_timeout,
             uploads,
             certificate,
+            claimed: None,
             moves: None,
             requests,
             last_route,

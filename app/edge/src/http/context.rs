@@ -1,7 +1,7 @@
 //! The record of a request, step 9 of the request path.
 
 use std::{
-    net::{IpAddr, SocketAddr},
+    net::SocketAddr,
     sync::Arc,
     task::{Context, Poll, ready},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
@@ -14,7 +14,7 @@ use sallyport_model::{Identity, RequestRecord, SocketId, SocketRoute};
 use tokio::sync::watch;
 
 use crate::{
-    access::{AccessRevalidation, RevocationCheck, RevocationSlot, UncheckedRequest, admit::Pass},
+    access::{AccessRevalidation, RevocationCheck, RevocationSlot, UncheckedRequest, Whereabouts, admit::Pass},
     body::upload::UploadState,
     http::{connection::Client, send_bound, server::HttpServer, wire_state::WireState},
     metrics::{
@@ -55,8 +55,8 @@ pub(crate) struct RequestContext {
     audit: Option<Audited>,
     /// How long the first byte of an origin's response took.
     first_byte: Option<Duration>,
-    /// The addresses to which the client moves.
-    moves: Option<watch::Receiver<IpAddr>>,
+    /// Where the client moves.
+    moves: Option<watch::Receiver<Whereabouts>>,
     /// Why the edge responded with an error.
     refused: Option<&'static str>,
     /// Whether the head of the request could not be read.

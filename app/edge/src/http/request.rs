@@ -109,11 +109,14 @@ pub(crate) async fn serve(
         context.set_socket(route.id, pool.metrics(|| server.state.metrics.of_socket(route.name.as_str())));
         // 4. Check access.
         let rules = admit::check_address(&server.access, &route, &pool, client.addr.ip())?;
+        if let Some(claimed) = client.claimed {
+            admit::check_address(&server.access, &route, &pool, claimed)?;
+        }
         refuse_unproven(&head, &rules)?;
         access::let_login_arrive(&server.access, &head).await;
         let (address, certificate) = (client.addr.ip(), client.certificate.as_deref());
-        let moves = client.moves.as_ref();
-        let source = access::RequestSource { address, moves, certificate, id: context.id() };
+        let (claimed, moves) = (client.claimed, client.moves.as_ref());
+        let source = access::RequestSource { address, claimed, moves, certificate, id: context.id() };
         let mut record = |identity: Option<&Identity>, rule| context.record_decision(identity, rule);
         let access = &server.access;
         let mut principal = access::authorize_request(access, &source, &pool, &rules, &host, &mut head, &mut record)?;

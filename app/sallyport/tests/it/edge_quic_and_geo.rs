@@ -40,6 +40,8 @@ fn a_connector_over_quic_at_an_edge_serves_clients_of_all_edges() {
     a.start(&home, &["--join", join["token"].as_str().unwrap(), "--region", "eu", "--listen-quic"]);
     let b = EdgeHere::join(&home, "us-1", "us");
     both_up(&home);
+    let offer = || edges(&home).iter().find(|edge| edge["name"] == "eu-1").map(|edge| edge["http3_port"].clone());
+    wait_until("the offer of HTTP/3", || (offer()? == a.port).then_some(()));
     let (socket, host) = home.socket(&[]);
     wait_until("the socket is known at both", || (a.knows(&home, &host) && b.knows(&home, &host)).then_some(()));
     let (origin, token) = (Origin::start("origin"), token(&home));

@@ -10,6 +10,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     task::{Context, Poll},
+    time::Duration,
 };
 
 use bytes::Buf as _;
@@ -140,6 +141,28 @@ impl AsyncUdpSocket for Forger {
     }
 }
 
+/// An endpoint that receives at 127.0.0.1, and sends from `forged` while the flag is set.
+fn forger(client: &Http3Client, forged: &str) -> (quinn::Endpoint, Arc<AtomicBool>) {
+    let is_forging = Arc::<AtomicBool>::default();
+    let _inside = client.runtime.enter();
+    let bound = |address| TokioRuntime.wrap_udp_socket(UdpSocket::bind(address).unwrap()).unwrap();
+    let socket = Forger { own: bound("127.0.0.1:0"), forged: bound(forged), is_forging: is_forging.clone() };
+    let (config, runtime) = (quinn::EndpointConfig::default(), Arc::new(TokioRuntime));
+    let endpoint = quinn::Endpoint::new_with_abstract_socket(config, None, Arc::new(socket), runtime).unwrap();
+    (endpoint, is_forging)
+}
+
+/// Sends a request, and checks that it is not admitted. The refusal may go to the other address.
+fn in_vain(client: &Http3Client, connection: &mut Http3Connection, host: &str, path: &str) {
+    let response = client.runtime.block_on(async {
+        let sending = connection.open(Method::GET, host, path, &[], None);
+        tokio::time::timeout(Duration::from_secs(3), sending).await
+    });
+    if let Ok(response) = response {
+        assert_eq!(response.unwrap().0.status(), 403, "{path}");
+    }
+}
+
 #[test]
 fn a_client_that_sends_from_an_admitted_address_is_not_admitted_unless_it_receives_there() {
     let home = Home::new();
@@ -149,26 +172,13 @@ fn a_client_that_sends_from_an_admitted_address_is_not_admitted_unless_it_receiv
     let origin = Origin::start("origin");
     let _connector = home.connector(&socket, origin.address, &[]);
     let client = Http3Client::new(&up.ca);
-    let is_forging = Arc::<AtomicBool>::default();
-    let endpoint = {
-        let _inside = client.runtime.enter();
-        let bound = |address| TokioRuntime.wrap_udp_socket(UdpSocket::bind(address).unwrap()).unwrap();
-        let (own, forged) = (bound("127.0.0.1:0"), bound("127.0.0.8:0"));
-        let socket = Arc::new(Forger { own, forged, is_forging: is_forging.clone() });
-        let (config, runtime) = (quinn::EndpointConfig::default(), Arc::new(TokioRuntime));
-        quinn::Endpoint::new_with_abstract_socket(config, None, socket, runtime).unwrap()
-    };
+    let (endpoint, is_forging) = forger(&client, "127.0.0.8:0");
     let mut connection = client.connect_from(&endpoint, up.port, &host).unwrap();
     assert_eq!(connection.get(&host, "/").status, 403);
     assert_eq!(origin.count(), 0);
     for number in 0..3 {
         is_forging.store(true, Ordering::Relaxed);
-        let path = format!("/forged/{number}");
-        let sent = client.runtime.block_on(async {
-            let sending = connection.open(Method::GET, &host, &path, &[], None);
-            tokio::time::timeout(std::time::Duration::from_secs(3), sending).await
-        });
-        assert!(sent.is_err(), "the response goes to the other address");
+        in_vain(&client, &mut connection, &host, &format!("/forged/{number}"));
         is_forging.store(false, Ordering::Relaxed);
         assert_eq!(connection.get(&host, "/").status, 403);
     }
@@ -180,6 +190,36 @@ fn a_client_that_sends_from_an_admitted_address_is_not_admitted_unless_it_receiv
     assert_eq!(connection.get(&host, "/").status, 403);
     honest.rebind("127.0.0.8:0");
     assert_eq!(connection.get(&host, "/").status, 200, "a client that receives there is admitted");
+}
+
+#[test]
+fn a_client_at_an_address_that_is_not_admitted_gains_nothing_by_withholding_the_proof() {
+    let home = Home::new();
+    let up = home.up(&[]);
+    home.account();
+    let made = home.run(&["policy", "create", "near", "--from", "127.0.0.0/29"]);
+    assert!(made.status.success(), "{}", text(&made.stderr));
+    for options in [["--deny", "127.0.0.9/32"], ["--policy", "near"]] {
+        let (socket, host) = home.socket(&options);
+        let origin = Origin::start("origin");
+        let _connector = home.connector(&socket, origin.address, &[]);
+        let client = Http3Client::new(&up.ca);
+        let (endpoint, is_forging) = forger(&client, "127.0.0.9:0");
+        let mut connection = client.connect_from(&endpoint, up.port, &host).unwrap();
+        assert_eq!(connection.get(&host, "/").status, 200);
+        let opened = client.runtime.block_on(connection.open(Method::GET, &host, "/trickle/1000", &[], None));
+        let (_, mut running) = opened.unwrap();
+        let served = origin.count();
+        is_forging.store(true, Ordering::Relaxed);
+        for number in 0..3 {
+            in_vain(&client, &mut connection, &host, &format!("/withheld/{number}"));
+        }
+        assert_eq!(origin.count(), served, "{options:?}: no request was admitted");
+        is_forging.store(false, Ordering::Relaxed);
+        let (length, is_broken) = received(&client, &mut running);
+        assert!(is_broken && length < 5_000, "{options:?}: {length}");
+        assert_eq!(connection.get(&host, "/").status, 200, "{options:?}: back at its own address");
+    }
 }
 
 /// The network of a browser: a home behind a router, which has two ways to the server and hides the browser's address.

@@ -56,10 +56,16 @@ impl AsyncUdpSocket for Deaf {
 
 #[test]
 fn in_a_flood_of_handshakes_real_clients_prove_their_address_and_are_served() {
+    for options in [&[][..], &["--http3-early-data"]] {
+        flood(options);
+    }
+}
+
+fn flood(options: &[&str]) {
     /// More than the handshakes from which addresses are proven, from several addresses.
     const FLOOD: usize = 400;
     let home = Home::new();
-    let up = home.up(&[]);
+    let up = home.up(options);
     let client = Http3Client::new(&up.ca);
     let retries = || {
         let shown = up.curl("api.localhost", "/metrics", &[]).body;

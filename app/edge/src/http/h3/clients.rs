@@ -1,16 +1,13 @@
 //! The client of a connection, whose address may change (RFC 9000 section 9).
 
-use std::{
-    net::{IpAddr, SocketAddr},
-    sync::Arc,
-    time::Duration,
-};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use sallyport_quic::proven_address;
 use tokio::sync::watch;
 
 use crate::{
+    access::Whereabouts,
     http::{connection::Client, server::HttpServer},
     lifecycle::counts::ConnectionPlace,
 };
@@ -22,30 +19,30 @@ const FIRST_LOOK: Duration = Duration::from_millis(2);
 
 /// The client of a connection, as of each request.
 ///
-/// Requests are judged at addresses at which the client is proven to receive. A client may send from the address of
-/// another, which an access list may admit.
+/// A client may send from the address of another. So an address counts once the client is proven to receive there.
+/// Until then the client counts as at its last proven address, and must be admitted at both.
 pub(super) struct Clients {
     server: Arc<HttpServer>,
     /// Keeps the connection's place within the bounds.
     first: Arc<Client>,
     /// The client at its last proven address.
     current: Mutex<Arc<Client>>,
-    /// Tells running requests the last proven address.
-    moves: watch::Sender<IpAddr>,
+    /// Tells running requests where the client is.
+    moves: watch::Sender<Whereabouts>,
 }
 
 impl Clients {
     /// The client of a new connection. The handshake has proven its address.
     pub(super) fn new(server: Arc<HttpServer>, addr: SocketAddr, place: Option<ConnectionPlace>) -> Self {
-        let moves = watch::Sender::new(addr.ip());
-        let first = Client::moving(&server, addr, place, moves.subscribe());
+        let moves = watch::Sender::new(Whereabouts::at(addr.ip()));
+        let first = Client::moving(&server, addr, None, place, moves.subscribe());
         let current = Mutex::new(first.clone());
         Self { server, first, current, moves }
     }
 
-    /// The client of a request that begins now. A request from a new address waits until the address is proven.
-    /// Without the proof, the request counts as one from the last proven address.
+    /// The client of a request that begins now. A request from a new address waits for the proof, for a while.
     pub(super) async fn of_request(&self, quic: &quinn::Connection, ask_for_proof: impl FnOnce()) -> Arc<Client> {
+        let claimed = canonical(quic.remote_address()).ip();
         if let Some(client) = self.known(quic) {
             return client;
         }
@@ -61,34 +58,59 @@ impl Clients {
             }
         };
         match tokio::time::timeout(MAX_PROOF, wait).await {
-            Ok(client) => client,
-            Err(_) => self.current.lock().clone(),
+            Ok(client) if client.addr.ip() == claimed => return client,
+            // Without an answer, QUIC goes back to the former address.
+            Ok(_) => {}
+            Err(_) => self.set_claimed(quic),
         }
+        let proven = self.current.lock().addr;
+        Client::moving(&self.server, proven, Some(claimed), None, self.moves.subscribe())
     }
 
-    /// Looks whether the client has moved, for the requests that run.
-    pub(super) fn look(&self, quic: &quinn::Connection, ask_for_proof: impl FnOnce()) {
-        if self.known(quic).is_none() {
-            ask_for_proof();
+    /// Looks where the client is, for the requests that run. `was_asked` says that the client has had a second for the
+    /// proof. Returns whether the proof is missing.
+    pub(super) fn look(&self, quic: &quinn::Connection, was_asked: bool) -> bool {
+        if self.known(quic).is_some() {
+            return false;
         }
+        if was_asked {
+            self.set_claimed(quic);
+        }
+        true
+    }
+
+    /// Has running requests judged at an address that is not proven, too.
+    fn set_claimed(&self, quic: &quinn::Connection) {
+        let remote = canonical(quic.remote_address()).ip();
+        self.set(|seen| seen.claimed = (remote != seen.proven).then_some(remote));
+    }
+
+    fn set(&self, change: impl FnOnce(&mut Whereabouts)) {
+        self.moves.send_if_modified(|seen| {
+            let before = *seen;
+            change(seen);
+            *seen != before
+        });
     }
 
     /// The client at its present address; `None` if that is not proven.
     fn known(&self, quic: &quinn::Connection) -> Option<Arc<Client>> {
         let (mut current, remote) = (self.current.lock(), canonical(quic.remote_address()));
-        if current.addr != remote {
-            match proven_address(quic).map(canonical) {
-                // A new address has a state of its own, so that limits and forwarded fields are those of the address.
-                Some(addr) => {
-                    if addr.ip() != current.addr.ip() {
-                        self.moves.send_replace(addr.ip());
-                    }
-                    *current = Client::moving(&self.server, addr, None, self.moves.subscribe());
-                }
-                // The client has another port.
-                None if current.addr.ip() == remote.ip() => {}
-                None => return None,
+        if current.addr == remote {
+            if self.moves.borrow().claimed.is_some() {
+                self.set(|seen| seen.claimed = None);
             }
+            return Some(current.clone());
+        }
+        match proven_address(quic).map(canonical) {
+            // A new address has a state of its own, so that limits and forwarded fields are those of the address.
+            Some(addr) => {
+                self.set(|seen| *seen = Whereabouts::at(addr.ip()));
+                *current = Client::moving(&self.server, addr, None, None, self.moves.subscribe());
+            }
+            // The client has another port.
+            None if current.addr.ip() == remote.ip() => {}
+            None => return None,
         }
         Some(current.clone())
     }

@@ -39,6 +39,8 @@ pub(super) struct Connection {
     clients: Arc<Clients>,
     executor: StreamExecutor,
     phase: watch::Receiver<Phase>,
+    /// What the client has granted no credit for, on the control stream.
+    unwritten: Vec<u8>,
     is_shutting_down: bool,
     /// Whether the client had time to see the last GOAWAY.
     is_closing: bool,
@@ -70,7 +72,8 @@ impl Connection {
         let executor = StreamExecutor { bound: server.state.config.send_timeout, place: Arc::default() };
         let state = Arc::new(Http3State::new(quic, CONNECTION_WINDOW_BYTES));
         let phase = server.state.phase.subscribe();
-        Self { server, state, clients, executor, phase, is_shutting_down: false, is_closing: false }
+        let (unwritten, is_shutting_down, is_closing) = (Vec::new(), false, false);
+        Self { server, state, clients, executor, phase, unwritten, is_shutting_down, is_closing }
     }
 
     /// Serves until the connection has ended.
@@ -80,7 +83,7 @@ impl Connection {
         let mut stopped = Box::pin(control.stopped());
         let check_at = Instant::now() + self.server.state.config.idle_timeout;
         let mut next = next_event(&self.phase, Phase::Lingering, Some(check_at));
-        let (mut look, mut is_looking) = (pin!(sleep(LOOK_EVERY)), false);
+        let (mut look, mut is_looking, mut lacks_proof) = (pin!(sleep(LOOK_EVERY)), false, false);
         loop {
             self.executor.place.mark_here();
             let event = tokio::select! {
@@ -103,14 +106,16 @@ impl Connection {
             let goes_on = match event {
                 Event::Closed => false,
                 Event::Changed => {
-                    if self.state.take_proof_wish() {
-                        // A client that grants its control stream no credit proves nothing.
-                        let _ = timeout(Duration::ZERO, control.write_all(&Http3::reserved_frame())).await;
+                    if self.state.take_proof_wish() && self.unwritten.is_empty() {
+                        self.write_control(&mut control, &Http3::reserved_frame(), Duration::ZERO).await;
                     }
                     true
                 }
                 Event::LookDue => {
-                    self.clients.look(&self.state.quic, || self.state.ask_for_proof());
+                    lacks_proof = self.clients.look(&self.state.quic, lacks_proof);
+                    if lacks_proof {
+                        self.state.ask_for_proof();
+                    }
                     is_looking = self.state.is_serving();
                     look.as_mut().reset(Instant::now() + LOOK_EVERY);
                     true
@@ -173,12 +178,25 @@ impl Connection {
         }
         self.is_shutting_down = true;
         match self.state.with(Http3::go_away) {
-            // A client that grants its control stream no credit is not waited for.
-            Some(frame) => drop(timeout(MAX_CLOSE, control.write_all(&frame)).await),
+            Some(frame) => self.write_control(control, &frame, MAX_CLOSE).await,
             None => self.is_closing = true,
         }
         let again = (!self.is_closing).then(|| Instant::now() + self.goaway_interval());
         next_event(&self.phase, Phase::Cut, again)
+    }
+
+    /// Writes a frame, and before it the rest of an earlier one. A client that grants its control stream no credit is
+    /// not waited for longer than `bound`.
+    async fn write_control(&mut self, control: &mut SendStream, frame: &[u8], bound: Duration) {
+        self.unwritten.extend_from_slice(frame);
+        let write = async {
+            while !self.unwritten.is_empty() {
+                // Fails if the connection is lost.
+                let Ok(written) = control.write(&self.unwritten).await else { return };
+                self.unwritten.drain(..written);
+            }
+        };
+        let _ = timeout(bound, write).await;
     }
 
     /// How long the client has for what it has sent before the first GOAWAY, and to get the second, even if it is lost
