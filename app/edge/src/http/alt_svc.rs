@@ -7,6 +7,8 @@ use tokio::sync::watch;
 /// How long clients keep the offer, in seconds. A client whose network blocks UDP tries it once in a while and loads by
 /// HTTP/2 meanwhile.
 const MAX_AGE_SECONDS: u32 = 86_400;
+/// Ends every earlier offer.
+const CLEAR: &str = "clear";
 /// After how many probes without an answer in a row the offer is taken back.
 const MAX_FAILURES: u8 = 3;
 
@@ -37,8 +39,13 @@ impl AltSvc {
             //= RFC 7838 section 3
             //# When an Alt-Svc response header field is sent with the value "clear", the origin requests all
             //# alternatives for that origin to be invalidated
-            None => Some(HeaderValue::from_static("clear")),
+            None => Some(HeaderValue::from_static(CLEAR)),
         };
+    }
+
+    /// Has clients forget the offer of another process.
+    pub(crate) fn withdraw(&self) {
+        *self.value.write() = Some(HeaderValue::from_static(CLEAR));
     }
 
     /// The port of the offer, and its changes.

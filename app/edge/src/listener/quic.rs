@@ -51,6 +51,11 @@ impl Edge {
         self.http.alt_svc.subscribe()
     }
 
+    /// Has clients forget an offer of HTTP/3, because this process does not serve it.
+    pub fn set_no_http3(&self) {
+        self.http.alt_svc.withdraw();
+    }
+
     /// Serves connectors over QUIC at this port, and clients over HTTP/3 if there is an offer, beside [`Edge::serve`]
     /// and with the same certificates. After the shutdown begins, existing connections stay until the other connections
     /// have ended.
@@ -94,7 +99,7 @@ impl Edge {
 
     /// Offers HTTP/3 while the own port answers.
     async fn offer_http3(&self, offer: &Http3Offer) -> Infallible {
-        let mut reachability = Reachability::default();
+        let (mut reachability, mut has_warned) = (Reachability::default(), false);
         loop {
             let mut has_answered = false;
             for address in &offer.probed {
@@ -107,6 +112,14 @@ impl Edge {
             let was_reachable = self.http3_port().borrow().is_some();
             if is_reachable != was_reachable {
                 tracing::info!(port = offer.public_port, is_reachable, "the offer of HTTP/3 to clients has changed");
+            }
+            if !is_reachable && !has_warned {
+                has_warned = true;
+                tracing::warn!(
+                    probed = ?offer.probed,
+                    "HTTP/3 is not offered, because the own UDP port does not answer: let UDP through, or turn HTTP/3 off \
+                     with --no-http3"
+                );
             }
             self.quic.set_offered(is_reachable);
             self.http.alt_svc.set_port(is_reachable.then_some(offer.public_port));
@@ -129,12 +142,9 @@ async fn serve_socket(
         () = shutdown.wait() => {}
         () = take_all(&edge, &listener) => return Ok(()),
     }
-    if listener.is_replaced() {
-        // The next process has the new clients. Those that have begun a handshake here finish it here.
-        tokio::select! {
-            () = phase::cut(&mut phase) => {}
-            () = take_all(&edge, &listener) => {}
-        }
+    tokio::select! {
+        () = phase::cut(&mut phase) => {}
+        () = take_last(&edge, &listener) => {}
     }
     listener.refuse_new();
     phase::cut(&mut phase).await;
@@ -145,6 +155,17 @@ async fn serve_socket(
 async fn take_all(edge: &Arc<Edge>, listener: &QuicListener) {
     while let Some(incoming) = listener.accept().await {
         take(edge, incoming);
+    }
+}
+
+/// Takes the connections that have begun here before another process took over, and refuses all others: clients then
+/// come over TCP at once.
+async fn take_last(edge: &Arc<Edge>, listener: &QuicListener) {
+    while let Some(incoming) = listener.accept().await {
+        match listener.is_replaced() {
+            true => take(edge, incoming),
+            false => incoming.refuse(),
+        }
     }
 }
 

@@ -86,6 +86,11 @@ impl OpenedQuic {
         }))
     }
 
+    /// Whether clients may come over HTTP/3.
+    pub(crate) fn has_http3(&self) -> bool {
+        self.has_http3
+    }
+
     /// The port as clients and connectors see it.
     pub(crate) fn public_port(&self) -> u16 {
         self.public_port

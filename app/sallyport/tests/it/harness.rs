@@ -153,14 +153,24 @@ impl Home {
     /// `sallyport up` on free ports, ready to be used.
     pub(crate) fn up(&self, more: &[&str]) -> Up {
         let mut args = vec!["up", "--listen-http", "127.0.0.1:0"];
-        if !more.contains(&"--listen") {
+        let has_any_port = !more.contains(&"--listen");
+        if has_any_port {
             args.extend(["--listen", "127.0.0.1:0"]);
         }
         args.extend(more);
         let data = self.data();
         args.extend(["--data", data.to_str().unwrap()]);
-        let program = Program::start(&mut self.command(&args));
-        program.wait_for("ready");
+        let start = || {
+            let program = Program::start(&mut self.command(&args));
+            program.wait_for("ready");
+            program
+        };
+        let mut program = start();
+        // The kernel has chosen a TCP port whose UDP port a client of another test has.
+        while has_any_port && program.output().contains("no HTTP/3: choose another") {
+            assert!(program.stop().success());
+            program = start();
+        }
         let note = self.dir.path().join("state/local.json");
         let note: Value = serde_json::from_slice(&std::fs::read(note).unwrap()).unwrap();
         let api = note["api"].as_str().unwrap().to_owned();

@@ -78,7 +78,11 @@ fn without_http3_nothing_is_offered_and_the_port_is_for_connectors_or_closed() {
         }
         let address = SocketAddr::from(([127, 0, 0, 1], up.port));
         assert_eq!(UdpSocket::bind(address).is_err(), is_open, "{args:?}");
-        assert_eq!(up.curl("api.localhost", "/v1/info", &[]).header("alt-svc"), None);
+        assert_eq!(
+            up.curl("api.localhost", "/v1/info", &[]).header("alt-svc"),
+            Some("clear"),
+            "clients forget earlier offers"
+        );
         let client = Http3Client::new(&up.ca);
         if is_open {
             assert!(client.try_connect(up.port, "api.localhost").is_err(), "HTTP/3 is no protocol there");
@@ -88,6 +92,19 @@ fn without_http3_nothing_is_offered_and_the_port_is_for_connectors_or_closed() {
     let refused = home.run(&["up", "--data", "x", "--listen-quic", "nowhere"]);
     assert_eq!(refused.status.code(), Some(2));
     assert!(text(&refused.stderr).contains("--listen-quic"), "{}", text(&refused.stderr));
+}
+
+#[test]
+fn addresses_of_both_families_are_recorded_alike() {
+    let home = Home::new();
+    let up = home.up(&["--listen", &format!("[::]:{}", crate::tcp::free_port())]);
+    let client = Http3Client::new(&up.ca);
+    let mut connection = client.connect(up.port, "api.localhost");
+    for _ in 0..2 {
+        let response = connection.get("api.localhost", "/v1/info");
+        let line = up.program.wait_for(response.header("x-request-id").unwrap());
+        assert!(response.status == 200 && line.contains("client=127.0.0.1:"), "{line}");
+    }
 }
 
 #[test]

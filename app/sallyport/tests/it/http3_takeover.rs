@@ -195,7 +195,10 @@ fn a_successor_without_http3_or_at_another_port_lets_the_download_finish() {
             Some(port) => {
                 assert_eq!(Http3Client::new(&next.ca).connect(port, &host).get(&host, "/").status, 200, "{options:?}");
             }
-            None => drop(UdpSocket::bind(("127.0.0.1", up.port)).expect("the port is closed")),
+            None => {
+                drop(UdpSocket::bind(("127.0.0.1", up.port)).expect("the port is closed"));
+                assert_eq!(next.curl("api.localhost", "/v1/info", &[]).header("alt-svc"), Some("clear"));
+            }
         }
         assert_eq!(next.curl(&host, "/", &[]).status, 200);
         (up, port) = (next, next_port);

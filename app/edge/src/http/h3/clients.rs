@@ -34,6 +34,7 @@ pub(super) struct Clients {
 impl Clients {
     /// The client of a new connection. The handshake has proven its address.
     pub(super) fn new(server: Arc<HttpServer>, addr: SocketAddr, place: Option<ConnectionPlace>) -> Self {
+        let addr = canonical(addr);
         let moves = watch::Sender::new(Whereabouts::at(addr.ip()));
         let first = Client::moving(&server, addr, None, place, moves.subscribe());
         let current = Mutex::new(first.clone());

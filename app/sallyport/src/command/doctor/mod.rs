@@ -335,7 +335,7 @@ fn udp(reached: &ApiStatus) -> Check {
         return Check::skip(NAME, "the edge has no port for HTTP/3 and QUIC");
     };
     match answer {
-        Ok(took) => Check::ok(NAME, format!("port {port} answers for HTTP/3, {} ms away", took.as_millis())),
+        Ok(took) => Check::ok(NAME, format!("port {port} answers over UDP, {} ms away", took.as_millis())),
         Err(why) => Check::warn(
             NAME,
             format!("{why}: browsers here load by HTTP/2"),

@@ -152,9 +152,13 @@ async fn serve(
         edge.serve_ssh(ssh);
     }
     let public_port = args.advertise.first().map_or(address.port(), SocketAddr::port);
+    let opened = OpenedQuic::open(&args.quic, (address, public_port), sockets, is_takeover)?;
+    if !opened.as_ref().is_some_and(OpenedQuic::has_http3) {
+        edge.set_no_http3();
+    }
     // If this process has no QUIC port, the former one goes on with its own.
     let inherited = std::mem::take(&mut listening.quic);
-    let quic = OpenedQuic::open(&args.quic, (address, public_port), sockets, is_takeover)?.map(|opened| {
+    let quic = opened.map(|opened| {
         let served = (&edge, certificates.clone());
         let own: Vec<IpAddr> = own_card.borrow().addresses.iter().map(SocketAddr::ip).collect();
         Quic::start(opened, inherited, own_secrets.derived("quic"), served, &own, daemon.shutdown.clone())

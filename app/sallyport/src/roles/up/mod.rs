@@ -197,6 +197,9 @@ async fn serve(args: &UpArgs, daemon: &Daemon) -> anyhow::Result<()> {
     Metrics { edge: &edge, control: Some(&control), audit: &audit, stream: None, process, bus: None, dns: counters }
         .publish();
 
+    if !quic.as_ref().is_some_and(OpenedQuic::has_http3) {
+        edge.set_no_http3();
+    }
     // If this process has no QUIC port, the former one goes on with its own.
     let inherited = std::mem::take(&mut listening.quic);
     let quic = quic.map(|opened| {
