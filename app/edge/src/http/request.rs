@@ -361,7 +361,7 @@ fn refuse_early(server: &HttpServer, head: &mut Parts, host: &RequestHost, goes_
     Ok(())
 }
 
-/// Step 4. Refuses early data whose address would decide: before the handshake, a client has not proven its address.
+/// Step 4. Refuses early data where the client's address may decide: the proof of it may be a day old.
 fn refuse_unproven(head: &Parts, rules: &Rules) -> Result<(), RequestError> {
     let is_early = head.extensions.get::<EarlyData>().is_some();
     if is_early && rules.look_at_addresses() { Err(RequestError::TooEarly) } else { Ok(()) }

@@ -73,8 +73,10 @@ fn a_connection_of_a_process_that_is_gone_is_reset_at_once() {
     of_first.shutdown_background();
     of_rest.block_on(async {
         let second = lab.serve(QuicPort::inherit(files).unwrap());
-        let mut stream = connection.open_uni().await.unwrap();
-        drop(stream.write_all(b"anybody there?").await);
+        // A late acknowledgement of the client may have brought the reset already.
+        if let Ok(mut stream) = connection.open_uni().await {
+            drop(stream.write_all(b"anybody there?").await);
+        }
         let ended = tokio::time::timeout(Duration::from_secs(20), connection.closed()).await.unwrap();
         assert!(matches!(ended, ConnectionError::Reset), "{ended}");
         check(&connect(&client, second.address()).await, b"a new one").await;
