@@ -100,6 +100,9 @@ impl Router {
 
     /// Sets who reads the sockets, and wakes the readers.
     pub(crate) fn set_replaced(&self, is_replaced: bool) {
+        if is_replaced {
+            self.is_single.store(false, Ordering::Relaxed);
+        }
         self.is_replaced.store(is_replaced, Ordering::Release);
         for inbox in &self.inboxes {
             if let Some(waker) = inbox.lock().waker.take() {
@@ -155,8 +158,9 @@ impl Router {
         let former = self.former.read();
         let Some(former) = former.iter().find(|former| former.generation() == place.generation && !former.is_gone())
         else {
-            // The endpoint answers with a stateless reset.
-            return false;
+            // A read that was under way at the takeover can get a datagram for the next process, whose client sends it
+            // again. The endpoint answers all others with a stateless reset.
+            return self.is_replaced();
         };
         self.counts.to_former_processes.fetch_add(1, Ordering::Relaxed);
         if !former.send(&meta, data) {
@@ -205,5 +209,34 @@ impl Router {
                 Poll::Pending
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quinn::ConnectionIdGenerator as _;
+
+    use super::*;
+    use crate::connection_id::Generator;
+
+    #[test]
+    fn a_datagram_for_the_next_process_is_dropped_at_the_former_one() {
+        let router = Router::new(QuicSecret::from([1; 32]), 3, 1, Vec::new()).unwrap();
+        let datagram_of = |generation| {
+            let place = Place { generation, socket: 0 };
+            let id = Generator { key: router.key.clone(), place }.generate_cid();
+            [&[0x40], &id[..], &[0; 40]].concat()
+        };
+        let is_for = |generation| {
+            let datagram = datagram_of(generation);
+            let addr = "192.0.2.1:443".parse().unwrap();
+            let meta = RecvMeta { addr, len: datagram.len(), stride: datagram.len(), ecn: None, dst_ip: None };
+            router.is_for(0, &meta, &datagram)
+        };
+        assert!(is_for(3) && is_for(4), "the endpoint resets what it does not know");
+        router.set_replaced(true);
+        assert!(is_for(3) && !is_for(4), "a reset would end the connection at the next process");
+        router.set_replaced(false);
+        assert!(is_for(4), "there is no next process any more");
     }
 }
