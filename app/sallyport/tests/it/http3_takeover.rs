@@ -23,6 +23,9 @@ const DOWNLOAD_BYTES: usize = 1 << 30;
 /// How many connections are idle meanwhile, and how many of them share a socket of their client.
 const IDLE_CONNECTIONS: usize = 1_000;
 const CONNECTIONS_PER_SOCKET: usize = 50;
+/// How many idle connections may notice their end by a reset, as browsers bear it: the close is one datagram, which a
+/// busy machine can lose.
+const MAX_RESETS: usize = 10;
 /// Arguments of each process: the first one finishes the download.
 const UP: [&str; 3] = ["--no-access-log", "--drain", "10m"];
 
@@ -207,10 +210,18 @@ fn a_successor_without_http3_or_at_another_port_lets_the_download_finish() {
 }
 
 fn assert_all_served(clients: &[Http3Client], idle: &mut [Http3Connection], port: u16, host: &str) {
+    let mut resets = 0;
     for (number, connection) in idle.iter_mut().enumerate() {
-        let status = get_or_connect(&clients[number / CONNECTIONS_PER_SOCKET], connection, port, host);
+        let client = &clients[number / CONNECTIONS_PER_SOCKET];
+        let mut status = get_or_connect(client, connection, port, host);
+        if status.as_ref().is_err_and(|error| error.contains("reset by peer")) {
+            resets += 1;
+            *connection = client.connect(port, host);
+            status = Ok(connection.get(host, "/").status);
+        }
         assert_eq!(status, Ok(200), "connection {number}");
     }
+    assert!(resets <= MAX_RESETS, "{resets} idle connections were reset");
 }
 
 fn assert_ended(up: Up) {
