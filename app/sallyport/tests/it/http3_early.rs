@@ -63,6 +63,19 @@ fn recorder(server: SocketAddr) -> (SocketAddr, Arc<Mutex<Vec<Vec<u8>>>>) {
     (address, recorded)
 }
 
+/// Sends recorded datagrams from elsewhere until the server answers the handshake. The server knows the datagrams of a
+/// connection for a moment after its end.
+fn replay(recorded: &[Vec<u8>], address: SocketAddr) {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    wait_until("an answer to the handshake", || {
+        for datagram in recorded {
+            socket.send_to(datagram, address).unwrap();
+        }
+        socket.recv(&mut [0; 2_048]).ok()
+    });
+}
+
 #[test]
 fn early_data_is_off_and_else_for_harmless_requests_once() {
     let home = Home::new();
@@ -98,15 +111,7 @@ fn early_data_is_off_and_else_for_harmless_requests_once() {
 
     // Somebody sends the recorded datagrams once more, from elsewhere.
     let served = origin.count();
-    let replay = UdpSocket::bind("127.0.0.1:0").unwrap();
-    replay.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
-    // The server knows the datagrams of the first connection for a moment after its end.
-    wait_until("an answer to the handshake", || {
-        for datagram in recorded.lock().unwrap().iter() {
-            replay.send_to(datagram, address).unwrap();
-        }
-        replay.recv(&mut [0; 2_048]).ok()
-    });
+    replay(&recorded.lock().unwrap(), address);
 
     for (method, path, host) in
         [(Method::POST, "/upload", &*host), (Method::DELETE, "/", &host), (Method::GET, "/v1/info", "api.localhost")]
@@ -142,14 +147,7 @@ fn early_data_at_another_process_with_the_same_certificates_is_refused() {
     let other = home.up(&["--http3-early-data", "--listen", &format!("127.0.0.1:{}", up.port)]);
     let _connector = home.connector(&socket, origin.address, &[]);
     let address = SocketAddr::from(([127, 0, 0, 1], other.port));
-    let replay = UdpSocket::bind("127.0.0.1:0").unwrap();
-    replay.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
-    wait_until("an answer to the handshake", || {
-        for datagram in recorded.lock().unwrap().iter() {
-            replay.send_to(datagram, address).unwrap();
-        }
-        replay.recv(&mut [0; 2_048]).ok()
-    });
+    replay(&recorded.lock().unwrap(), address);
     let is_accepted = client.is_early_data_accepted(address, &host);
     assert_eq!(is_accepted, Some(false), "the edge does not know the session");
     assert_eq!(origin.count(), served, "the repetition reached no origin");
