@@ -4,6 +4,7 @@
 
 mod account;
 mod addresses;
+mod capacity;
 mod domain;
 mod edge;
 mod header_rules;
@@ -27,6 +28,10 @@ pub use account::{
     ScopeSet, UnknownScope, check_password,
 };
 pub use addresses::{ClientAddr, Local, OriginAddr, OriginAddrError, Remote, ServerAddr, is_private};
+pub use capacity::{
+    Capacity, CapacityError, CapacityName, CapacityNameError, MAX_CAPACITY_NAME_BYTES, MAX_ORIGIN_CONNECTIONS,
+    MAX_ORIGIN_RPS, MaxRps, MaxRpsError,
+};
 pub use domain::{
     AcmeChallenge, ChallengeKind, DomainName, DomainNameError, MAX_DOMAIN_BYTES, MAX_DOMAINS_PER_SOCKET,
     ServedCertificate, UnknownChallengeKind, acme_alias, challenge_name, wildcard_over,

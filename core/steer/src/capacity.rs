@@ -1,0 +1,223 @@
+//! The estimate of what an origin can carry, from what it answers.
+//!
+//! An origin has a knee: up to some rate it answers as fast as when it is idle, beyond it requests queue or fail. Until
+//! an origin was seen beyond its knee, nothing bounds it. Beyond the knee an origin answers what it can, so the rate of
+//! its answers is the knee. The origin then gets [`DRAIN_PERCENT`] of the knee until its queue is gone, and the knee
+//! afterwards. A bound that is used grows by [`GROWTH_PERCENT`] every [`GROWTH_PERIOD`] while the origin stays fast, to
+//! find a knee that has moved up. The bound changes far more slowly than a plan, so that the two loops do not swing
+//! together.
+
+use std::time::Duration;
+
+use crate::{Amount, floor::WindowedMin};
+
+/// How often a used bound grows.
+pub const GROWTH_PERIOD: Duration = Duration::from_secs(30);
+/// By how much a used bound grows, in percent.
+pub const GROWTH_PERCENT: u64 = 2;
+/// What an origin gets of its knee until its queue is gone, in percent.
+pub const DRAIN_PERCENT: u64 = 80;
+/// What an origin gets of its knee afterwards, in percent.
+const KNEE_PERCENT: u64 = 97;
+/// How long a cut has to show, before another one follows.
+const CUT_PERIOD: Duration = Duration::from_secs(4);
+/// From which part of the bound on it counts as used, in percent.
+const USED_PERCENT: u64 = 85;
+/// The part of failed requests from which on an origin is beyond its knee, in percent.
+const FAILED_PERCENT: u64 = 5;
+/// How long the lowest latency is remembered.
+const FLOOR_WINDOW: Duration = Duration::from_secs(300);
+/// The fewest answers in a second from which anything is concluded.
+const MIN_ANSWERS: u64 = 5;
+/// Latency that is no sign of a queue, in microseconds, whatever the floor is.
+const MIN_QUEUE_US: u64 = 2_000;
+/// The lowest bound, in thousandths of a request per second.
+const MIN_BOUND: Amount = 1_000;
+
+/// What an origin did in a while.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Observed {
+    /// The length of the while.
+    pub span: Duration,
+    /// Requests sent to it.
+    pub sent: u64,
+    /// Requests answered.
+    pub done: u64,
+    /// Requests that failed, of those answered.
+    pub failed: u64,
+    /// The sum of the times to the answers, in microseconds.
+    pub latency_us: u64,
+}
+
+impl Observed {
+    fn rate(self, count: u64) -> Amount {
+        let millis = self.span.as_millis().max(1);
+        u64::try_from(u128::from(count) * 1_000_000 / millis).unwrap_or(Amount::MAX)
+    }
+}
+
+/// The learned bound of one origin.
+#[derive(Debug, Clone)]
+pub struct Estimator {
+    bound: Option<Amount>,
+    /// The rate of answers beyond the knee.
+    knee: Amount,
+    /// Whether a queue is to go before the origin gets what its knee is.
+    is_draining: bool,
+    floor: WindowedMin,
+    cut_at: Duration,
+    grown_at: Duration,
+    /// How many times in a row the origin was beyond its knee.
+    bad_times: u32,
+}
+
+impl Default for Estimator {
+    fn default() -> Self {
+        Self {
+            bound: None,
+            knee: 0,
+            is_draining: false,
+            floor: WindowedMin::new(FLOOR_WINDOW),
+            cut_at: Duration::ZERO,
+            grown_at: Duration::ZERO,
+            bad_times: 0,
+        }
+    }
+}
+
+impl Estimator {
+    /// The bound in thousandths of a request per second; `None` as long as the origin was never beyond its knee.
+    #[must_use]
+    pub fn bound(&self) -> Option<Amount> {
+        self.bound
+    }
+
+    /// The lowest recent latency in microseconds.
+    #[must_use]
+    pub fn floor_us(&self, now: Duration) -> Option<u64> {
+        self.floor.get(now)
+    }
+
+    /// Takes what the origin did since the last call. `now` is the time since any fixed moment.
+    pub fn observe(&mut self, observed: Observed, now: Duration) {
+        if observed.done < MIN_ANSWERS {
+            // Nothing answered of what was sent is a sign too.
+            if observed.sent >= 4 * MIN_ANSWERS && observed.done == 0 {
+                self.handle_bad(observed, now);
+            }
+            return;
+        }
+        let latency = observed.latency_us / observed.done;
+        let floor = self.floor.get(now);
+        self.floor.record(latency, now);
+        let is_slow = floor.is_some_and(|floor| latency > 2 * floor && latency > floor + MIN_QUEUE_US);
+        let is_failing = observed.failed * 100 > observed.done * FAILED_PERCENT;
+        if is_slow || is_failing {
+            return self.handle_bad(observed, now);
+        }
+        self.bad_times = 0;
+        let Some(bound) = self.bound else { return };
+        if std::mem::take(&mut self.is_draining) {
+            self.bound = Some(bound.max(self.knee * KNEE_PERCENT / 100));
+            self.grown_at = now;
+            return;
+        }
+        let is_used = observed.rate(observed.done) * 100 >= bound * USED_PERCENT;
+        if is_used && now.saturating_sub(self.grown_at) >= GROWTH_PERIOD {
+            self.bound = Some(bound + bound * GROWTH_PERCENT / 100);
+            self.grown_at = now;
+        }
+    }
+
+    fn handle_bad(&mut self, observed: Observed, now: Duration) {
+        self.bad_times = self.bad_times.saturating_add(1);
+        // One bad second may be a pause of the origin.
+        if self.bad_times < 2 {
+            return;
+        }
+        let answered = observed.rate(observed.done - observed.failed);
+        if self.is_draining {
+            let is_waiting = now.saturating_sub(self.cut_at) < CUT_PERIOD;
+            if is_waiting || answered > observed.rate(observed.sent) {
+                return;
+            }
+        }
+        let most = self.bound.filter(|_| self.is_draining).unwrap_or(Amount::MAX);
+        self.knee = answered.min(most);
+        let least = self.bound.map_or(0, |bound| bound / 4);
+        self.bound = Some((self.knee * DRAIN_PERCENT / 100).max(least).max(MIN_BOUND));
+        (self.is_draining, self.cut_at, self.grown_at) = (true, now, now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An origin that answers up to `knee` requests per second, and queues or refuses the rest.
+    struct Origin {
+        knee: u64,
+        queue: u64,
+    }
+
+    impl Origin {
+        fn serve(&mut self, rate: u64) -> Observed {
+            let waiting = self.queue + rate;
+            let done = waiting.min(self.knee);
+            self.queue = (waiting - done).min(2 * self.knee);
+            let latency_us = 10_000 + 1_000_000 * self.queue / self.knee.max(1);
+            Observed { span: Duration::from_secs(1), sent: rate, done, failed: 0, latency_us: latency_us * done }
+        }
+    }
+
+    /// Offers this rate within the bound for some seconds; returns the bound.
+    fn run(estimator: &mut Estimator, origin: &mut Origin, offered: u64, seconds: std::ops::Range<u64>) -> f64 {
+        for second in seconds {
+            let rate = estimator.bound().map_or(offered, |bound| offered.min(bound / 1_000));
+            let observed = origin.serve(rate);
+            estimator.observe(observed, Duration::from_secs(second));
+        }
+        estimator.bound().unwrap_or_default() as f64 / 1_000.0
+    }
+
+    #[test]
+    fn the_knee_is_found_and_followed() {
+        let (mut estimator, mut origin) = (Estimator::default(), Origin { knee: 200, queue: 0 });
+        assert!(run(&mut estimator, &mut origin, 150, 0..60) == 0.0, "an origin that keeps up has no bound");
+        let found = run(&mut estimator, &mut origin, 320, 60..360);
+        assert!((180.0..=220.0).contains(&found), "{found}");
+        origin.knee = 100;
+        let found = run(&mut estimator, &mut origin, 320, 360..420);
+        assert!((80.0..=110.0).contains(&found), "{found}");
+        origin.knee = 200;
+        let found = run(&mut estimator, &mut origin, 320, 420..1_800);
+        assert!((180.0..=220.0).contains(&found), "{found}");
+    }
+
+    #[test]
+    fn failures_and_silence_bound_an_origin_and_one_bad_second_does_not() {
+        let at = Duration::from_secs;
+        let good = Observed { span: at(1), sent: 100, done: 100, failed: 0, latency_us: 100 * 5_000 };
+        let mut estimator = Estimator::default();
+        estimator.observe(good, at(1));
+        estimator.observe(Observed { failed: 50, ..good }, at(2));
+        estimator.observe(good, at(3));
+        assert_eq!(estimator.bound(), None);
+        for second in 4..6 {
+            estimator.observe(Observed { failed: 50, ..good }, at(second));
+        }
+        assert_eq!(estimator.bound(), Some(40_000));
+        estimator.observe(good, at(6));
+        assert_eq!(estimator.bound(), Some(48_500));
+        let mut estimator = Estimator::default();
+        estimator.observe(good, at(1));
+        for second in 2..20 {
+            estimator.observe(Observed { done: 0, latency_us: 0, ..good }, at(second));
+        }
+        assert!(estimator.bound().unwrap() < 40_000, "{:?}", estimator.bound());
+        for second in 20..2_000 {
+            estimator.observe(Observed { done: 0, latency_us: 0, ..good }, at(second));
+        }
+        assert_eq!(estimator.bound(), Some(MIN_BOUND), "something always goes there, to see whether it is back");
+    }
+}

@@ -1,0 +1,189 @@
+//! What the planner knows of one edge: its demand, its loads, and the quotas that it may have.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    time::Duration,
+};
+
+use sallyport_model::{EdgeId, OriginRef, SocketId};
+
+use super::{
+    demand::Demand,
+    topology::{Dimension, Leaf},
+};
+use crate::{
+    Amount, PER_UNIT,
+    capacity::Observed,
+    floor::WindowedMin,
+    report::{LoadReport, MAX_ENTRIES, OriginLoad, Quota},
+};
+
+/// Over which time the shortest round trip counts.
+const RTT_WINDOW: Duration = Duration::from_secs(300);
+/// The longest round trip that is believed, in microseconds.
+const MAX_RTT_US: u64 = 10_000_000;
+/// How many unacknowledged assignments are kept apart; of older ones the greatest quotas count.
+const MAX_UNACKNOWLEDGED: usize = 32;
+/// No bound, as an amount.
+pub(super) const UNBOUNDED: Amount = Amount::MAX;
+
+/// A quota as an amount.
+pub(super) fn amount(quota: &Quota, dimension: Dimension) -> Amount {
+    match dimension {
+        Dimension::Rate => quota.rate.unwrap_or(UNBOUNDED),
+        Dimension::Connections => quota.connections.map_or(UNBOUNDED, |most| Amount::from(most) * PER_UNIT),
+    }
+}
+
+/// One class of requests at the edge.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Class {
+    pub(super) demand: Demand,
+    pub(super) candidates: Vec<(OriginRef, bool)>,
+}
+
+/// The load of one origin by the edge.
+#[derive(Debug, Clone)]
+pub(super) struct Load {
+    pub(super) counts: OriginLoad,
+    /// Sent in the last span, in thousandths of a request per second.
+    pub(super) rate: Amount,
+}
+
+#[derive(Debug, Clone)]
+struct Sent {
+    term: u64,
+    number: u64,
+    quotas: HashMap<Leaf, Quota>,
+}
+
+/// One edge.
+#[derive(Debug, Clone)]
+pub(super) struct EdgeState {
+    pub(super) epoch: u64,
+    pub(super) number: u64,
+    /// When the last report arrived.
+    pub(super) heard_at: Duration,
+    /// When it was written, by the edge's clock.
+    at: Duration,
+    pub(super) term: u64,
+    pub(super) classes: HashMap<(SocketId, u64), Class>,
+    pub(super) loads: HashMap<Leaf, Load>,
+    rtts: HashMap<Leaf, WindowedMin>,
+    sent: VecDeque<Sent>,
+    pub(super) unreachable: Vec<EdgeId>,
+    /// Since when a majority does not reach the edge.
+    pub(super) unreached_since: Option<Duration>,
+}
+
+impl EdgeState {
+    pub(super) fn new(epoch: u64, now: Duration) -> Self {
+        Self {
+            epoch,
+            number: 0,
+            heard_at: now,
+            at: Duration::ZERO,
+            term: 0,
+            classes: HashMap::new(),
+            loads: HashMap::new(),
+            rtts: HashMap::new(),
+            sent: VecDeque::new(),
+            unreachable: Vec::new(),
+            unreached_since: None,
+        }
+    }
+
+    /// Takes a report that is newer than all before. Calls `observe` with what each origin did since the last one.
+    pub(super) fn record(&mut self, report: &LoadReport, now: Duration, mut observe: impl FnMut(Leaf, Observed, u32)) {
+        let at = Duration::from_micros(report.at_us);
+        let span = at.saturating_sub(self.at);
+        let is_first = self.number == 0;
+        (self.number, self.heard_at, self.at, self.term) = (report.number, now, at, self.term.max(report.term));
+        self.unreachable.clone_from(&report.unreachable);
+        self.sent.retain(|sent| (sent.term, sent.number) > (report.term, report.assignment));
+        let mut classes = HashMap::new();
+        for class in report.classes.iter().take(MAX_ENTRIES) {
+            let key = (class.socket, class.class);
+            let mut known = self.classes.remove(&key).unwrap_or_default();
+            known.demand.record(class.arrived, class.shed, class.open, at);
+            known.candidates = class.candidates.iter().map(|one| (one.origin, one.is_usable)).collect();
+            for candidate in &class.candidates {
+                let leaf = Leaf { socket: class.socket, origin: candidate.origin };
+                if let Some(rtt) = candidate.rtt_us {
+                    let window = self.rtts.entry(leaf).or_insert_with(|| WindowedMin::new(RTT_WINDOW));
+                    window.record(rtt.min(MAX_RTT_US), now);
+                }
+            }
+            classes.insert(key, known);
+        }
+        self.classes = classes;
+        let mut loads = HashMap::new();
+        for counts in report.origins.iter().take(MAX_ENTRIES) {
+            let leaf = Leaf { socket: counts.socket, origin: counts.origin };
+            let mut rate = 0;
+            if let Some(former) = self.loads.get(&leaf).filter(|_| !is_first && !span.is_zero()) {
+                let observed = difference(&former.counts, counts, span);
+                rate = u64::try_from(u128::from(observed.sent) * 1_000_000 / span.as_millis().max(1)).unwrap_or(0);
+                observe(leaf, observed, counts.open);
+            }
+            loads.insert(leaf, Load { counts: *counts, rate });
+        }
+        self.loads = loads;
+        let classes = &self.classes;
+        self.rtts.retain(|leaf, _| {
+            classes.iter().any(|((socket, _), class)| {
+                *socket == leaf.socket && class.candidates.iter().any(|(origin, _)| *origin == leaf.origin)
+            })
+        });
+    }
+
+    /// The shortest recent round trip to an origin, in microseconds.
+    pub(super) fn rtt_us(&self, leaf: Leaf, now: Duration) -> Option<u64> {
+        self.rtts.get(&leaf)?.get(now)
+    }
+
+    /// The most that the edge may use now: its reported quota, or any that was sent and not acknowledged. Running
+    /// requests count, even beyond a quota.
+    pub(super) fn outstanding(&self, leaf: Leaf, dimension: Dimension) -> Amount {
+        let load = self.loads.get(&leaf);
+        let reported = load.map_or(0, |load| amount(&load.counts.quota, dimension));
+        let sent = self.sent.iter().map(|sent| sent.quotas.get(&leaf).map_or(0, |quota| amount(quota, dimension)));
+        let open = match dimension {
+            Dimension::Rate => 0,
+            Dimension::Connections => load.map_or(0, |load| Amount::from(load.counts.open) * PER_UNIT),
+        };
+        sent.chain([reported, open]).max().unwrap_or_default()
+    }
+
+    /// Remembers quotas that were sent.
+    pub(super) fn note_sent(&mut self, term: u64, number: u64, quotas: HashMap<Leaf, Quota>) {
+        self.sent.push_back(Sent { term, number, quotas });
+        if self.sent.len() > MAX_UNACKNOWLEDGED
+            && let Some(oldest) = self.sent.pop_front()
+            && let Some(next) = self.sent.front_mut()
+        {
+            for (leaf, quota) in oldest.quotas {
+                let kept = next.quotas.entry(leaf).or_insert(Quota::NOTHING);
+                *kept = greater(kept, &quota);
+            }
+        }
+    }
+}
+
+fn greater(one: &Quota, other: &Quota) -> Quota {
+    Quota {
+        rate: one.rate.zip(other.rate).map(|(one, other)| one.max(other)),
+        connections: one.connections.zip(other.connections).map(|(one, other)| one.max(other)),
+    }
+}
+
+fn difference(former: &OriginLoad, counts: &OriginLoad, span: Duration) -> Observed {
+    let (done, failed) = (counts.done.saturating_sub(former.done), counts.failed.saturating_sub(former.failed));
+    Observed {
+        span,
+        sent: counts.sent.saturating_sub(former.sent),
+        done,
+        failed: failed.min(done),
+        latency_us: counts.latency_us.saturating_sub(former.latency_us),
+    }
+}

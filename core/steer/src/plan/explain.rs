@@ -1,0 +1,112 @@
+//! A plan in words.
+
+use std::collections::BTreeMap;
+
+use sallyport_model::OriginRef;
+
+use super::view::{EdgeView, OriginView, PlanView};
+use crate::{Amount, PER_UNIT};
+
+/// From which part of its capacity an origin counts as full, in percent.
+const FULL_PERCENT: Amount = 97;
+/// The least part of an edge's demand that is worth a sentence, in percent.
+const MIN_PERCENT: Amount = 1;
+
+/// The plan as sentences: what each origin is at, where the traffic of each edge goes, and why. `name` gives the names
+/// of origins.
+#[must_use]
+pub fn explain(plan: &PlanView, name: &dyn Fn(OriginRef) -> String) -> Vec<String> {
+    let mut words = Vec::new();
+    let label = Labels::new(plan, name);
+    for origin in &plan.origins {
+        words.extend(origin_words(origin, &label));
+    }
+    for edge in &plan.edges {
+        words.extend(edge_words(plan, edge, &label));
+    }
+    if words.is_empty() {
+        words.push("no traffic yet: every origin has all of its capacity left".to_owned());
+    }
+    words
+}
+
+/// What origins are called: by their region, if they are alone in it.
+struct Labels(BTreeMap<OriginRef, String>);
+
+impl Labels {
+    fn new(plan: &PlanView, name: &dyn Fn(OriginRef) -> String) -> Self {
+        let alone = |origin: &OriginView| {
+            let region = origin.region.as_ref()?;
+            let there = plan.origins.iter().filter(|other| other.region.as_ref() == Some(region));
+            (there.count() == 1).then(|| region.to_string())
+        };
+        let label = |origin: &OriginView| (origin.origin, alone(origin).unwrap_or_else(|| name(origin.origin)));
+        Self(plan.origins.iter().map(label).collect())
+    }
+
+    fn of(&self, origin: OriginRef) -> &str {
+        self.0.get(&origin).map_or("an origin", String::as_str)
+    }
+}
+
+fn origin_words(origin: &OriginView, label: &Labels) -> Option<String> {
+    let name = label.of(origin.origin);
+    let at = origin.planned.max(origin.load.min(origin.capacity.unwrap_or(Amount::MAX)));
+    let learned = if origin.is_learned { ", as learned" } else { "" };
+    let shared = origin.shared.as_ref().map(|shared| format!(", shared as {shared}")).unwrap_or_default();
+    match (origin.capacity, origin.max_connections) {
+        (Some(capacity), _) => Some(format!("{name} is at {} of {} rps{learned}{shared}", units(at), units(capacity))),
+        (None, Some(most)) => Some(format!("{name} is at {} of {most} connections{shared}", origin.open)),
+        (None, None) if origin.is_learned => {
+            Some(format!("{name} is at {} rps, and was never seen to be full", units(at)))
+        }
+        (None, None) => None,
+    }
+}
+
+fn edge_words(plan: &PlanView, edge: &EdgeView, label: &Labels) -> Vec<String> {
+    let mut words = Vec::new();
+    let name = &edge.name;
+    if !edge.is_heard {
+        words.push(format!("{name} is not heard: what it had stays reserved until it is certainly gone"));
+        return words;
+    }
+    let percent = |rate: Amount| rate * 100 / edge.demand.max(1);
+    let nearest = edge.shares.iter().min_by_key(|share| share.rtt_us.unwrap_or(u64::MAX)).map(|share| share.origin);
+    for share in edge.shares.iter().filter(|share| Some(share.origin) != nearest) {
+        let part = percent(share.planned.min(edge.demand));
+        if part < MIN_PERCENT {
+            continue;
+        }
+        let away = share.rtt_us.map(|us| format!(", {} ms away", us.div_ceil(1_000))).unwrap_or_default();
+        let why = nearest.map(|near| why(plan, near, label)).unwrap_or_default();
+        words.push(format!("{part} % of {name} goes to {}{away}{why}", label.of(share.origin)));
+    }
+    if percent(edge.shed) >= MIN_PERCENT {
+        let all = plan.origins.iter().all(is_full);
+        let why = if all { ": every origin is full" } else { "" };
+        words.push(format!("{name} refuses {} rps{why}", units(edge.shed)));
+    }
+    words
+}
+
+/// Why traffic does not go to the nearest origin.
+fn why(plan: &PlanView, nearest: OriginRef, label: &Labels) -> String {
+    let full = plan.origins.iter().find(|origin| origin.origin == nearest).filter(|origin| is_full(origin));
+    full.map(|origin| format!(", because {} is full", label.of(origin.origin))).unwrap_or_default()
+}
+
+fn is_full(origin: &OriginView) -> bool {
+    let by_rate = origin.capacity.is_some_and(|capacity| origin.planned * 100 >= capacity * FULL_PERCENT);
+    by_rate || origin.max_connections.is_some_and(|most| origin.open >= most)
+}
+
+/// A rate with at most one decimal.
+fn units(rate: Amount) -> String {
+    let tenths = (rate + PER_UNIT / 20) / (PER_UNIT / 10);
+    if tenths >= 100 || tenths.is_multiple_of(10) {
+        ((tenths + 5) / 10).to_string()
+    } else {
+        format!("{}.{}", tenths / 10, tenths % 10)
+    }
+}

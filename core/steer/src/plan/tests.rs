@@ -1,0 +1,499 @@
+use std::{collections::BTreeMap, time::Duration};
+
+use proptest::prelude::*;
+use sallyport_model::{AccountId, Capacity, EdgeId, MaxRps, OriginRef, SocketId, TunnelId};
+
+use super::*;
+use crate::{
+    PER_UNIT,
+    quota::{AssignmentFollower, SocketQuotas, Taken},
+    report::{Candidate, ClassLoad, OriginLoad, Quota},
+};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn origin(id: u8) -> OriginRef {
+    TunnelId::from_random([id; 16]).into()
+}
+
+fn socket_id(id: u8) -> SocketId {
+    SocketId::from_random([id; 16])
+}
+
+fn edge_id(id: u8) -> EdgeId {
+    EdgeId::from_random([id; 16])
+}
+
+fn rps(rps: u32) -> Capacity {
+    Capacity { max_rps: Some(MaxRps::Declared(rps)), ..Capacity::default() }
+}
+
+fn at_region(region: &str, capacity: Capacity) -> SteeredOrigin {
+    SteeredOrigin { region: Some(region.parse().unwrap()), weight: 100, capacity }
+}
+
+fn socket(id: u8, origins: impl IntoIterator<Item = (u8, SteeredOrigin)>) -> SteeredSocket {
+    SteeredSocket {
+        id: socket_id(id),
+        account: AccountId::from_random([1; 16]),
+        origins: origins.into_iter().map(|(id, settings)| (origin(id), settings)).collect(),
+        regions: BTreeMap::new(),
+    }
+}
+
+/// An edge with one class for each socket.
+struct Edge {
+    id: EdgeId,
+    follower: AssignmentFollower,
+    sockets: BTreeMap<SocketId, SocketQuotas>,
+    /// The round trip to each origin in milliseconds.
+    rtts: BTreeMap<OriginRef, u64>,
+    /// Requests per second.
+    demand: BTreeMap<SocketId, u64>,
+    owed: BTreeMap<SocketId, u64>,
+    unreachable: Vec<EdgeId>,
+}
+
+/// Edges, origins and planners in virtual time.
+struct World {
+    now: Duration,
+    sockets: Vec<SteeredSocket>,
+    edges: Vec<Edge>,
+    planners: Vec<Planner>,
+    /// Requests that each origin got in the last second.
+    served: BTreeMap<(SocketId, OriginRef), u64>,
+    /// Requests that wait until a time.
+    later: Vec<(Duration, SocketId, OriginRef)>,
+    shed: u64,
+    seed: u64,
+    /// Percent of lost messages.
+    loss: u64,
+}
+
+impl World {
+    fn new(sockets: Vec<SteeredSocket>, rtts: &[&[(u8, u64)]]) -> Self {
+        let edges = rtts.iter().enumerate().map(|(at, rtts)| {
+            let id = edge_id(u8::try_from(at).unwrap());
+            let quotas = sockets.iter().map(|socket| {
+                let mut quotas = SocketQuotas::default();
+                let limited = socket.origins.keys();
+                let limited = limited.map(|origin| (*origin, socket.is_limited(*origin).then_some(Quota::NOTHING)));
+                quotas.set_origins(&limited.collect::<Vec<_>>(), Duration::ZERO);
+                (socket.id, quotas)
+            });
+            Edge {
+                id,
+                follower: AssignmentFollower::new(id, 1),
+                sockets: quotas.collect(),
+                rtts: rtts.iter().map(|(id, ms)| (origin(*id), *ms)).collect(),
+                demand: BTreeMap::new(),
+                owed: BTreeMap::new(),
+                unreachable: Vec::new(),
+            }
+        });
+        let mut world = Self {
+            now: Duration::ZERO,
+            edges: edges.collect(),
+            planners: Vec::new(),
+            served: BTreeMap::new(),
+            later: Vec::new(),
+            shed: 0,
+            seed: 1,
+            loss: 0,
+            sockets,
+        };
+        let planner = world.planner(1);
+        world.planners.push(planner);
+        world
+    }
+
+    fn planner(&self, term: u64) -> Planner {
+        let mut planner = Planner::default();
+        planner.set_sockets(self.sockets.clone());
+        let info =
+            |at: usize| EdgeInfo { name: format!("e{at}").parse().unwrap(), region: format!("r{at}").parse().unwrap() };
+        planner.set_edges(self.edges.iter().enumerate().map(|(at, edge)| (edge.id, info(at))).collect());
+        planner.lead(term, self.now);
+        planner
+    }
+
+    fn random(&mut self, below: u64) -> u64 {
+        self.seed = self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.seed >> 33) % below
+    }
+
+    fn is_lost(&mut self) -> bool {
+        self.random(100) < self.loss
+    }
+
+    /// One second: requests, reports, plans. `is_there` says which edges work.
+    fn second(&mut self, is_there: impl Fn(usize) -> bool) {
+        self.served.clear();
+        self.shed = 0;
+        let start = self.now;
+        for step in 0..100 {
+            self.now = start + Duration::from_millis(10 * step);
+            for at in 0..self.edges.len() {
+                if is_there(at) {
+                    self.requests(at);
+                }
+            }
+        }
+        self.now = start + SECOND;
+        for (_, socket, origin) in self.later.extract_if(.., |(when, ..)| *when < self.now) {
+            *self.served.entry((socket, origin)).or_default() += 1;
+        }
+        for at in 0..self.edges.len() {
+            if is_there(at) {
+                self.report(at);
+            }
+        }
+        self.plan(&is_there);
+    }
+
+    fn requests(&mut self, at: usize) {
+        let (now, edge) = (self.now, &mut self.edges[at]);
+        for (socket, demand) in &edge.demand {
+            let owed = edge.owed.entry(*socket).or_default();
+            *owed += demand;
+            while *owed >= 100 {
+                *owed -= 100;
+                let quotas = edge.sockets.get_mut(socket).unwrap();
+                let mut near: Vec<_> = edge.rtts.iter().map(|(origin, rtt)| (*rtt, *origin)).collect();
+                near.sort_unstable();
+                let own = self.sockets.iter().find(|known| known.id == *socket).unwrap();
+                let near: Vec<_> = near
+                    .into_iter()
+                    .map(|(_, origin)| origin)
+                    .filter(|origin| own.origins.contains_key(origin))
+                    .collect();
+                quotas.class_mut(0).arrived += 1;
+                let taken = quotas.take(&near, now);
+                match taken {
+                    Taken::Now(at) | Taken::At(at, _) => {
+                        quotas.record_sent(near[at]);
+                        quotas.record_answer(near[at], Duration::from_millis(5), false);
+                        quotas.record_end(near[at]);
+                        let when = if let Taken::At(_, when) = taken { when } else { now };
+                        self.later.push((when, *socket, near[at]));
+                    }
+                    Taken::Busy | Taken::Unassigned | Taken::Shed => {
+                        quotas.class_mut(0).shed += 1;
+                        self.shed += 1;
+                    }
+                }
+            }
+        }
+    }
+
+    fn report(&mut self, at: usize) {
+        let now = self.now;
+        let edge = &mut self.edges[at];
+        if !edge.follower.is_valid(now) {
+            edge.sockets.values_mut().for_each(|quotas| quotas.assign(&[], now));
+        }
+        let mut report = edge.follower.begin_report(now);
+        report.unreachable.clone_from(&edge.unreachable);
+        for (socket, quotas) in &edge.sockets {
+            let own = self.sockets.iter().find(|known| known.id == *socket).unwrap();
+            let candidates = edge.rtts.iter().filter(|(origin, _)| own.origins.contains_key(origin));
+            let candidates =
+                candidates.map(|(origin, ms)| Candidate { origin: *origin, rtt_us: Some(ms * 1_000), is_usable: true });
+            let candidates: Vec<_> = candidates.collect();
+            for (class, count) in quotas.classes() {
+                let candidates = candidates.clone();
+                let (arrived, shed, open) = (count.arrived, count.shed, count.open);
+                report.classes.push(ClassLoad { socket: *socket, class, arrived, shed, open, candidates });
+            }
+            for (origin, quota, count) in quotas.limited() {
+                let OriginCount { sent, done, failed, latency_us, open } = count;
+                report.origins.push(OriginLoad {
+                    socket: *socket,
+                    origin,
+                    sent,
+                    done,
+                    failed,
+                    latency_us,
+                    open,
+                    quota,
+                });
+            }
+        }
+        for planner in 0..self.planners.len() {
+            if !self.is_lost() {
+                let _ = self.planners[planner].handle_report(&report, self.now);
+            }
+        }
+    }
+
+    fn plan(&mut self, is_there: &impl Fn(usize) -> bool) {
+        for planner in 0..self.planners.len() {
+            for assignment in self.planners[planner].tick(self.now) {
+                let at = self.edges.iter().position(|edge| edge.id == assignment.edge).unwrap();
+                if self.is_lost() || !is_there(at) {
+                    continue;
+                }
+                let now = self.now;
+                let edge = &mut self.edges[at];
+                if edge.follower.handle_assignment(&assignment).is_ok() {
+                    for (socket, quotas) in &mut edge.sockets {
+                        let own = assignment.quotas.iter().filter(|quota| quota.socket == *socket);
+                        let own: Vec<_> = own.map(|quota| (quota.origin, quota.plan, quota.quota)).collect();
+                        quotas.assign(&own, now);
+                    }
+                }
+            }
+        }
+    }
+
+    /// What all edges may send to an origin now.
+    fn quotas(&self, socket: SocketId, origin: OriginRef) -> u64 {
+        let of_edge = |edge: &Edge| {
+            let quotas = &edge.sockets[&socket];
+            quotas.limited().find(|(of, ..)| *of == origin).map_or(0, |(_, quota, _)| quota.rate.unwrap_or(u64::MAX))
+        };
+        self.edges.iter().filter(|edge| edge.follower.is_valid(self.now)).map(of_edge).fold(0, u64::saturating_add)
+    }
+
+    fn seconds(&mut self, seconds: u64) {
+        for _ in 0..seconds {
+            self.second(|_| true);
+        }
+    }
+
+    fn demand(&mut self, at: usize, socket: u8, demand: u64) {
+        self.edges[at].demand.insert(socket_id(socket), demand);
+    }
+
+    fn of(&self, socket: u8, id: u8) -> u64 {
+        self.served.get(&(socket_id(socket), origin(id))).copied().unwrap_or_default()
+    }
+}
+
+use crate::quota::OriginCount;
+
+/// Two regions with an edge and an origin each, 84 ms apart.
+fn two_regions() -> World {
+    let origins = [(1, at_region("eu", rps(200))), (2, at_region("us", rps(200)))];
+    World::new(vec![socket(1, origins)], &[&[(1, 5), (2, 84)], &[(1, 84), (2, 5)]])
+}
+
+#[test]
+fn what_is_beyond_the_nearest_origin_goes_to_the_next_one() {
+    let mut world = two_regions();
+    world.demand(0, 1, 150);
+    world.demand(1, 1, 50);
+    world.seconds(5);
+    assert_eq!((world.of(1, 1), world.of(1, 2), world.shed), (150, 50, 0));
+    world.demand(0, 1, 280);
+    world.seconds(1);
+    assert!(world.shed <= 80, "the spare part is there at once: {}", world.shed);
+    world.seconds(4);
+    world.second(|_| true);
+    assert_eq!(world.shed, 0);
+    assert!(world.of(1, 1) <= 205 && world.of(1, 1) >= 195 && world.of(1, 2) <= 140, "{:?}", world.served);
+    let view = world.planners[0].view(socket_id(1), world.now).unwrap();
+    let words = explain(&view, &|origin| origin.to_string());
+    assert!(words.contains(&"eu is at 200 of 200 rps".to_owned()), "{words:?}");
+    let spilled = words.iter().find(|words| words.contains("goes to us, 84 ms away, because eu is full"));
+    assert!(spilled.is_some_and(|words| words.starts_with("28 % of e0")), "{words:?}");
+    // More than all can carry: the rest is refused, and nobody gets more than the limit.
+    world.demand(1, 1, 300);
+    world.seconds(8);
+    assert!(world.of(1, 1) <= 205 && world.of(1, 2) <= 205 && world.shed >= 170, "{:?} {}", world.served, world.shed);
+    assert_eq!(world.planners[0].gap_ppm(), 0);
+}
+
+#[test]
+fn quotas_stay_while_the_leader_is_away_and_a_new_leader_takes_over() {
+    let mut world = two_regions();
+    world.demand(0, 1, 280);
+    world.demand(1, 1, 50);
+    world.seconds(5);
+    world.planners.clear();
+    for _ in 0..60 {
+        let began = world.now;
+        world.second(|_| true);
+        world.edges.iter_mut().for_each(|edge| edge.follower.handle_reach(began, 1, 1));
+        assert!(world.shed == 0 && world.of(1, 1) <= 205, "{:?} {}", world.served, world.shed);
+    }
+    let planner = world.planner(2);
+    world.planners.push(planner);
+    world.demand(0, 1, 50);
+    world.demand(1, 1, 280);
+    world.seconds(5);
+    world.second(|_| true);
+    assert_eq!(world.shed, 0);
+    assert!(world.of(1, 2) <= 205 && world.of(1, 2) >= 195, "{:?}", world.served);
+}
+
+#[test]
+fn the_quotas_of_a_dead_edge_are_given_to_others_once_nobody_reaches_it() {
+    let origins = [(1, at_region("eu", rps(300)))];
+    let mut world = World::new(vec![socket(1, origins)], &[&[(1, 5)], &[(1, 50)], &[(1, 90)]]);
+    (0..3).for_each(|at| world.demand(at, 1, 100));
+    world.seconds(5);
+    assert_eq!((world.of(1, 1), world.shed), (300, 0));
+    world.demand(1, 1, 200);
+    let dead = edge_id(0);
+    for second in 0..30 {
+        world.second(|at| at != 0);
+        if second > 5 {
+            world.edges[1..].iter_mut().for_each(|edge| edge.unreachable = vec![dead]);
+        }
+        if second < 12 {
+            assert!(world.of(1, 1) <= 205, "the dead edge may still use its part");
+        }
+    }
+    world.second(|at| at != 0);
+    assert!(world.of(1, 1) >= 295 && world.shed <= 5, "{:?} {}", world.served, world.shed);
+}
+
+#[test]
+fn sockets_share_a_capacity_fairly() {
+    let shared = |rps: u32| Capacity { shared: Some("db".parse().unwrap()), ..self::rps(rps) };
+    let sockets = vec![socket(1, [(1, at_region("eu", shared(300)))]), socket(2, [(2, at_region("eu", shared(200)))])];
+    let mut world = World::new(sockets, &[&[(1, 5), (2, 5)]]);
+    world.demand(0, 1, 50);
+    world.demand(0, 2, 1_000);
+    world.seconds(8);
+    assert!(world.of(1, 1) >= 49, "{:?}", world.served);
+    assert!(
+        world.of(1, 1) + world.of(2, 2) <= 206 && world.of(2, 2) >= 140,
+        "the lowest limit counts: {:?}",
+        world.served
+    );
+    world.demand(0, 1, 1_000);
+    world.seconds(8);
+    assert!(world.of(1, 1).abs_diff(world.of(2, 2)) <= 6, "{:?}", world.served);
+}
+
+#[test]
+fn a_dial_and_a_weight_bound_the_plan_until_nothing_else_can_serve() {
+    let origins = [(1, at_region("eu", rps(200))), (2, at_region("us", rps(200)))];
+    let mut one = socket(1, origins);
+    one.regions.insert("eu".parse().unwrap(), SteeredRegion { dial: 20, capacity: Capacity::default() });
+    let mut world = World::new(vec![one], &[&[(1, 5), (2, 84)]]);
+    world.demand(0, 1, 100);
+    world.seconds(6);
+    assert!(world.of(1, 1).abs_diff(20) <= 3, "{:?}", world.served);
+    world.demand(0, 1, 300);
+    world.seconds(6);
+    assert!(world.of(1, 2) >= 195 && world.shed == 0, "{:?} {}", world.served, world.shed);
+    let weighted = |weight, capacity| SteeredOrigin { weight, ..at_region("eu", capacity) };
+    let origins = [(1, weighted(300, rps(200))), (2, weighted(100, rps(200))), (3, weighted(0, rps(200)))];
+    let mut world = World::new(vec![socket(1, origins)], &[&[(1, 5), (2, 5), (3, 1)]]);
+    world.demand(0, 1, 100);
+    world.seconds(6);
+    assert!(world.of(1, 1).abs_diff(75) <= 4 && world.of(1, 3) == 0, "{:?}", world.served);
+}
+
+#[test]
+fn a_region_has_a_limit_of_its_own() {
+    let origins = [1, 2].map(|id| (id, at_region("eu", Capacity::default())));
+    let mut one = socket(1, origins.into_iter().chain([(3, at_region("us", Capacity::default()))]));
+    one.regions.insert("eu".parse().unwrap(), SteeredRegion { dial: 100, capacity: rps(100) });
+    let mut world = World::new(vec![one], &[&[(1, 5), (2, 5), (3, 84)]]);
+    world.demand(0, 1, 300);
+    world.seconds(6);
+    assert!(world.of(1, 1) + world.of(1, 2) <= 103 && world.of(1, 3) >= 195, "{:?}", world.served);
+}
+
+#[test]
+fn an_edge_that_claims_a_huge_demand_does_not_starve_others() {
+    let origins = [(1, at_region("eu", rps(200)))];
+    let mut world = World::new(vec![socket(1, origins)], &[&[(1, 1)], &[(1, 50)]]);
+    (0..2).for_each(|at| world.demand(at, 1, 80));
+    world.seconds(10);
+    world.demand(0, 1, 100_000);
+    world.seconds(60);
+    world.second(|_| true);
+    let other = world.edges[1].sockets[&socket_id(1)].limited().next().unwrap();
+    assert!(other.1.rate >= Some(80 * PER_UNIT), "{other:?}");
+}
+
+#[test]
+fn forged_old_and_foreign_reports_are_refused() {
+    let mut world = two_regions();
+    world.demand(0, 1, 100);
+    world.seconds(3);
+    let now = world.now;
+    let mut report = world.edges[0].follower.begin_report(now);
+    let planner = &mut world.planners[0];
+    report.edge = edge_id(77);
+    assert_eq!(planner.handle_report(&report, now), Err(ReportRefused::UnknownEdge));
+    report.edge = edge_id(0);
+    assert_eq!(planner.handle_report(&report, now), Ok(()));
+    assert_eq!(planner.handle_report(&report, now), Err(ReportRefused::Old), "a replay");
+    report.epoch = 0;
+    assert_eq!(planner.handle_report(&report, now), Err(ReportRefused::Old), "an earlier run");
+}
+
+#[test]
+fn connections_are_planned_too() {
+    let most = |most| Capacity { max_connections: Some(most), ..Capacity::default() };
+    let origins = [(1, at_region("eu", most(10))), (2, at_region("us", most(10)))];
+    let mut world = World::new(vec![socket(1, origins)], &[&[(1, 5), (2, 84)], &[(1, 84), (2, 5)]]);
+    world.demand(0, 1, 10);
+    world.seconds(4);
+    let sum = |id: u8| -> u32 {
+        let quota = |edge: &Edge| {
+            let mut limited = edge.sockets[&socket_id(1)].limited();
+            limited.find(|(of, ..)| *of == origin(id)).and_then(|(_, quota, _)| quota.connections).unwrap()
+        };
+        world.edges.iter().map(quota).sum()
+    };
+    assert!((9..=10).contains(&sum(1)) && (9..=10).contains(&sum(2)), "{} {}", sum(1), sum(2));
+}
+
+#[test]
+fn another_plan_can_be_looked_at() {
+    let mut world = two_regions();
+    world.demand(0, 1, 100);
+    world.seconds(5);
+    let what_if = WhatIf { demands: [((socket_id(1), edge_id(0)), 500 * PER_UNIT)].into(), ..WhatIf::default() };
+    let now = world.now;
+    let before = world.planners[0].view(socket_id(1), now);
+    let view = world.planners[0].preview(socket_id(1), &what_if, now).unwrap();
+    assert_eq!(view.edges[0].shed, 100 * PER_UNIT);
+    assert_eq!(world.planners[0].view(socket_id(1), now), before, "it has no effect");
+    assert!(world.planners[0].preview(socket_id(9), &what_if, now).is_none());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// Messages are lost, two controls lead at once, demand and capacity jump, edges pause and come back.
+    #[test]
+    fn quotas_are_never_more_than_the_capacity(seed in any::<u64>(), loss in 0_u64..60) {
+        let origins = [(1, at_region("r0", rps(200))), (2, at_region("r1", rps(150))), (3, at_region("r2", rps(90)))];
+        let rtts: [&[(u8, u64)]; 3] = [&[(1, 5), (2, 84), (3, 150)], &[(1, 84), (2, 5), (3, 90)], &[(1, 150), (2, 90), (3, 5)]];
+        let mut world = World::new(vec![socket(1, origins)], &rtts);
+        (world.seed, world.loss) = (seed, loss);
+        let limits = [(1, 200), (2, 150), (3, 90)];
+        let mut paused = usize::MAX;
+        for second in 0..60_u64 {
+            if second == 20 {
+                // Both lead; edges follow the later one.
+                let planner = world.planner(2);
+                world.planners.push(planner);
+            }
+            if second == 40 {
+                world.planners.remove(0);
+            }
+            if world.random(5) == 0 {
+                let (at, demand) = (world.random(3) as usize, world.random(400));
+                world.demand(at, 1, demand);
+            }
+            if second % 8 == 0 {
+                paused = world.random(6) as usize;
+            }
+            world.second(|at| at != paused);
+            for (id, limit) in limits {
+                let quotas = world.quotas(socket_id(1), origin(id));
+                prop_assert!(quotas <= limit * PER_UNIT, "second {second}: {quotas} for {limit}");
+                prop_assert!(world.of(1, id) <= limit + 12, "second {second}: {} for {limit}", world.of(1, id));
+            }
+        }
+    }
+}

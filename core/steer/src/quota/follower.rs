@@ -1,0 +1,148 @@
+//! Which assignments an edge follows, and until when.
+//!
+//! An assignment is valid for [`TERM`] after the report that it answers was sent, by the edge's own clock. So a delay on
+//! the way never makes it valid for longer. While the leader is away, the edge keeps its quotas as long as it reaches a
+//! majority of the edges: no leader takes a quota from an edge that a majority still reaches. An edge that reaches
+//! neither a leader nor a majority is cut off, and gives its quotas up.
+
+use std::{collections::VecDeque, time::Duration};
+
+use sallyport_model::EdgeId;
+
+use crate::{
+    TERM,
+    report::{LoadReport, QuotaAssignment},
+};
+
+/// After how long without an assignment an edge checks which other edges it reaches.
+const CHECK_AFTER: Duration = Duration::from_secs(3);
+/// How often it does.
+const CHECK_PERIOD: Duration = Duration::from_secs(3);
+/// How many reports are remembered, to know when they were sent.
+const MAX_REMEMBERED: usize = 32;
+
+/// Reason why an assignment is not followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// It is for another edge, or another run of this one.
+    #[error("the assignment is for another edge or another run of this one")]
+    Misaddressed,
+    /// A later leader has taken over.
+    #[error("the assignment is of a former leader")]
+    FormerLeader,
+    /// It is older than the one that applies.
+    #[error("the assignment is older than the known one")]
+    Old,
+    /// It answers a report that this edge has not sent, or sent too long ago.
+    #[error("the assignment answers no recent report")]
+    Unasked,
+}
+
+/// Follows the assignments to one edge. Times are measured from the start of the edge's epoch.
+#[derive(Debug, Clone)]
+pub struct AssignmentFollower {
+    edge: EdgeId,
+    epoch: u64,
+    sent: VecDeque<(u64, Duration)>,
+    number: u64,
+    term: u64,
+    assignment: u64,
+    /// When the report was sent that the last assignment answers.
+    answered_at: Option<Duration>,
+    /// When the last check began that found a majority.
+    majority_at: Option<Duration>,
+    checked_at: Option<Duration>,
+}
+
+impl AssignmentFollower {
+    /// No assignment yet.
+    #[must_use]
+    pub fn new(edge: EdgeId, epoch: u64) -> Self {
+        Self {
+            edge,
+            epoch,
+            sent: VecDeque::new(),
+            number: 0,
+            term: 0,
+            assignment: 0,
+            answered_at: None,
+            majority_at: None,
+            checked_at: None,
+        }
+    }
+
+    /// An empty report, which counts as sent now.
+    pub fn begin_report(&mut self, now: Duration) -> LoadReport {
+        self.number += 1;
+        if self.sent.len() >= MAX_REMEMBERED {
+            self.sent.pop_front();
+        }
+        self.sent.push_back((self.number, now));
+        LoadReport {
+            schema: crate::report::STEER_SCHEMA,
+            edge: self.edge,
+            epoch: self.epoch,
+            number: self.number,
+            at_us: u64::try_from(now.as_micros()).unwrap_or(u64::MAX),
+            term: self.term,
+            assignment: self.assignment,
+            unreachable: Vec::new(),
+            classes: Vec::new(),
+            origins: Vec::new(),
+            is_last: false,
+        }
+    }
+
+    /// Takes an assignment, whose quotas then apply.
+    ///
+    /// # Errors
+    /// The assignment does not apply.
+    pub fn handle_assignment(&mut self, assignment: &QuotaAssignment) -> Result<(), Refused> {
+        if assignment.edge != self.edge || assignment.epoch != self.epoch {
+            return Err(Refused::Misaddressed);
+        }
+        if assignment.term < self.term {
+            return Err(Refused::FormerLeader);
+        }
+        if assignment.term == self.term && assignment.number <= self.assignment {
+            return Err(Refused::Old);
+        }
+        let sent = self.sent.iter().find(|(number, _)| *number == assignment.answers);
+        let (_, sent_at) = sent.ok_or(Refused::Unasked)?;
+        (self.term, self.assignment) = (assignment.term, assignment.number);
+        self.answered_at = Some(self.answered_at.map_or(*sent_at, |at| at.max(*sent_at)));
+        Ok(())
+    }
+
+    /// Takes the result of a check that began at this time: how many of the other edges were reached.
+    pub fn handle_reach(&mut self, began: Duration, reached: usize, others: usize) {
+        // The edge counts itself.
+        if reached + 1 > others.div_ceil(2) {
+            self.majority_at = Some(self.majority_at.map_or(began, |at| at.max(began)));
+        }
+    }
+
+    /// Whether to check now which other edges are reached.
+    pub fn poll_check(&mut self, now: Duration) -> bool {
+        let Some(answered_at) = self.answered_at else { return false };
+        let is_due = now.saturating_sub(answered_at) >= CHECK_AFTER
+            && self.checked_at.is_none_or(|at| now.saturating_sub(at) >= CHECK_PERIOD);
+        if is_due {
+            self.checked_at = Some(now);
+        }
+        is_due
+    }
+
+    /// Whether the quotas still apply.
+    #[must_use]
+    pub fn is_valid(&self, now: Duration) -> bool {
+        let last = self.answered_at.max(self.majority_at.filter(|_| self.answered_at.is_some()));
+        last.is_some_and(|last| now.saturating_sub(last) < TERM)
+    }
+
+    /// How long ago the report was sent that the last assignment answers; `None` without an assignment.
+    #[must_use]
+    pub fn age(&self, now: Duration) -> Option<Duration> {
+        self.answered_at.map(|at| now.saturating_sub(at))
+    }
+}
