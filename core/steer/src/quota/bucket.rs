@@ -34,7 +34,7 @@ impl Bucket {
     }
 
     /// The time of one unit at this rate; `None` at rate 0.
-    fn period(&self) -> Option<Duration> {
+    pub(super) fn period(&self) -> Option<Duration> {
         let nanos = UNIT.checked_div(u128::from(self.rate))?;
         Some(Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
     }

@@ -133,11 +133,17 @@ impl AssignmentFollower {
         is_due
     }
 
+    /// When the quotas end; `None` without an assignment.
+    #[must_use]
+    pub fn valid_until(&self) -> Option<Duration> {
+        let answered_at = self.answered_at?;
+        Some(self.majority_at.map_or(answered_at, |at| at.max(answered_at)) + TERM)
+    }
+
     /// Whether the quotas still apply.
     #[must_use]
     pub fn is_valid(&self, now: Duration) -> bool {
-        let last = self.answered_at.max(self.majority_at.filter(|_| self.answered_at.is_some()));
-        last.is_some_and(|last| now.saturating_sub(last) < TERM)
+        self.valid_until().is_some_and(|until| now < until)
     }
 
     /// How long ago the report was sent that the last assignment answers; `None` without an assignment.

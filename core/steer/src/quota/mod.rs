@@ -36,6 +36,8 @@ struct OriginQuota {
     total: Bucket,
     quota: Quota,
     count: OriginCount,
+    /// Requests that wait for a unit.
+    waiting: u32,
 }
 
 /// What an origin got from this edge, since the start.
@@ -69,14 +71,24 @@ pub struct ClassCount {
 pub enum Taken {
     /// The request may go to this candidate now. The unit is taken.
     Now(usize),
-    /// The request may go to this candidate at this time. The unit is taken.
-    At(usize, Duration),
+    /// The request waits for a unit of this candidate, and asks again at this time. It has a place in the queue, which
+    /// [`SocketQuotas::leave_queue`] gives back.
+    Wait(usize, Duration),
     /// Every candidate with a rate has as many requests as it may have at once. To be tried again when one ends.
     Busy,
     /// No assignment has come for any candidate yet. To be tried again when one comes.
     Unassigned,
-    /// No unit within [`MAX_WAIT`].
+    /// No unit in time.
     Shed,
+}
+
+/// Whether a request has waited already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Turn {
+    /// It has just come, and goes behind those that wait.
+    New,
+    /// It has waited, and given its place in the queue back.
+    Waited,
 }
 
 /// The quotas of one socket at one edge.
@@ -85,6 +97,8 @@ pub struct SocketQuotas {
     /// Sorted by origin.
     origins: Vec<OriginQuota>,
     classes: BTreeMap<u64, ClassCount>,
+    /// When the assigned quotas end.
+    valid_until: Option<Duration>,
 }
 
 impl SocketQuotas {
@@ -121,20 +135,28 @@ impl SocketQuotas {
         }
     }
 
+    /// Sets when the assigned quotas end. Checked with every request, since a process may have been paused.
+    pub fn set_valid_until(&mut self, until: Duration) {
+        self.valid_until = Some(until);
+    }
+
     /// Whether any origin has a limit.
     #[must_use]
     pub fn is_limited(&self) -> bool {
         self.origins.iter().any(|entry| entry.is_limited)
     }
 
-    /// Takes a unit of one of these candidates, nearest first. A candidate that is not an origin of the socket has no
-    /// limit.
-    pub fn take(&mut self, candidates: &[OriginRef], now: Duration) -> Taken {
+    /// Takes a unit of one of these candidates, nearest first, or waits for one until the deadline. A candidate that is
+    /// not an origin of the socket has no limit.
+    pub fn take(&mut self, candidates: &[OriginRef], turn: Turn, now: Duration, deadline: Duration) -> Taken {
+        if self.valid_until.is_some_and(|until| now >= until) {
+            self.assign(&[], now);
+        }
         let places: Vec<Option<usize>> = candidates.iter().map(|origin| self.place(*origin)).collect();
         let entry = |at: usize| places[at].map(|place| &self.origins[place]);
         let all = 0..candidates.len();
         let has_slot = |at: &usize| entry(*at).is_none_or(OriginQuota::has_slot);
-        let has_unit = |at: &usize| entry(*at).is_none_or(|entry| entry.has_unit(now));
+        let has_unit = |at: &usize| entry(*at).is_none_or(|entry| entry.has_unit(turn, now));
         let ready: Vec<usize> = all.clone().filter(has_slot).filter(has_unit).collect();
         let planned = ready.iter().filter_map(|at| Some((*at, entry(*at)?.planned_at(now)?)));
         let chosen = planned.min_by_key(|(_, planned_at)| *planned_at).map(|(at, _)| at);
@@ -142,17 +164,27 @@ impl SocketQuotas {
             self.charge(places[at], now);
             return Taken::Now(at);
         }
-        let next = |at: usize| Some((at, entry(at)?.total.next(TOLERANCE)?));
+        let next = |at: usize| Some((at, entry(at)?.next_for_waiter(now)?));
         let first = all.clone().filter(has_slot).filter_map(next).min_by_key(|(_, next)| *next);
         match first {
-            Some((at, next)) if next <= now + MAX_WAIT => {
-                self.charge(places[at], now);
-                Taken::At(at, next)
+            Some((at, next)) if next <= deadline.min(now + MAX_WAIT) => {
+                if let Some(place) = places[at] {
+                    self.origins[place].waiting += 1;
+                }
+                Taken::Wait(at, next)
             }
             Some(_) => Taken::Shed,
             None if all.clone().any(|at| entry(at).is_some_and(|entry| !entry.is_assigned)) => Taken::Unassigned,
             None if all.clone().any(|at| entry(at).is_some_and(OriginQuota::is_full)) => Taken::Busy,
             None => Taken::Shed,
+        }
+    }
+
+    /// Gives the place of a request in the queue of an origin back, before it asks again or leaves.
+    pub fn leave_queue(&mut self, origin: OriginRef) {
+        if let Some(place) = self.place(origin) {
+            let waiting = &mut self.origins[place].waiting;
+            *waiting = waiting.saturating_sub(1);
         }
     }
 
@@ -232,6 +264,7 @@ impl OriginQuota {
             total: Bucket::new(now),
             quota: Quota::default(),
             count: OriginCount::default(),
+            waiting: 0,
         }
     }
 
@@ -250,8 +283,18 @@ impl OriginQuota {
         self.quota.rate != Some(0) && self.quota.connections.is_some_and(|most| most > 0 && self.count.open >= most)
     }
 
-    fn has_unit(&self, now: Duration) -> bool {
-        self.quota.rate.is_none() || self.total.next(TOLERANCE).is_some_and(|next| next <= now)
+    /// Whether there is a unit now. A new request leaves it to those that wait, unless it would be lost: the unit may
+    /// have come earlier than they were told.
+    fn has_unit(&self, turn: Turn, now: Duration) -> bool {
+        let is_behind = turn == Turn::New && self.waiting > 0;
+        let tolerance = if is_behind { Duration::ZERO } else { TOLERANCE };
+        self.quota.rate.is_none() || self.total.next(tolerance).is_some_and(|next| next <= now)
+    }
+
+    /// When there will be a unit for another waiting request.
+    fn next_for_waiter(&self, now: Duration) -> Option<Duration> {
+        let next = self.total.next(TOLERANCE)?.max(now);
+        Some(next.saturating_add(self.total.period()?.saturating_mul(self.waiting)))
     }
 
     /// When the next planned unit is due, if it is.

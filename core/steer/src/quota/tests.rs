@@ -38,7 +38,7 @@ fn spread(socket: &mut SocketQuotas, origins: &[OriginRef], rps: u64, seconds: u
     let mut counts = vec![0; origins.len() + 1];
     for number in 0..rps * seconds {
         let now = Duration::from_micros(1_000_000 * number / rps);
-        match socket.take(origins, now) {
+        match socket.take(origins, Turn::New, now, now) {
             Taken::Now(at) => counts[at] += 1,
             _ => counts[origins.len()] += 1,
         }
@@ -64,12 +64,20 @@ fn a_request_waits_for_a_unit_within_a_bound() {
     let (mut quotas, origins) = socket(&[(2, 2)]);
     let mut waits = Vec::new();
     for _ in 0..6 {
-        waits.push(quotas.take(&origins, Duration::ZERO));
+        waits.push(quotas.take(&origins, Turn::New, Duration::ZERO, ms(5_000)));
     }
     assert_eq!(waits[0], Taken::Now(0));
-    assert_eq!(waits[1], Taken::At(0, ms(500) - TOLERANCE));
-    assert_eq!(waits[2], Taken::At(0, ms(1_000) - TOLERANCE));
+    assert_eq!(waits[1], Taken::Wait(0, ms(500) - TOLERANCE));
+    assert_eq!(waits[2], Taken::Wait(0, ms(1_000) - TOLERANCE));
     assert_eq!(waits[3..], [Taken::Shed; 3]);
+    let now = ms(480);
+    assert_eq!(quotas.take(&origins, Turn::New, now, now), Taken::Shed, "nobody overtakes");
+    quotas.leave_queue(origins[0]);
+    assert_eq!(quotas.take(&origins, Turn::Waited, now, now), Taken::Now(0));
+    // The quota is gone before the turn of the other one.
+    quotas.assign(&[], now);
+    quotas.leave_queue(origins[0]);
+    assert_eq!(quotas.take(&origins, Turn::Waited, ms(980), ms(1_100)), Taken::Shed);
 }
 
 #[test]
@@ -77,13 +85,13 @@ fn connections_are_bounded_and_end() {
     let (mut quotas, origins) = socket(&[(1_000, 1_000)]);
     quotas.assign(&[(origins[0], 0, Quota { rate: None, connections: Some(2) })], Duration::ZERO);
     for _ in 0..2 {
-        assert_eq!(quotas.take(&origins, ms(1)), Taken::Now(0));
+        assert_eq!(quotas.take(&origins, Turn::New, ms(1), ms(1)), Taken::Now(0));
         quotas.record_sent(origins[0]);
     }
-    assert_eq!(quotas.take(&origins, ms(1)), Taken::Busy);
+    assert_eq!(quotas.take(&origins, Turn::New, ms(1), ms(1)), Taken::Busy);
     quotas.record_answer(origins[0], ms(7), true);
     quotas.record_end(origins[0]);
-    assert_eq!(quotas.take(&origins, ms(1)), Taken::Now(0));
+    assert_eq!(quotas.take(&origins, Turn::New, ms(1), ms(1)), Taken::Now(0));
     let (_, _, count) = quotas.limited().next().unwrap();
     assert_eq!((count.sent, count.done, count.failed, count.latency_us, count.open), (2, 1, 1, 7_000, 1));
 }
@@ -92,15 +100,23 @@ fn connections_are_bounded_and_end() {
 fn without_an_assignment_a_limited_origin_gets_nothing_and_an_unlimited_one_all() {
     let mut quotas = SocketQuotas::default();
     quotas.set_origins(&[(origin(1), Some(Quota::NOTHING)), (origin(2), None)], Duration::ZERO);
-    assert_eq!(quotas.take(&[origin(1)], ms(0)), Taken::Unassigned);
-    assert_eq!(quotas.take(&[origin(1), origin(2)], ms(0)), Taken::Now(1));
-    assert_eq!(quotas.take(&[origin(9)], ms(0)), Taken::Now(0), "an origin that is not known has no limit");
-    assert_eq!(quotas.take(&[], ms(0)), Taken::Shed);
+    assert_eq!(quotas.take(&[origin(1)], Turn::New, ms(0), ms(0)), Taken::Unassigned);
+    assert_eq!(quotas.take(&[origin(1), origin(2)], Turn::New, ms(0), ms(0)), Taken::Now(1));
+    assert_eq!(
+        quotas.take(&[origin(9)], Turn::New, ms(0), ms(0)),
+        Taken::Now(0),
+        "an origin that is not known has no limit"
+    );
+    assert_eq!(quotas.take(&[], Turn::New, ms(0), ms(0)), Taken::Shed);
     quotas.assign(&[], ms(0));
-    assert_eq!(quotas.take(&[origin(1)], ms(0)), Taken::Shed, "an assignment that does not name it is one of nothing");
+    assert_eq!(
+        quotas.take(&[origin(1)], Turn::New, ms(0), ms(0)),
+        Taken::Shed,
+        "an assignment that does not name it is one of nothing"
+    );
     // The limit is gone.
     quotas.set_origins(&[(origin(1), None)], ms(0));
-    assert_eq!(quotas.take(&[origin(1)], ms(0)), Taken::Now(0));
+    assert_eq!(quotas.take(&[origin(1)], Turn::New, ms(0), ms(0)), Taken::Now(0));
     assert!(!quotas.is_limited());
 }
 
