@@ -1,6 +1,6 @@
 //! Direct origins: addresses that edges dial themselves.
 
-use sallyport_model::{DirectOriginId, OriginTlsSettings, PathPrefix, RegionName, SocketId};
+use sallyport_model::{Capacity, DirectOriginId, OriginTlsSettings, PathPrefix, RegionName, SocketId};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use utoipa::ToSchema;
@@ -37,6 +37,10 @@ pub struct CreateDirectOrigin {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, max_length = 256, example = "/")]
     pub rewrite_path: Option<PathPrefix>,
+    /// What the origin can carry: the most requests per second and at once; when absent, any amount.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(schema_with = schema::named_or_null::capacity, required = false)]
+    pub capacity: Option<Capacity>,
 }
 
 /// Changes to a direct origin; absent fields stay as they are, `null` is the default again.
@@ -67,14 +71,20 @@ pub struct UpdateDirectOrigin {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[schema(value_type = Option<String>, max_length = 256, example = "/")]
     pub rewrite_path: Option<Option<PathPrefix>>,
+    /// What the origin can carry; the settings change together. `null`: any amount.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[schema(schema_with = schema::named_or_null::capacity, required = false)]
+    pub capacity: Option<Option<Capacity>>,
 }
 
 impl UpdateDirectOrigin {
     /// Whether nothing is to change.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        let are_paths_kept = self.path.is_none() && self.rewrite_path.is_none();
-        self.address.is_none() && self.region.is_none() && self.weight.is_none() && self.tls.is_none() && are_paths_kept
+        let Self { address, region, weight, tls, path, rewrite_path, capacity } = self;
+        let are_paths_kept = path.is_none() && rewrite_path.is_none();
+        let is_place_kept = address.is_none() && region.is_none() && tls.is_none();
+        is_place_kept && are_paths_kept && weight.is_none() && capacity.is_none()
     }
 }
 
@@ -108,6 +118,10 @@ pub struct DirectOrigin {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "/")]
     pub rewrite_path: Option<PathPrefix>,
+    /// What the origin can carry; absent: any amount.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(schema_with = schema::named_or_null::capacity, required = false)]
+    pub capacity: Option<Capacity>,
     /// When it was made.
     #[serde(with = "time::serde::rfc3339")]
     pub created_at: OffsetDateTime,

@@ -3,7 +3,7 @@
 use sallyport_model::{Affinity, OriginProtocol, ProxyProtocol, Role, Scope, SocketType};
 use utoipa::openapi::{
     RefOr, Schema,
-    schema::{ArrayBuilder, Object, ObjectBuilder, SchemaType, Type},
+    schema::{ArrayBuilder, Object, ObjectBuilder, OneOfBuilder, SchemaType, Type},
 };
 
 /// The same words for fields that may be `null`: in requests the default again, in responses nothing.
@@ -55,6 +55,7 @@ macro_rules! objects {
 }
 objects!(
     access "Access"
+    capacity "Capacity"
     header_rules "HeaderRules"
     identity "SocketIdentity"
     limits "Limits"
@@ -151,6 +152,27 @@ pub(crate) fn limits() -> Object {
         .build()
 }
 
+/// What an origin, or the origins of a region together, can carry.
+pub(crate) fn capacity() -> Object {
+    let number =
+        |most: u32| ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(1.0)).maximum(Some(f64::from(most)));
+    let says = "The most new requests per second (for TCP, TLS and UDP: connections or flows), or `auto`: as many as it \
+                is seen to answer without getting slow.";
+    let auto = ObjectBuilder::new().schema_type(Type::String).enum_values(Some(["auto"]));
+    let rps = OneOfBuilder::new().item(number(sallyport_model::MAX_ORIGIN_RPS)).item(auto).description(Some(says));
+    let connections = number(sallyport_model::MAX_ORIGIN_CONNECTIONS)
+        .description(Some("The most requests, connections or flows at once."));
+    let shared = ObjectBuilder::new().schema_type(Type::String).max_length(Some(32)).description(Some(
+        "All origins of the organisation with this name have these limits together. Where they differ, the lowest count.",
+    ));
+    ObjectBuilder::new()
+        .description(Some("What an origin can carry, from all edges together."))
+        .property("max_rps", rps)
+        .property("max_connections", connections)
+        .property("shared", shared)
+        .build()
+}
+
 /// The endpoint groups of a socket, by their regions.
 pub(crate) fn regions() -> Object {
     let says =
@@ -163,7 +185,9 @@ pub(crate) fn regions() -> Object {
         .description(Some(says));
     ObjectBuilder::new()
         .description(Some("Settings of regions, by the region's name; at most 64."))
-        .additional_properties(Some(ObjectBuilder::new().property("dial", dial)))
+        .additional_properties(Some(
+            ObjectBuilder::new().property("dial", dial).property("capacity", named::capacity()),
+        ))
         .build()
 }
 

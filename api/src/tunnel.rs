@@ -2,12 +2,12 @@
 
 use std::net::SocketAddr;
 
-use sallyport_model::{DisplayName, EdgeName, PathPrefix, RegionName, SocketId, TunnelId};
+use sallyport_model::{Capacity, DisplayName, EdgeName, PathPrefix, RegionName, SocketId, TunnelId};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use utoipa::ToSchema;
 
-use crate::{HealthFailure, Secret, socket::present};
+use crate::{HealthFailure, Secret, schema, socket::present};
 
 /// A new tunnel. `POST /v1/sockets/{id}/tunnels`; the body may be absent.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
@@ -31,6 +31,10 @@ pub struct CreateTunnel {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, max_length = 256, example = "/")]
     pub rewrite_path: Option<PathPrefix>,
+    /// What the origin can carry: the most requests per second and at once; when absent, any amount.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(schema_with = schema::named_or_null::capacity, required = false)]
+    pub capacity: Option<Capacity>,
 }
 
 /// Changes to a tunnel; absent fields stay as they are. `PATCH /v1/sockets/{id}/tunnels/{tunnel_id}`
@@ -53,14 +57,18 @@ pub struct UpdateTunnel {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[schema(value_type = Option<String>, max_length = 256, example = "/")]
     pub rewrite_path: Option<Option<PathPrefix>>,
+    /// What the origin can carry; the settings change together. `null`: any amount.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[schema(schema_with = schema::named_or_null::capacity, required = false)]
+    pub capacity: Option<Option<Capacity>>,
 }
 
 impl UpdateTunnel {
     /// Whether nothing is to change.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        let Self { name, weight, path, rewrite_path } = self;
-        name.is_none() && weight.is_none() && path.is_none() && rewrite_path.is_none()
+        let Self { name, weight, path, rewrite_path, capacity } = self;
+        name.is_none() && weight.is_none() && path.is_none() && rewrite_path.is_none() && capacity.is_none()
     }
 }
 
@@ -98,6 +106,10 @@ pub struct Tunnel {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "/")]
     pub rewrite_path: Option<PathPrefix>,
+    /// What the origin can carry; absent: any amount.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(schema_with = schema::named_or_null::capacity, required = false)]
+    pub capacity: Option<Capacity>,
     /// The port that selects this tunnel for a stock ssh client: `ssh -R FORWARD_PORT:host:port`.
     #[serde(default)]
     pub forward_port: u16,

@@ -12,6 +12,7 @@
 //! - `record`, `access`: the records of a flow; admission.
 //! - `http`, `tcp`, `udp`: the three kinds of traffic.
 //! - `ssh`, `tunnels`, `mesh`: stock ssh clients, connectors, and other edges.
+//! - `steering`: reports of load, and the quotas of the leading control.
 //! - `edge`, `listener`, `serve`: the edge as a whole, its ports, and its life.
 
 mod access;
@@ -30,6 +31,7 @@ mod record;
 mod serve;
 mod ssh;
 mod state;
+mod steering;
 mod tcp;
 mod tunnels;
 mod udp;
@@ -44,5 +46,6 @@ pub use self::{
     listener::quic::Http3Offer,
     mesh::{MeshSettings, MeshTls, MeshTlsPair},
     ssh::{SshCaller, SshForwardAuthorizer, SshSettings, SshTarget},
+    steering::SteeringSettings,
     tunnels::lookup::{AskTunnel, TunnelStatus},
 };

@@ -91,7 +91,13 @@ impl Edge {
                     mesh.run().await;
                 }
             };
+            let steering = async {
+                if let Some(steering) = self.steering.get() {
+                    steering.run(&self.mesh).await;
+                }
+            };
             tokio::join!(
+                steering,
                 self.gate.follow(&self.tunnels, changes),
                 self.follow_ssh(),
                 self.sweep(),
@@ -168,6 +174,9 @@ impl Edge {
         let rest = || self.state.config.shutdown_grace.saturating_sub(began.elapsed());
         let _ = tokio::time::timeout(rest(), self.state.running.none_left()).await;
         let cut = self.state.running.count();
+        if let Some(steering) = self.steering.get() {
+            steering.leave();
+        }
         for pool in self.state.sockets.all() {
             pool.origins().iter().for_each(|origin| origin.leave());
         }

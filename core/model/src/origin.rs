@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{DirectOriginId, OriginAddr, PathRoute, RegionName, SocketId, TunnelId};
+use crate::{Capacity, DirectOriginId, OriginAddr, PathRoute, RegionName, SocketId, TunnelId};
 
 /// The most direct origins of one socket.
 pub const MAX_DIRECT_ORIGINS_PER_SOCKET: usize = 64;
@@ -103,6 +103,8 @@ pub struct DirectOrigin {
     pub tls: OriginTlsSettings,
     /// The paths of the socket that it serves.
     pub path: PathRoute,
+    /// What it can carry.
+    pub capacity: Capacity,
     /// Time of creation, in seconds since 1970 (UTC).
     pub created_at: i64,
 }
@@ -125,12 +127,15 @@ pub struct DirectOriginRoute {
     /// The paths of the socket that it serves.
     #[serde(default, skip_serializing_if = "PathRoute::is_plain")]
     pub path: PathRoute,
+    /// What it can carry.
+    #[serde(default, skip_serializing_if = "Capacity::is_empty")]
+    pub capacity: Capacity,
 }
 
 impl From<DirectOrigin> for DirectOriginRoute {
     fn from(origin: DirectOrigin) -> Self {
-        let DirectOrigin { id, address, region, weight, tls, path, .. } = origin;
-        Self { id, address, region, weight, tls, path }
+        let DirectOrigin { id, address, region, weight, tls, path, capacity, .. } = origin;
+        Self { id, address, region, weight, tls, path, capacity }
     }
 }
 

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    AccountId, AttachedPolicy, DirectOriginId, DirectOriginRoute, DomainName, HealthFailure, OriginAddr,
+    AccountId, AttachedPolicy, Capacity, DirectOriginId, DirectOriginRoute, DomainName, HealthFailure, OriginAddr,
     OriginProtocol, OriginRef, PathRoute, RegionName, SocketId, SocketName, SocketSettings, SocketType, TunnelId,
 };
 
@@ -89,6 +89,19 @@ impl SocketRoute {
         }
     }
 
+    /// Every origin with what it can carry.
+    pub fn capacities(&self) -> impl Iterator<Item = (OriginRef, &Capacity)> {
+        let tunnels = self.tunnels.iter().map(|tunnel| (OriginRef::from(tunnel.id), &tunnel.capacity));
+        tunnels.chain(self.origins.iter().map(|origin| (OriginRef::from(origin.id), &origin.capacity)))
+    }
+
+    /// Whether an origin or a region has a limit.
+    #[must_use]
+    pub fn has_capacities(&self) -> bool {
+        self.capacities().any(|(_, capacity)| !capacity.is_empty())
+            || self.settings.regions.values().any(|group| !group.capacity.is_empty())
+    }
+
     /// Every origin with its paths.
     pub fn paths(&self) -> impl Iterator<Item = (OriginRef, &PathRoute)> {
         let tunnels = self.tunnels.iter().map(|tunnel| (OriginRef::from(tunnel.id), &tunnel.path));
@@ -135,6 +148,9 @@ pub struct TunnelRoute {
     /// The paths of the socket that it serves.
     #[serde(default, skip_serializing_if = "PathRoute::is_plain")]
     pub path: PathRoute,
+    /// What its origin can carry.
+    #[serde(default, skip_serializing_if = "Capacity::is_empty")]
+    pub capacity: Capacity,
 }
 
 /// A TCP or TLS connection, or UDP flow, of an edge, as shown in its access log and the connector's live log.

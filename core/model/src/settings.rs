@@ -5,7 +5,8 @@ use std::{collections::BTreeMap, fmt, str::FromStr};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    HeaderRules, HeaderRulesError, HostHeader, IdentitySettings, MAX_IDENTITY_ENTRIES, MAX_SESSION_MINUTES, RegionName,
+    Capacity, CapacityError, HeaderRules, HeaderRulesError, HostHeader, IdentitySettings, MAX_IDENTITY_ENTRIES,
+    MAX_SESSION_MINUTES, RegionName,
 };
 
 /// The most application protocols (ALPN) that a socket offers.
@@ -245,6 +246,14 @@ pub enum SettingError {
         /// The region.
         region: RegionName,
     },
+    /// The capacity of a region is out of range.
+    #[error("in the region {region}, {error}")]
+    Capacity {
+        /// The region.
+        region: RegionName,
+        /// The problem.
+        error: CapacityError,
+    },
     /// Identity with TLS passthrough.
     #[error("the edge cannot identify clients with TLS passthrough: drop passthrough, or identity")]
     IdentityBehindPassthrough,
@@ -293,17 +302,20 @@ impl AccessRules {
 }
 
 /// Settings of the origins in one region.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EndpointGroup {
     /// The percentage of its flows that the region keeps; the others go on to the next nearest region.
     #[serde(default = "full_dial")]
     pub dial: u8,
+    /// What the origins in the region can carry together.
+    #[serde(default, skip_serializing_if = "Capacity::is_empty")]
+    pub capacity: Capacity,
 }
 
 impl Default for EndpointGroup {
     fn default() -> Self {
-        Self { dial: FULL_DIAL }
+        Self { dial: FULL_DIAL, capacity: Capacity::default() }
     }
 }
 
@@ -369,7 +381,7 @@ impl SocketSettings {
     /// The dial of this region, in percent; `None` means origins without a known region, which cannot be dialed down.
     #[must_use]
     pub fn dial(&self, region: Option<&RegionName>) -> u8 {
-        region.and_then(|region| self.regions.get(region)).copied().unwrap_or_default().dial
+        region.and_then(|region| self.regions.get(region)).map_or(FULL_DIAL, |group| group.dial)
     }
 
     /// Checks whether a socket of this type can have these settings. The text of access rules is not checked here.
@@ -414,6 +426,10 @@ impl SocketSettings {
         }
         if let Some((region, _)) = self.regions.iter().find(|(_, group)| group.dial > FULL_DIAL) {
             return Err(SettingError::Dial { region: region.clone() });
+        }
+        for (region, group) in &self.regions {
+            let error = |error| SettingError::Capacity { region: region.clone(), error };
+            group.capacity.check().map_err(error)?;
         }
         let limits = &self.limits;
         let bounds = [

@@ -254,6 +254,8 @@ pub struct Tunnel {
     pub forward_port: u16,
     /// The paths of the socket that it serves.
     pub path: crate::PathRoute,
+    /// What its origin can carry.
+    pub capacity: crate::Capacity,
     /// Time of creation, in seconds since 1970 (UTC).
     pub created_at: i64,
 }

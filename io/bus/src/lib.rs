@@ -19,6 +19,7 @@ mod flows;
 mod nats;
 mod orders;
 mod snapshot;
+mod steering;
 mod zones;
 
 use std::{
@@ -51,12 +52,14 @@ pub use fleet::{Fleet, FleetEdge, FleetNews, TunnelOnEdge};
 pub use flows::{FlowGuard, FlowRoute, LiveFlow, LiveFlows};
 pub use nats::{
     AUDIT_STREAM, AUDIT_STREAM_AGE, BusConfig, BusCredentials, BusError, CONFIG_BUCKET, ConfigProgress, ConfigSource,
-    DIRECTORY_BUCKET, DirectoryRole, Link, MAX_AUDIT_STREAM_BYTES, Nats, PublishStats, SourceFuture, answer_asks,
-    exchange_control_messages, follow_config, follow_directory, prepare, publish_audit, publish_config, take_audit,
+    DIRECTORY_BUCKET, DirectoryRole, Link, MAX_AUDIT_STREAM_BYTES, Nats, PublishStats, SourceFuture, SteeringKey,
+    answer_asks, carry_steering_of_control, carry_steering_of_edge, exchange_control_messages, follow_config,
+    follow_directory, prepare, publish_audit, publish_config, take_audit,
 };
 pub use orders::Orders;
 pub use sallyport_directory::{Change as DirectoryChange, EdgeCard, EdgeState};
 pub use snapshot::{MAX_SNAPSHOT_BYTES, SNAPSHOT_FILE, Snapshot, SnapshotError};
+pub use steering::Steering;
 pub use zones::ServedZones;
 
 /// Changes that a slow subscriber may lag behind. Beyond it the subscriber has to read the whole map again.
@@ -543,6 +546,8 @@ pub struct Bus {
     pub directory: Directory,
     /// The edges of the installation, if there are several.
     pub fleet: Fleet,
+    /// Loads of edges, and their quotas.
+    pub steering: Steering,
     hints: Hints,
 }
 
@@ -560,6 +565,7 @@ impl Default for Bus {
             fleet: Fleet::among(orders.clone()),
             orders,
             directory: Directory::default(),
+            steering: Steering::default(),
             hints,
         }
     }

@@ -35,6 +35,7 @@ fn to_api(app: &App, origin: sallyport_model::DirectOrigin) -> DirectOrigin {
         tls: Some(origin.tls).filter(|tls| !tls.is_empty()),
         path: origin.path.prefix,
         rewrite_path: origin.path.rewrite,
+        capacity: Some(origin.capacity).filter(|capacity| !capacity.is_empty()),
         created_at: date(origin.created_at),
         healthy: app.directory.health(origin.id),
         failure: app.direct_origin_failure(origin.id),

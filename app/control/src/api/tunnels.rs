@@ -106,6 +106,7 @@ fn to_api_with_holders(app: &App, tunnel: &sallyport_model::Tunnel, answers: &Tu
         weight: tunnel.weight,
         path: tunnel.path.prefix.clone(),
         rewrite_path: tunnel.path.rewrite.clone(),
+        capacity: Some(tunnel.capacity.clone()).filter(|capacity| !capacity.is_empty()),
         forward_port: tunnel.forward_port,
         created_at: date(tunnel.created_at),
         status: if presence.is_some() { TunnelStatus::Up } else { TunnelStatus::Down },
@@ -255,7 +256,7 @@ pub(crate) async fn update(
 ) -> Result<Response, ApiError> {
     caller.require(Scope::SocketsWrite)?;
     if input.value.is_empty() {
-        let detail = "it is missing, and so are name, path and rewrite_path: nothing is to change";
+        let detail = "it is missing, and so are name, path, rewrite_path and capacity: nothing is to change";
         return Err(ApiError::field("weight", detail));
     }
     let tunnel = app.find_tunnel(caller.organisation, &socket, &id).await?;

@@ -9,7 +9,7 @@ use sallyport_model::{
 };
 use sallyport_store::{Creation, DirectOriginChange, IdempotencyKey, StoreError};
 
-use super::tunnels::{changed_path, checked_path, checked_weight};
+use super::tunnels::{changed_path, checked_capacity, checked_path, checked_weight};
 use crate::{audit, problem::ApiError, security::random, state::App};
 
 impl App {
@@ -29,6 +29,7 @@ impl App {
             weight: checked_weight(create.weight.unwrap_or(DEFAULT_WEIGHT))?,
             tls: checked_tls(create.tls.unwrap_or_default(), socket.socket_type)?,
             path: checked_path(create.path, create.rewrite_path, socket.socket_type)?,
+            capacity: checked_capacity(create.capacity.unwrap_or_default())?,
             created_at: self.clock.now().unix_seconds,
         };
         let made = self.store.create_direct_origin(socket.account, &origin, keyed).await;
@@ -68,7 +69,7 @@ impl App {
         if update.is_empty() {
             return Err(ApiError::field(
                 "",
-                "nothing is to change: send an address, a region, a weight, tls, a path or a rewrite_path",
+                "nothing is to change: send an address, a region, a weight, tls, a path, a rewrite_path or a capacity",
             ));
         }
         let tls = update.tls.map(|tls| checked_tls(tls.unwrap_or_default(), socket.socket_type)).transpose()?;
@@ -78,6 +79,7 @@ impl App {
             weight: update.weight.map(checked_weight).transpose()?,
             tls,
             path: changed_path(&found.path, update.path, update.rewrite_path, socket.socket_type)?,
+            capacity: update.capacity.map(|capacity| checked_capacity(capacity.unwrap_or_default())).transpose()?,
         };
         let changed = self.store.change_direct_origin(socket.id, found.id, change).await?;
         let origin = changed.ok_or_else(|| ApiError::not_found("direct origin"))?;

@@ -85,7 +85,9 @@ mod tests {
     }
 
     fn dials(of: &[(&str, u8)]) -> BTreeMap<RegionName, EndpointGroup> {
-        of.iter().map(|(name, dial)| (name.parse().unwrap(), EndpointGroup { dial: *dial })).collect()
+        of.iter()
+            .map(|(name, dial)| (name.parse().unwrap(), EndpointGroup { dial: *dial, ..EndpointGroup::default() }))
+            .collect()
     }
 
     #[test]

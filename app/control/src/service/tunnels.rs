@@ -2,8 +2,8 @@
 
 use sallyport_api::{CreateTunnel, Secret, UpdateTunnel};
 use sallyport_model::{
-    AccountId, CredentialHash, DEFAULT_WEIGHT, DisplayName, MAX_WEIGHT, PathPrefix, PathRoute, ShortId, Socket,
-    SocketId, SocketType, Tunnel, TunnelId,
+    AccountId, Capacity, CapacityError, CredentialHash, DEFAULT_WEIGHT, DisplayName, MAX_WEIGHT, PathPrefix, PathRoute,
+    ShortId, Socket, SocketId, SocketType, Tunnel, TunnelId,
 };
 use sallyport_store::{Creation, HolderId, IdempotencyKey, NewTunnel, StoreError};
 
@@ -39,6 +39,7 @@ impl App {
             credential: CredentialHash(hash),
             weight: checked_weight(create.weight.unwrap_or(DEFAULT_WEIGHT))?,
             path: checked_path(create.path, create.rewrite_path, socket.socket_type)?,
+            capacity: checked_capacity(create.capacity.unwrap_or_default())?,
             temporary,
             created_at: self.clock.now().unix_seconds,
         };
@@ -103,6 +104,7 @@ impl App {
     ) -> Result<Tunnel, ApiError> {
         update.name.iter().flatten().try_for_each(check_name)?;
         let weight = update.weight.map(checked_weight).transpose()?;
+        let capacity = update.capacity.map(|capacity| checked_capacity(capacity.unwrap_or_default())).transpose()?;
         let path = if update.path.is_some() || update.rewrite_path.is_some() {
             let socket = self.store.socket(account, tunnel.socket).await?;
             let socket = socket.ok_or_else(|| ApiError::not_found("tunnel"))?;
@@ -115,8 +117,9 @@ impl App {
             tunnel = changed.ok_or_else(|| ApiError::not_found("tunnel"))?;
             tracing::info!(socket = %tunnel.socket, tunnel = %tunnel.id, "tunnel got another name");
         }
-        if weight.is_some() || path.is_some() {
-            let changed = self.store.change_tunnel(tunnel.socket, tunnel.id, weight, path.as_ref()).await?;
+        if weight.is_some() || path.is_some() || capacity.is_some() {
+            let (path, capacity) = (path.as_ref(), capacity.as_ref());
+            let changed = self.store.change_tunnel(tunnel.socket, tunnel.id, weight, path, capacity).await?;
             tunnel = changed.ok_or_else(|| ApiError::not_found("tunnel"))?;
             self.publish(tunnel.socket).await?;
             tracing::info!(
@@ -175,6 +178,15 @@ pub(super) fn changed_path(
     }
     let prefix = prefix.unwrap_or_else(|| Some(now.prefix.clone()));
     checked_path(prefix, rewrite.unwrap_or_else(|| now.rewrite.clone()), socket_type).map(Some)
+}
+
+/// Checks what an origin can carry.
+pub(super) fn checked_capacity(capacity: Capacity) -> Result<Capacity, ApiError> {
+    capacity.check().map_err(|error| {
+        let field = if matches!(error, CapacityError::Connections) { "max_connections" } else { "shared" };
+        ApiError::field(&format!("capacity.{field}"), error)
+    })?;
+    Ok(capacity)
 }
 
 /// Checks a weight.

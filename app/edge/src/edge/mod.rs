@@ -28,6 +28,7 @@ use crate::{
     metrics::quic::{QuicCollector, QuicMetrics},
     ssh::{self, SshSettings, SshTunnels, metrics::SshMetrics},
     state::EdgeState,
+    steering::{SteeringFollower, SteeringSettings},
     tunnels::{
         admission::TunnelAdmission,
         lookup::{AskTunnel, TunnelLookup},
@@ -45,6 +46,7 @@ pub struct Edge {
     pub(crate) tunnels: EdgeTunnels,
     pub(crate) ssh: OnceLock<Ssh>,
     pub(crate) mesh: OnceLock<Arc<Mesh>>,
+    pub(crate) steering: OnceLock<Arc<SteeringFollower>>,
     pub(crate) handshakes: Arc<Handshakes>,
     pub(crate) ssh_logins: Arc<Handshakes>,
     pub(crate) connections: Arc<Connections>,
@@ -101,6 +103,7 @@ impl Edge {
             tunnels,
             ssh: OnceLock::new(),
             mesh: OnceLock::new(),
+            steering: OnceLock::new(),
             handshakes: Arc::default(),
             ssh_logins: Arc::new(Handshakes::of_ssh()),
             connections,
@@ -117,6 +120,15 @@ impl Edge {
         let noted = mesh.clone();
         let _ = self.http.mesh_health.set(Arc::new(move || noted.notes()));
         let _ = self.mesh.set(mesh);
+    }
+
+    /// Takes part in steering: reports loads, and follows quotas. To be called before [`Edge::serve`]; only the first
+    /// call counts.
+    pub fn join_steering(&self, settings: SteeringSettings) {
+        let steering = SteeringFollower::new(&self.state, settings);
+        let noted = steering.clone();
+        let _ = self.http.steering_health.set(Arc::new(move || noted.note()));
+        let _ = self.steering.set(steering);
     }
 
     /// Registers the edge's metrics; those of ssh clients only after [`Edge::serve_ssh`], and those of the mesh only
@@ -139,6 +151,9 @@ impl Edge {
         registry.register_collector(Box::new(QuicCollector(self.quic.clone())));
         if let Some(mesh) = self.mesh.get() {
             mesh.register_metrics(registry);
+        }
+        if let Some(steering) = self.steering.get() {
+            steering.register_metrics(registry);
         }
         if let Some(ssh) = self.ssh.get() {
             registry.register_collector(Box::new(SshMetrics(ssh.server.stats().clone())));

@@ -71,6 +71,8 @@ pub(crate) enum RequestError {
     NoTunnel,
     /// Tunnels of the socket are up, but none of its origins takes requests.
     NoHealthyOrigin,
+    /// Every origin has as many requests as it can carry; another try may succeed after this time.
+    OverCapacity(Duration),
     /// The socket needs an identity, and the edge has no data of logins.
     IdentityUnavailable,
     /// The access of the client was revoked.
@@ -293,6 +295,13 @@ impl RequestError {
                 "The address is right, but the service behind it is not ready for requests at the moment.",
                 LATER,
             ),
+            Self::OverCapacity(_) => ErrorText::new(
+                S::SERVICE_UNAVAILABLE,
+                "over-capacity",
+                "This service is busy",
+                "The service has as many requests as it can carry at the moment.",
+                "Try again in a few seconds.",
+            ),
             Self::IdentityUnavailable => ErrorText::new(
                 S::SERVICE_UNAVAILABLE,
                 "nobody-known",
@@ -335,7 +344,7 @@ impl RequestError {
             Self::Unauthorized { realm, .. } => {
                 fields.insert(WWW_AUTHENTICATE, basic::challenge(realm));
             }
-            Self::Limited(wait) => {
+            Self::Limited(wait) | Self::OverCapacity(wait) => {
                 let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
                 fields.insert(RETRY_AFTER, HeaderValue::from(seconds.max(1)));
             }

@@ -50,6 +50,7 @@ use crate::{
         opening::Opening,
         origin::{ConnectError, InFlight, Origin},
         pool::SocketPool,
+        quotas::QuotaChoice,
         rules::Rules,
     },
     policy::basic_auth::Access,
@@ -172,6 +173,7 @@ pub(crate) async fn serve(
             match outcome {
                 Ok((response, carrier)) => {
                     origin.origin().health_state().served();
+                    origin.record_answer(is_overload(response.status()));
                     break (response, carrier, origin);
                 }
                 Err(failure) => {
@@ -179,6 +181,7 @@ pub(crate) async fn serve(
                     if failure.is_connect_failure() {
                         pool.record_failure(origin.origin(), failure.as_ejection());
                     }
+                    origin.record_answer(true);
                     attempts.failed(&server, &context, &outgoing, origin, failure)?;
                 }
             }
@@ -562,7 +565,18 @@ impl OriginAttempts {
     }
 }
 
-/// Step 5. Chooses an origin. Waits if no tunnel is up and one is expected.
+/// Whether an origin says by this status that it has too much to do.
+fn is_overload(status: StatusCode) -> bool {
+    matches!(
+        status,
+        StatusCode::TOO_MANY_REQUESTS
+            | StatusCode::BAD_GATEWAY
+            | StatusCode::SERVICE_UNAVAILABLE
+            | StatusCode::GATEWAY_TIMEOUT
+    )
+}
+
+/// Step 5. Chooses an origin. Waits if no tunnel is up and one is expected, or if no origin has room.
 async fn choose_origin(
     server: &HttpServer,
     pool: &SocketPool,
@@ -574,7 +588,19 @@ async fn choose_origin(
         return Ok(origin);
     }
     loop {
-        if let Some(origin) = pool.choose(attempts.group, &mut attempts.tried, context.hint()) {
+        let chosen = if pool.quotas().is_limited() {
+            match Box::pin(pool.choose_by_quota(attempts.group, &mut attempts.tried, context.hint())).await {
+                QuotaChoice::Chosen(origin) => Some(origin),
+                QuotaChoice::NoOrigin => None,
+                QuotaChoice::Full(retry_after) => {
+                    let full = RequestError::OverCapacity(retry_after);
+                    return Err(attempts.last.take().map_or(full, RequestError::Origin));
+                }
+            }
+        } else {
+            pool.choose(attempts.group, &mut attempts.tried, context.hint())
+        };
+        if let Some(origin) = chosen {
             span.record("tunnel", tracing::field::display(origin.origin().handle().origin()));
             return Ok(origin);
         }

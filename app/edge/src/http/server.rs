@@ -67,6 +67,8 @@ pub(crate) struct HttpServer {
     pub(crate) health: OnceLock<HealthNotes>,
     /// The lines of `/healthz` about other edges.
     pub(crate) mesh_health: OnceLock<HealthNotes>,
+    /// Lines of `/healthz` about steering.
+    pub(crate) steering_health: OnceLock<HealthNotes>,
     /// The text of `/metrics`.
     pub(crate) exposition: Exposition,
 }
@@ -90,6 +92,7 @@ impl HttpServer {
             readiness: OnceLock::new(),
             health: OnceLock::new(),
             mesh_health: OnceLock::new(),
+            steering_health: OnceLock::new(),
             exposition: Exposition::new(state.metrics.clone()),
             access,
             state,

@@ -9,7 +9,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sallyport_bus::Fleet;
+use sallyport_bus::{EdgeCard, Fleet};
+use sallyport_model::EdgeId;
 use sallyport_net::{ReadAhead, connect_tcp_to, set_notsent_lowat, start_tls};
 use sallyport_tunnel::{CONTROL_NOTSENT_BYTES, EdgeLink};
 use sallyport_wire::SessionConfig;
@@ -163,6 +164,23 @@ impl Mesh {
         if peers.get(&peer.edge()).is_some_and(|known| Arc::ptr_eq(known, peer)) {
             peers.remove(&peer.edge());
         }
+    }
+
+    /// Which of these edges take a TCP connection now.
+    pub(crate) async fn reach(&self, edges: &[Arc<EdgeCard>]) -> Vec<EdgeId> {
+        let mut tried = JoinSet::new();
+        let mut reached = Vec::new();
+        for card in edges {
+            while tried.len() >= MAX_MEASURED_AT_ONCE {
+                reached.extend(tried.join_next().await.and_then(Result::ok).flatten());
+            }
+            let card = card.clone();
+            tried.spawn(async move { connect_tcp(&card.addresses).await.is_ok().then_some(card.edge) });
+        }
+        while let Some(done) = tried.join_next().await {
+            reached.extend(done.ok().flatten());
+        }
+        reached
     }
 
     /// Measures the distance to edges without a link, by the time of a TCP handshake.

@@ -136,6 +136,22 @@ impl Mesh {
         peer
     }
 
+    /// The other edges that are live, as far as is known.
+    pub(crate) fn others(&self) -> Vec<Arc<EdgeCard>> {
+        let edges = self.settings.fleet.edges().into_iter().map(|edge| edge.card);
+        edges.filter(|card| card.edge != self.settings.own).collect()
+    }
+
+    /// The cards of these edges, as far as they are known: of those that left, the last ones.
+    pub(crate) fn cards_of(&self, edges: &[EdgeId]) -> Vec<Arc<EdgeCard>> {
+        let live = self.others();
+        let known = |id: &EdgeId| {
+            let of_fleet = live.iter().find(|card| card.edge == *id).cloned();
+            of_fleet.or_else(|| self.peers.lock().get(id).map(|peer| peer.card()))
+        };
+        edges.iter().filter_map(known).collect()
+    }
+
     fn peers(&self) -> Vec<Arc<Peer>> {
         self.peers.lock().values().cloned().collect()
     }

@@ -11,6 +11,8 @@ pub(crate) enum Verdict {
     Limited,
     /// Tunnels are up, but all their origins are unhealthy.
     NoHealthyOrigin,
+    /// Every origin has as many flows as it can carry.
+    OverCapacity,
     /// The client aborted it.
     ClientLeft,
     /// The origin or its tunnel aborted it.
@@ -37,11 +39,12 @@ pub(crate) enum Verdict {
 
 impl Verdict {
     /// All verdicts, in order.
-    pub(crate) const ALL: [Self; 15] = [
+    pub(crate) const ALL: [Self; 16] = [
         Self::Complete,
         Self::Denied,
         Self::Limited,
         Self::NoHealthyOrigin,
+        Self::OverCapacity,
         Self::ClientLeft,
         Self::Broken,
         Self::NoTunnel,
@@ -62,6 +65,7 @@ impl Verdict {
             Self::Denied => "denied",
             Self::Limited => "limited",
             Self::NoHealthyOrigin => "no-healthy-origin",
+            Self::OverCapacity => "over-capacity",
             Self::ClientLeft => "client-left",
             Self::Broken => "broken",
             Self::NoTunnel => "no-tunnel",

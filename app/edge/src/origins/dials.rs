@@ -148,7 +148,7 @@ mod tests {
     fn the_own_region_is_chosen_first_then_the_nearest_measured_region() {
         let [eu, us, ap] = ["eu", "us", "ap"].map(region);
         let mut settings = SocketSettings::default();
-        settings.regions.insert(eu.clone(), sallyport_model::EndpointGroup { dial: 50 });
+        settings.regions.insert(eu.clone(), sallyport_model::EndpointGroup { dial: 50, ..Default::default() });
         let mut dials = Dials::new(&settings, Some(&eu));
         dials.add(Some(&ap), None, true);
         dials.add(Some(&us), Some(Duration::from_millis(80)), true);
@@ -167,7 +167,7 @@ mod tests {
     fn a_region_that_is_dialed_down_to_nothing_serves_when_no_other_can() {
         let [eu, us] = ["eu", "us"].map(region);
         let mut settings = SocketSettings::default();
-        settings.regions.insert(eu.clone(), sallyport_model::EndpointGroup { dial: 0 });
+        settings.regions.insert(eu.clone(), sallyport_model::EndpointGroup { dial: 0, ..Default::default() });
         let mut dials = Dials::new(&settings, Some(&eu));
         assert_eq!(dials.choose(0), None);
         dials.add(None, None, true);

@@ -3,7 +3,7 @@
 //! May use `util`, `lifecycle`, `config`, `metrics`, `policy`, `body`.
 //!
 //! [`pool`] has all origins of a socket, and [`selection`] chooses among them: by affinity, by region, else by the load
-//! for the weight. [`health`] checks origins, and [`health_state`] has the results. [`transport`] has the four ways to
+//! for the weight. [`quotas`] bound what each gets. [`health`] checks origins, and [`health_state`] has the results. [`transport`] has the four ways to
 //! reach an origin.
 
 pub(crate) mod affinity;
@@ -17,6 +17,7 @@ pub(crate) mod metrics;
 pub(crate) mod opening;
 pub(crate) mod origin;
 pub(crate) mod pool;
+pub(crate) mod quotas;
 pub(crate) mod rules;
 pub(crate) mod selection;
 pub(crate) mod set;

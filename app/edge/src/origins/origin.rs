@@ -32,6 +32,7 @@ use crate::{
             tls_detection::TlsDetection,
         },
         locality::Place,
+        quotas::QuotaUse,
         transport::{OriginStream, OriginTransport, StreamRequest},
     },
 };
@@ -92,6 +93,8 @@ impl std::fmt::Debug for Origin {
 pub(crate) struct InFlight {
     origin: Arc<Origin>,
     is_relayed: bool,
+    /// The request's use of a quota, if the socket has limits.
+    quota: Option<QuotaUse>,
 }
 
 impl InFlight {
@@ -99,7 +102,7 @@ impl InFlight {
     pub(crate) fn enter(origin: Arc<Origin>) -> Self {
         origin.in_flight.fetch_add(1, Ordering::Relaxed);
         origin.handle.request_began();
-        Self { origin, is_relayed: false }
+        Self { origin, is_relayed: false, quota: None }
     }
 
     /// Counts a request that is relayed for another edge.
@@ -108,6 +111,20 @@ impl InFlight {
         let mut entered = Self::enter(origin);
         entered.is_relayed = true;
         entered
+    }
+
+    /// The request uses a quota.
+    pub(crate) fn with_quota(self, quota: QuotaUse) -> Self {
+        let mut entered = self;
+        entered.quota = Some(quota);
+        entered
+    }
+
+    /// Records the first answer of the origin, or its failure.
+    pub(crate) fn record_answer(&self, is_failed: bool) {
+        if let Some(quota) = &self.quota {
+            quota.record_answer(is_failed);
+        }
     }
 
     pub(crate) fn origin(&self) -> &Arc<Origin> {

@@ -35,6 +35,7 @@ use crate::{
         locality::Place,
         metrics::OriginMetrics,
         origin::{InFlight, Origin},
+        quotas::PoolQuotas,
         rules::Rules,
         selection::{Choice, Chosen},
         set::Origins,
@@ -90,6 +91,8 @@ pub(crate) struct PoolContext {
     pub(crate) dialer: Arc<Dialer>,
     /// The metrics of sockets with regional dials.
     pub(crate) regions: RegionMetrics,
+    /// When the edge started.
+    pub(crate) started: Instant,
 }
 
 impl PoolContext {
@@ -108,6 +111,7 @@ impl PoolContext {
             ejection: EjectionConfig::default(),
             checks: Semaphore::new(MAX_CHECKS_AT_ONCE),
             metrics: OriginMetrics::default(),
+            started: Instant::now(),
         }
     }
 }
@@ -121,6 +125,7 @@ pub(crate) struct SocketPool {
     /// Locked while origins get new rules, so that the newest rules win.
     applying: Mutex<()>,
     bounds: Arc<Bounds>,
+    quotas: Arc<PoolQuotas>,
     origins: RwLock<Origins>,
     rotations: Mutex<Rotations>,
     rolls: Mutex<Rolls>,
@@ -153,10 +158,10 @@ impl SocketPool {
     fn new(socket: SocketId, shared: Arc<PoolContext>) -> Self {
         Self {
             socket,
-            shared,
             rules: RwLock::default(),
             applying: Mutex::default(),
             bounds: Arc::default(),
+            quotas: PoolQuotas::new(shared.started),
             origins: RwLock::default(),
             rotations: Mutex::default(),
             rolls: Mutex::new(Rolls::from(u64::from_be_bytes(ids::random()))),
@@ -166,6 +171,7 @@ impl SocketPool {
             calls: watch::Sender::new(()),
             judges: AtomicBool::new(false),
             metrics: OnceLock::new(),
+            shared,
         }
     }
 }
@@ -173,7 +179,7 @@ impl SocketPool {
 impl Sockets {
     /// No sockets yet.
     pub(crate) fn new(shared: PoolContext) -> Self {
-        let (started, waiting) = (Instant::now(), Semaphore::new(MAX_HELD_REQUESTS));
+        let (started, waiting) = (shared.started, Semaphore::new(MAX_HELD_REQUESTS));
         Self { shared: Arc::new(shared), pools: RwLock::default(), started, waiting }
     }
 
@@ -273,6 +279,7 @@ impl SocketPool {
             return rules;
         }
         self.bounds.set(route.settings.limits);
+        self.quotas.set_route(route);
         let rules = Arc::new(Rules::new(route.clone(), &self.shared));
         let former = self.rules.write().replace(rules.clone());
         let has_dials = self.shared.region.is_some() && !route.settings.regions.is_empty();
@@ -595,6 +602,22 @@ impl SocketPool {
             self.shared.regions.record(origin.place().region.as_ref().or(own), why);
         }
         Some(InFlight::enter(origin))
+    }
+
+    /// The quotas of the socket.
+    pub(crate) fn quotas(&self) -> &Arc<PoolQuotas> {
+        &self.quotas
+    }
+
+    /// The usable, untried origins of the group, each once, the preferred one first and then by distance and load.
+    /// Ejected ones are among them only if there are no others.
+    pub(crate) fn candidates(&self, group: Group, tried: &Attempts<u64>, hint: &AffinityHint) -> Vec<Arc<Origin>> {
+        let origins = self.origins.read();
+        let own = self.shared.region.as_ref();
+        let choice = Choice { origins: &origins, own, hint, code: |origin: &Origin| self.code(origin), dialed: None };
+        let usable = |o: &Arc<Origin>| o.health_state().group() == group && o.is_usable() && tried.may_try(&o.number());
+        let good = choice.in_order(|o| usable(o) && !o.health_state().is_ejected() && !o.handle().is_unresponsive());
+        if good.is_empty() { choice.in_order(usable) } else { good }
     }
 
     /// The rules, if regional dials apply: the socket has some, and this edge has a region.

@@ -72,6 +72,28 @@ impl<C: Fn(&Origin) -> AffinityCode> Choice<'_, C> {
         self.of_nearest(rotation, candidates).map(Chosen::from)
     }
 
+    /// The fit origins, each once: the hinted one first, then by distance, and by load for the weight where that is
+    /// equal.
+    pub(crate) fn in_order(&self, fit: impl Fn(&Arc<Origin>) -> bool) -> Vec<Arc<Origin>> {
+        let mut candidates = self.candidates(fit);
+        candidates.sort_by_cached_key(|candidate| {
+            let kind = match candidate.nearness {
+                Nearness::Here => 0,
+                Nearness::Near => 1,
+                Nearness::Far(_) => 2,
+            };
+            let far = (kind == 2).then(|| candidate.round_trip.unwrap_or(Duration::MAX));
+            let (load, weight) = (candidate.origin.load(), candidate.origin.health_state().weight().get());
+            (kind, far, u64::from(load) * 1_000 / u64::from(weight.max(1)), candidate.origin.number())
+        });
+        let hinted = self.find(&candidates);
+        let mut origins: Vec<_> = candidates.iter().map(|candidate| candidate.origin.clone()).collect();
+        if let Some(at) = hinted {
+            origins[..=at].rotate_right(1);
+        }
+        origins
+    }
+
     /// Selects one in the region that the dials determine.
     fn make_dialed(
         &self,

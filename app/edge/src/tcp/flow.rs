@@ -25,7 +25,7 @@ use crate::{
     metrics::verdict::Verdict,
     origins::{
         affinity::AffinityHint, http::forwarding::Group, opening::Opening, origin::InFlight, pool::SocketPool,
-        transport::OriginStream,
+        quotas::QuotaChoice, transport::OriginStream,
     },
     record::flow::FlowContext,
     tcp::connect::{self, ConnectFailure, Reached},
@@ -163,7 +163,16 @@ async fn reach_origin<S: ClientIo>(
     // leave together with the open message.
     tokio::task::yield_now().await;
     loop {
-        let Some(origin) = pool.choose(Group::ROOT, &mut tried, hint) else {
+        let chosen = if pool.quotas().is_limited() {
+            match Box::pin(pool.choose_by_quota(Group::ROOT, &mut tried, hint)).await {
+                QuotaChoice::Chosen(origin) => Some(origin),
+                QuotaChoice::NoOrigin => None,
+                QuotaChoice::Full(_) => return Err(last.unwrap_or(Verdict::OverCapacity)),
+            }
+        } else {
+            pool.choose(Group::ROOT, &mut tried, hint)
+        };
+        let Some(origin) = chosen else {
             let is_unhealthy = pool.is_unhealthy(Group::ROOT);
             let is_hopeful =
                 !is_unhealthy && !tried.is_exhausted() && last.is_none_or(|last| last == Verdict::NoTunnel);
@@ -195,6 +204,7 @@ async fn reach_origin<S: ClientIo>(
         let why = match reached {
             Ok(reached) => {
                 origin.origin().health_state().served();
+                origin.record_answer(false);
                 return Ok((reached, origin));
             }
             Err(why) => why,
@@ -210,6 +220,7 @@ async fn reach_origin<S: ClientIo>(
             ConnectFailure::TimedOut(_) => (Verdict::OriginTimedOut, Some(ejection::Failure::Silent)),
         };
         if let Some(failure) = failure {
+            origin.record_answer(true);
             pool.record_failure(origin.origin(), failure);
         }
         if next == Next::Nothing {

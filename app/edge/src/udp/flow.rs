@@ -22,6 +22,7 @@ use crate::{
         http::forwarding::Group,
         origin::InFlight,
         pool::SocketPool,
+        quotas::QuotaChoice,
         transport::{FlowRequest, OriginFlow},
     },
     policy::limits::Meter,
@@ -335,7 +336,17 @@ impl Flow {
         }
         self.origin_leg = None;
         let mut is_near = false;
-        while let Some(origin) = pool.choose(Group::ROOT, &mut self.tried, self.pass.hint()) {
+        loop {
+            let chosen = if pool.quotas().is_limited() {
+                match pool.try_choose_by_quota(Group::ROOT, &mut self.tried, self.pass.hint()) {
+                    QuotaChoice::Chosen(origin) => Some(origin),
+                    QuotaChoice::NoOrigin => None,
+                    QuotaChoice::Full(_) => return Err(last.unwrap_or(Verdict::OverCapacity)),
+                }
+            } else {
+                pool.choose(Group::ROOT, &mut self.tried, self.pass.hint())
+            };
+            let Some(origin) = chosen else { break };
             self.context.set_transport(origin.origin().handle().clone());
             match self.open(&origin) {
                 Ok((handle, ended)) => {

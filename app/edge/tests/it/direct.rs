@@ -47,6 +47,7 @@ impl TestSocket {
         let id = DirectOriginId::from_random([100 + number; 16]);
         let (address, tls) = (address.parse().unwrap(), OriginTlsSettings::default());
         self.route.origins.push(DirectOriginRoute {
+            capacity: sallyport_model::Capacity::default(),
             id,
             address,
             region: None,

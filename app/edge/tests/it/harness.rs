@@ -184,6 +184,7 @@ impl World {
         let number = u8::try_from(self.count.fetch_add(1, Ordering::Relaxed)).unwrap();
         let id = TunnelId::from_random([number; 16]);
         socket.route.tunnels.push(TunnelRoute {
+            capacity: sallyport_model::Capacity::default(),
             id,
             credential: CredentialHash(Sha256::digest(credential(id)).into()),
             weight: sallyport_model::DEFAULT_WEIGHT,

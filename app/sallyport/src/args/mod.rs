@@ -5,6 +5,7 @@ pub(crate) mod acme;
 pub(crate) mod argv;
 pub(crate) mod audit;
 pub(crate) mod bus;
+pub(crate) mod capacity;
 pub(crate) mod dns;
 pub(crate) mod domain;
 pub(crate) mod listen;

@@ -21,7 +21,10 @@ use super::{
     ssh_key,
 };
 use crate::{
-    args::service::{RewriteArgs, ShownPath},
+    args::{
+        capacity::{self, CapacityArgs},
+        service::{RewriteArgs, ShownPath},
+    },
     command::{
         options::confirm::YesArg,
         socket::{request::PathService, stats::ms},
@@ -69,6 +72,8 @@ pub(crate) struct CreateArgs {
     weight: Option<u16>,
     #[command(flatten)]
     path: TunnelPathArgs,
+    #[command(flatten)]
+    capacity: CapacityArgs,
 }
 
 /// The paths of a tunnel.
@@ -112,6 +117,8 @@ pub(crate) struct EditArgs {
     /// Send the path to the service as clients send it
     #[arg(long, conflicts_with_all = ["strip_path", "rewrite_path"])]
     keep_path: bool,
+    #[command(flatten)]
+    capacity: CapacityArgs,
 }
 
 /// Options of `tunnel ls`.
@@ -234,7 +241,8 @@ pub(crate) async fn run(context: &Context, command: TunnelCommand) -> anyhow::Re
             let name = args.name.as_deref().map(display_name).transpose()?;
             let PathRoute { prefix, rewrite } = args.path.get(None)?;
             let path = (!prefix.is_root()).then_some(prefix);
-            let create = CreateTunnel { name, weight: args.weight, path, rewrite_path: rewrite };
+            let capacity = args.capacity.change(None);
+            let create = CreateTunnel { name, weight: args.weight, path, rewrite_path: rewrite, capacity };
             let created = client.create_tunnel(socket, &create).await.map_err(|error| failure::about(error, socket))?;
             context.output.data(&created, show)?;
             context.output.hint("keep the credential now: it is not shown again");
@@ -262,12 +270,18 @@ pub(crate) async fn run(context: &Context, command: TunnelCommand) -> anyhow::Re
             };
             let rewrite = args.rewrite.replacement(None)?.map(Some);
             let rewrite_path = if args.keep_path { Some(None) } else { rewrite };
-            let update = UpdateTunnel { name, weight: args.weight, path: args.path.map(Some), rewrite_path };
-            if update.is_empty() {
+            let mut update =
+                UpdateTunnel { name, weight: args.weight, path: args.path.map(Some), rewrite_path, capacity: None };
+            if update.is_empty() && args.capacity.is_empty() {
                 let failure = Failure::usage("nothing to change").next("see `sallyport tunnel edit --help`");
                 return Err(failure.into());
             }
             let client = context.client(&context.target()?)?;
+            if !args.capacity.is_empty() {
+                let known = client.tunnel(&socket, &tunnel).await;
+                let known = known.map_err(|error| failure::about(error, &of(&socket, &tunnel)))?;
+                update.capacity = args.capacity.change(known.capacity).map(Some);
+            }
             let changed = client.update_tunnel(&socket, &tunnel, &update).await;
             let changed = changed.map_err(|error| failure::about(error, &of(&socket, &tunnel)))?;
             context.output.data(&changed, |changed| list(&context.output, std::slice::from_ref(changed)))
@@ -476,6 +490,7 @@ fn list(output: &Output, tunnels: &[Tunnel]) -> String {
         Column::Plain("RTT"),
         Column::Plain("AGE"),
         Column::Wide("WEIGHT"),
+        Column::cut_if(tunnels.iter().any(|tunnel| tunnel.capacity.is_some()), "CAPACITY"),
         Column::Wide("SSH PORT"),
         Column::Wide("NOW"),
         Column::Wide("SINCE"),
@@ -491,7 +506,7 @@ fn shown_path(tunnel: &Tunnel) -> String {
     ShownPath(&tunnel.path, tunnel.rewrite_path.as_ref()).to_string()
 }
 
-fn row(tunnel: &Tunnel, now: OffsetDateTime) -> [String; 16] {
+fn row(tunnel: &Tunnel, now: OffsetDateTime) -> [String; 17] {
     let mut regions: Vec<_> = tunnel.holders.iter().map(|one| one.region.as_str()).collect();
     regions.dedup();
     let edges: Vec<_> = tunnel.holders.iter().map(|one| one.edge.as_str()).collect();
@@ -507,6 +522,7 @@ fn row(tunnel: &Tunnel, now: OffsetDateTime) -> [String; 16] {
         tunnel.round_trip_ms.map(ms).unwrap_or_default(),
         tunnel.since.map(|since| age((now - since).whole_seconds())).unwrap_or_default(),
         tunnel.weight.to_string(),
+        tunnel.capacity.as_ref().map_or_else(none, capacity::words),
         tunnel.forward_port.to_string(),
         tunnel.live.map(|live| live.to_string()).unwrap_or_default(),
         tunnel.since.map(utc).unwrap_or_default(),

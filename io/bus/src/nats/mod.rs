@@ -15,6 +15,7 @@ mod controls;
 mod directory;
 mod follow;
 mod publish;
+mod steering;
 
 use std::{
     path::PathBuf,
@@ -36,6 +37,7 @@ pub use controls::exchange_control_messages;
 pub use directory::{DirectoryRole, follow_directory};
 pub use follow::{ConfigProgress, follow_config};
 pub use publish::{ConfigSource, PublishStats, SourceFuture, prepare, publish_config};
+pub use steering::{SteeringKey, carry_steering_of_control, carry_steering_of_edge};
 
 /// The configuration of edges.
 pub const CONFIG_BUCKET: &str = "sallyport_config";

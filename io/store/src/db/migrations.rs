@@ -576,6 +576,17 @@ const MIGRATIONS: &[&str] = &[
     ) STRICT;
     CREATE INDEX former_certificates_by_end ON former_certificates (not_after);
     ",
+    "
+    -- What origins can carry, and which control leads in what only one of them does.
+    ALTER TABLE tunnels ADD COLUMN capacity TEXT NOT NULL DEFAULT '{}';
+    ALTER TABLE direct_origins ADD COLUMN capacity TEXT NOT NULL DEFAULT '{}';
+    CREATE TABLE leaders (
+        task   TEXT PRIMARY KEY,
+        holder BLOB NOT NULL,
+        term   INTEGER NOT NULL,
+        beat   INTEGER NOT NULL
+    ) STRICT;
+    ",
 ];
 
 /// Number of steps after which the write-ahead log is merged into the database.

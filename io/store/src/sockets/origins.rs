@@ -1,8 +1,8 @@
 //! Direct origins.
 
 use sallyport_model::{
-    AccountId, DirectOrigin, DirectOriginId, MAX_DIRECT_ORIGINS_PER_SOCKET, OriginAddr, OriginTlsSettings, PathPrefix,
-    PathRoute, RegionName, SocketId,
+    AccountId, Capacity, DirectOrigin, DirectOriginId, MAX_DIRECT_ORIGINS_PER_SOCKET, OriginAddr, OriginTlsSettings,
+    PathPrefix, PathRoute, RegionName, SocketId,
 };
 
 use super::tunnels;
@@ -28,6 +28,8 @@ pub struct DirectOriginChange {
     pub tls: Option<OriginTlsSettings>,
     /// The paths of the socket that it serves.
     pub path: Option<PathRoute>,
+    /// What it can carry.
+    pub capacity: Option<Capacity>,
 }
 
 impl Store {
@@ -54,9 +56,9 @@ impl Store {
         refuse_taken(&mut write, new).await?;
         let inserted = sql::query(
             "INSERT INTO direct_origins (id, socket, position, address, region, weight, tls, created_at, path,
-                 rewrite_path)
+                 rewrite_path, capacity)
              SELECT $1, id, (SELECT coalesce(max(position), 0) + 1 FROM direct_origins WHERE socket = $2), $4, $5, $6,
-                    $7, $8, $9, $10
+                    $7, $8, $9, $10, $11
              FROM sockets WHERE id = $2 AND account = $3",
         )
         .bind(new.id.as_bytes().as_slice())
@@ -69,6 +71,7 @@ impl Store {
         .bind(new.created_at)
         .bind(new.path.prefix.as_str())
         .bind(new.path.rewrite.as_ref().map(PathPrefix::as_str))
+        .bind(row::json(&new.capacity)?)
         .execute(write.sql())
         .await?;
         if inserted.rows_affected() == 0 {
@@ -140,11 +143,13 @@ impl Store {
             weight: change.weight.unwrap_or(former.weight),
             tls: change.tls.unwrap_or(former.tls),
             path: change.path.unwrap_or(former.path),
+            capacity: change.capacity.unwrap_or(former.capacity),
             ..former
         };
         refuse_taken(&mut write, &changed).await?;
         sql::query(
-            "UPDATE direct_origins SET address = $2, region = $3, weight = $4, tls = $5, path = $6, rewrite_path = $7
+            "UPDATE direct_origins SET address = $2, region = $3, weight = $4, tls = $5, path = $6, rewrite_path = $7,
+                 capacity = $8
              WHERE id = $1",
         )
         .bind(id.as_bytes().as_slice())
@@ -154,6 +159,7 @@ impl Store {
         .bind(row::json(&changed.tls)?)
         .bind(changed.path.prefix.as_str())
         .bind(changed.path.rewrite.as_ref().map(PathPrefix::as_str))
+        .bind(row::json(&changed.capacity)?)
         .execute(write.sql())
         .await?;
         write.commit().await?;
@@ -200,6 +206,7 @@ pub(crate) fn origin(found: &DbRow) -> Result<DirectOrigin, StoreError> {
         weight: found.try_get("weight")?,
         tls: row::from_json(found, "tls")?,
         path: tunnels::path(found)?,
+        capacity: row::from_json(found, "capacity")?,
         created_at: found.try_get("created_at")?,
     })
 }

@@ -664,5 +664,6 @@ fn tunnel_route(tunnel: &sallyport_model::Tunnel) -> TunnelRoute {
         weight: tunnel.weight,
         forward_port: tunnel.forward_port,
         path: tunnel.path.clone(),
+        capacity: tunnel.capacity.clone(),
     }
 }

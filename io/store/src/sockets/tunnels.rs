@@ -1,8 +1,8 @@
 //! Tunnels.
 
 use sallyport_model::{
-    AccountId, CredentialHash, DisplayName, MAX_TUNNELS_PER_SOCKET, PathPrefix, PathRoute, ShortId, SocketId, Tunnel,
-    TunnelId,
+    AccountId, Capacity, CredentialHash, DisplayName, MAX_TUNNELS_PER_SOCKET, PathPrefix, PathRoute, ShortId, SocketId,
+    Tunnel, TunnelId,
 };
 
 use super::socket_names;
@@ -33,6 +33,8 @@ pub struct NewTunnel {
     pub weight: u16,
     /// The paths of the socket that it serves.
     pub path: PathRoute,
+    /// What its origin can carry.
+    pub capacity: Capacity,
     /// The holder of a temporary tunnel, which ends with its forward, at the latest with the holder.
     pub temporary: Option<HolderId>,
     /// Time of creation in seconds since 1970.
@@ -71,15 +73,16 @@ impl Store {
             credential: new.credential,
             weight: new.weight,
             path: new.path.clone(),
+            capacity: new.capacity.clone(),
             forward_port: take_forward_port(&mut write, account, forward_ports).await?,
             created_at: new.created_at,
         };
         let inserted = sql::query(
             "INSERT INTO tunnels (id, socket, position, credential, weight, forward_port, created_at, temporary, holder,
-                 path, rewrite_path, display_name, name_key)
+                 path, rewrite_path, display_name, name_key, capacity)
              SELECT $1, id, (SELECT coalesce(max(position), 0) + 1 FROM tunnels WHERE socket = $2), \
              $4, $5, $6, $7, $8, $9,
-                    $10, $11, $12, $13
+                    $10, $11, $12, $13, $14
              FROM sockets WHERE id = $2 AND account = $3",
         )
         .bind(tunnel.id.as_bytes().as_slice())
@@ -95,6 +98,7 @@ impl Store {
         .bind(tunnel.path.rewrite.as_ref().map(PathPrefix::as_str))
         .bind(tunnel.name.as_ref().map(DisplayName::as_str))
         .bind(tunnel.name.as_ref().map(DisplayName::key))
+        .bind(row::json(&tunnel.capacity)?)
         .execute(write.sql())
         .await?;
         if inserted.rows_affected() == 0 {
@@ -286,7 +290,7 @@ impl Store {
         rows.iter().map(ids).collect()
     }
 
-    /// Changes the weight or the paths of a tunnel of the socket; `None` keeps the former value. Returns the changed
+    /// Changes the weight, the paths or the capacity of a tunnel of the socket; `None` keeps the former value. Returns the changed
     /// tunnel, or `None` if it does not exist.
     ///
     /// # Errors
@@ -297,8 +301,17 @@ impl Store {
         id: TunnelId,
         weight: Option<u16>,
         path: Option<&PathRoute>,
+        capacity: Option<&Capacity>,
     ) -> Result<Option<Tunnel>, StoreError> {
         let mut write = self.write().await?;
+        if let Some(capacity) = capacity {
+            sql::query("UPDATE tunnels SET capacity = $3 WHERE id = $1 AND socket = $2")
+                .bind(id.as_bytes().as_slice())
+                .bind(socket.as_bytes().as_slice())
+                .bind(row::json(capacity)?)
+                .execute(write.sql())
+                .await?;
+        }
         if let Some(path) = path {
             sql::query("UPDATE tunnels SET path = $3, rewrite_path = $4 WHERE id = $1 AND socket = $2")
                 .bind(id.as_bytes().as_slice())
@@ -385,6 +398,7 @@ pub(crate) fn tunnel(found: &DbRow) -> Result<Tunnel, StoreError> {
         weight: found.try_get("weight")?,
         forward_port: found.try_get("forward_port")?,
         path: path(found)?,
+        capacity: row::from_json(found, "capacity")?,
         created_at: found.try_get("created_at")?,
     })
 }

@@ -65,6 +65,7 @@ pub(crate) fn new_tunnel(socket: SocketId, n: u32) -> NewTunnel {
     let mut id = [9; 16];
     id[..4].copy_from_slice(&n.to_be_bytes());
     NewTunnel {
+        capacity: sallyport_model::Capacity::default(),
         id: TunnelId::from_random(id),
         socket,
         name: None,

@@ -7,6 +7,7 @@ use crate::fixtures::{NOW, account, make_socket, store_with_account};
 
 fn origin(socket: SocketId, n: u8, address: &str) -> DirectOrigin {
     DirectOrigin {
+        capacity: sallyport_model::Capacity::default(),
         id: DirectOriginId::from_random([n; 16]),
         socket,
         address: address.parse().unwrap(),

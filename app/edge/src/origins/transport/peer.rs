@@ -61,7 +61,8 @@ impl Peer {
         self.state.lock()
     }
 
-    fn card(&self) -> Arc<EdgeCard> {
+    /// The last known card.
+    pub(crate) fn card(&self) -> Arc<EdgeCard> {
         self.card.read().clone()
     }
 

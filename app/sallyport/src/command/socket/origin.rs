@@ -15,7 +15,10 @@ use serde_json::json;
 
 use super::settings::OFF;
 use crate::{
-    args::service::{RewriteArgs, ShownPath},
+    args::{
+        capacity::{self, CapacityArgs},
+        service::{RewriteArgs, ShownPath},
+    },
     command::{health::why, hold::origin_pin, options::confirm::YesArg},
     context::{Context, candidates},
     failure::{self, Failure, Kind},
@@ -61,6 +64,8 @@ pub(crate) struct AddArgs {
     #[command(flatten)]
     rewrite: RewriteArgs,
     #[command(flatten)]
+    capacity: CapacityArgs,
+    #[command(flatten)]
     tls: TlsArgs,
 }
 
@@ -100,6 +105,8 @@ pub(crate) struct EditArgs {
     /// Send the path to the service as clients send it
     #[arg(long, conflicts_with_all = ["strip_path", "rewrite_path"])]
     keep_path: bool,
+    #[command(flatten)]
+    capacity: CapacityArgs,
     #[command(flatten)]
     tls: TlsArgs,
     /// Verify the certificate by default again: for the origin's host, by the authorities of the edges' machines
@@ -183,6 +190,7 @@ pub(crate) async fn run(context: &Context, command: SocketOriginCommand) -> anyh
                 tls: args.tls.get()?,
                 path: args.path,
                 rewrite_path: args.rewrite.replacement(None)?,
+                capacity: args.capacity.change(None),
             };
             let origin = client.create_direct_origin(&args.socket, &create).await;
             let origin = origin.map_err(|error| failure::about(error, &args.socket))?;
@@ -199,7 +207,7 @@ pub(crate) async fn run(context: &Context, command: SocketOriginCommand) -> anyh
             Ok(())
         }
         SocketOriginCommand::Edit(args) => {
-            let id = find(&client, &args.socket, &args.origin).await?.id;
+            let DirectOrigin { id, capacity, .. } = find(&client, &args.socket, &args.origin).await?;
             let update = UpdateDirectOrigin {
                 address: args.address.map(|address| address.to_string()),
                 region: args.region.map(|region| region.0),
@@ -207,6 +215,7 @@ pub(crate) async fn run(context: &Context, command: SocketOriginCommand) -> anyh
                 tls: if args.plain_tls { Some(None) } else { args.tls.get()?.map(Some) },
                 path: args.path.map(Some),
                 rewrite_path: if args.keep_path { Some(None) } else { args.rewrite.replacement(None)?.map(Some) },
+                capacity: args.capacity.change(capacity).map(Some),
             };
             if update.is_empty() {
                 let failure = Failure::usage("nothing to change").next("see `sallyport socket origin edit --help`");
@@ -245,6 +254,7 @@ async fn find(client: &ApiClient, socket: &SocketRef, wanted: &str) -> anyhow::R
 fn list(output: &Output, origins: &[DirectOrigin]) -> String {
     let path = |origin: &DirectOrigin| ShownPath(&origin.path, origin.rewrite_path.as_ref()).to_string();
     let has_paths = origins.iter().any(|origin| path(origin) != "/");
+    let has_capacities = origins.iter().any(|origin| origin.capacity.is_some());
     columns::table(
         output,
         [
@@ -253,6 +263,7 @@ fn list(output: &Output, origins: &[DirectOrigin]) -> String {
             Column::cut_if(has_paths, "PATH"),
             Column::Plain("REGION"),
             Column::Plain("WEIGHT"),
+            Column::cut_if(has_capacities, "CAPACITY"),
             Column::Plain("HEALTH"),
             Column::Plain("CREATED"),
         ],
@@ -263,6 +274,7 @@ fn list(output: &Output, origins: &[DirectOrigin]) -> String {
                 path(origin),
                 origin.region.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string),
                 origin.weight.to_string(),
+                origin.capacity.as_ref().map_or_else(|| "-".to_owned(), capacity::words),
                 origin.healthy.map_or("-", |healthy| if healthy { "healthy" } else { "unhealthy" }).to_owned(),
                 columns::minute(origin.created_at),
             ]

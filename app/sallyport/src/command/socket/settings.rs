@@ -10,7 +10,14 @@ use super::{
     headers::{self, HeaderArgs},
     identity::{self, IdentityArgs},
 };
-use crate::{args::domain, duration, failure::Failure};
+use crate::{
+    args::{
+        capacity::{self, RegionCapacityArgs},
+        domain,
+    },
+    duration,
+    failure::Failure,
+};
 
 /// The word that removes a setting.
 pub(crate) const OFF: &str = "off";
@@ -78,6 +85,8 @@ pub(crate) struct SettingsArgs {
     /// region. eu=off: all, the default; off: all everywhere
     #[arg(long = "dial", value_name = "REGION=PERCENT", value_delimiter = ',')]
     dials: Option<Vec<DialArg>>,
+    #[command(flatten)]
+    region_capacities: RegionCapacityArgs,
     /// The domains of yours that lead to the socket, such as app.example.com or *.example.com, all of them; off: none
     /// (http, https and tls)
     #[arg(long = "domain", value_name = "NAME", value_delimiter = ',', value_parser = domain::parse)]
@@ -128,13 +137,12 @@ impl FromStr for DialArg {
 fn dialed(dials: Vec<DialArg>, mut now: BTreeMap<RegionName, EndpointGroup>) -> BTreeMap<RegionName, EndpointGroup> {
     for dial in dials {
         match dial {
-            DialArg::Off => now.clear(),
+            DialArg::Off => now.values_mut().for_each(|group| group.dial = FULL_DIAL),
             DialArg::Of(region, Some(dial)) => now.entry(region).or_default().dial = dial,
-            DialArg::Of(region, None) => {
-                now.remove(&region);
-            }
+            DialArg::Of(region, None) => now.entry(region).or_default().dial = FULL_DIAL,
         }
     }
+    now.retain(|_, group| *group != EndpointGroup::default());
     now
 }
 
@@ -226,6 +234,7 @@ impl SettingsArgs {
         limits.iter().any(Option::is_some)
             || self.allow.is_some() != self.deny.is_some()
             || self.dials.is_some()
+            || !self.region_capacities.is_empty()
             || self.identity.needs_current()
             || self.headers.needs_current()
             || (self.tunes_health_check() && !matches!(self.health_check, Some(HealthCheckChoice::Off)))
@@ -284,8 +293,12 @@ impl SettingsArgs {
         update.affinity = self.affinity.map(Some);
         let is_guarded = (self.amplification_guard || self.no_amplification_guard).then_some(self.amplification_guard);
         update.amplification_guard = is_guarded.map(Some);
-        update.regions =
-            self.dials.map(|dials| Some(dialed(dials, now.map(|now| now.regions.clone()).unwrap_or_default())));
+        if self.dials.is_some() || !self.region_capacities.is_empty() {
+            let regions = now.map(|now| now.regions.clone()).unwrap_or_default();
+            let mut regions = dialed(self.dials.unwrap_or_default(), regions);
+            self.region_capacities.change(&mut regions);
+            update.regions = Some(Some(regions));
+        }
         update.identity = self.identity.change(now.and_then(|now| now.identity.clone()))?;
         self.headers.change(now.map(|now| now.headers.clone()).unwrap_or_default(), update);
         Ok(())
@@ -385,6 +398,12 @@ pub(crate) fn show(socket: &Socket) -> Vec<(&'static str, String)> {
     if !socket.regions.is_empty() {
         let dials: Vec<_> = socket.regions.iter().map(|(region, group)| format!("{region} {} %", group.dial)).collect();
         rows.push(("dials", dials.join(", ")));
+        let capacities = socket.regions.iter().filter(|(_, group)| !group.capacity.is_empty());
+        let capacities: Vec<_> =
+            capacities.map(|(region, group)| format!("{region} {}", capacity::words(&group.capacity))).collect();
+        if !capacities.is_empty() {
+            rows.push(("capacities", capacities.join("; ")));
+        }
     }
     rows.extend(headers::show(socket));
     rows.extend(identity::show(socket));

@@ -135,6 +135,7 @@ impl World {
             client_authority: None,
             tunnels: Vec::new(),
             origins: vec![DirectOriginRoute {
+                capacity: sallyport_model::Capacity::default(),
                 id: DirectOriginId::from_random([100; 16]),
                 address: origin.to_string().parse().unwrap(),
                 region: None,

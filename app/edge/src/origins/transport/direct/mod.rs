@@ -248,10 +248,10 @@ impl DirectTransport {
         self.round_trip_us.store(smoothed.max(1), Ordering::Relaxed);
     }
 
-    /// Whether this transport fits the origin's current settings, apart from weight and paths.
+    /// Whether this transport fits the origin's current settings, apart from weight, paths and capacity.
     pub(crate) fn leads_to(&self, origin: &DirectOriginRoute, socket_type: SocketType) -> bool {
-        let (weight, path) = (self.origin.weight, self.origin.path.clone());
-        let same_share = DirectOriginRoute { weight, path, ..origin.clone() };
+        let (weight, path, capacity) = (self.origin.weight, self.origin.path.clone(), self.origin.capacity.clone());
+        let same_share = DirectOriginRoute { weight, path, capacity, ..origin.clone() };
         same_share == self.origin && socket_type == self.socket_type
     }
 

@@ -1,0 +1,352 @@
+//! The quotas of one socket: which origin a request may go to, and when.
+//!
+//! The quotas come from the leading control (`steering`). Requests use them here without asking anybody.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use parking_lot::Mutex;
+use sallyport_balance::Attempts;
+use sallyport_model::{Capacity, MaxRps, OriginRef, SocketRoute};
+use sallyport_steer::{
+    Amount,
+    quota::{MAX_WAIT, SocketQuotas, Taken, Turn},
+    report::{Candidate, ClassLoad, LoadReport, MAX_CANDIDATES, OriginLoad, Quota},
+};
+use tokio::sync::Notify;
+
+use crate::origins::{
+    affinity::AffinityHint,
+    http::forwarding::Group,
+    origin::{InFlight, Origin},
+    pool::SocketPool,
+};
+
+/// How many requests of one socket may wait for a quota.
+const MAX_WAITING: usize = 10_000;
+/// How long a request waits for the first assignment.
+const MAX_UNASSIGNED: Duration = Duration::from_secs(3);
+/// The pause after which a refused client may try again.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// The quotas of one socket.
+#[derive(Debug)]
+pub(crate) struct PoolQuotas {
+    /// The begin of the edge's time, from which the quotas count.
+    started: Instant,
+    is_limited: AtomicBool,
+    quotas: Mutex<SocketQuotas>,
+    waiting: AtomicUsize,
+    /// Notified when a place is free, and when an assignment comes.
+    changed: Notify,
+}
+
+/// The outcome of a choice by quotas.
+pub(crate) enum QuotaChoice {
+    /// The request may go to this origin.
+    Chosen(InFlight),
+    /// The socket has no origin that can take the request.
+    NoOrigin,
+    /// The origins have no room; another try may succeed after this time.
+    Full(Duration),
+}
+
+/// A request in the queue of an origin; it leaves the queue when dropped.
+struct Queued<'a> {
+    quotas: &'a PoolQuotas,
+    origin: OriginRef,
+}
+
+impl Drop for Queued<'_> {
+    fn drop(&mut self) {
+        self.quotas.quotas.lock().leave_queue(self.origin);
+    }
+}
+
+/// A request that is counted as demand until dropped.
+#[derive(Debug)]
+struct DemandGuard {
+    quotas: Arc<PoolQuotas>,
+    class: u64,
+}
+
+impl Drop for DemandGuard {
+    fn drop(&mut self) {
+        let mut quotas = self.quotas.quotas.lock();
+        let open = &mut quotas.class_mut(self.class).open;
+        *open = open.saturating_sub(1);
+    }
+}
+
+/// A request at an origin with a quota; it counts as open until dropped.
+#[derive(Debug)]
+pub(crate) struct QuotaUse {
+    demand: DemandGuard,
+    origin: OriginRef,
+    began: Instant,
+}
+
+impl QuotaUse {
+    /// Records the first answer of the origin.
+    pub(crate) fn record_answer(&self, is_failed: bool) {
+        let latency = self.began.elapsed();
+        self.demand.quotas.quotas.lock().record_answer(self.origin, latency, is_failed);
+    }
+}
+
+impl Drop for QuotaUse {
+    fn drop(&mut self) {
+        self.demand.quotas.quotas.lock().record_end(self.origin);
+        self.demand.quotas.changed.notify_one();
+    }
+}
+
+/// The waiting requests of a socket are bounded; one less waits after the drop.
+struct WaitingPlace<'a>(&'a AtomicUsize);
+
+impl Drop for WaitingPlace<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl PoolQuotas {
+    /// No limits yet. The times of quotas count from `started`.
+    pub(crate) fn new(started: Instant) -> Arc<Self> {
+        Arc::new(Self {
+            started,
+            is_limited: AtomicBool::new(false),
+            quotas: Mutex::default(),
+            waiting: AtomicUsize::new(0),
+            changed: Notify::new(),
+        })
+    }
+
+    fn now(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// Whether any origin of the socket has a limit.
+    pub(crate) fn is_limited(&self) -> bool {
+        self.is_limited.load(Ordering::Acquire)
+    }
+
+    /// Takes over which origins of the route have limits.
+    pub(crate) fn set_route(&self, route: &SocketRoute) {
+        let regions = route.settings.regions.values().map(|group| &group.capacity);
+        let regions: Vec<_> = regions.filter(|capacity| !capacity.is_empty()).collect();
+        let origins = route.capacities().map(|(origin, own)| (origin, initial_quota(own, &regions)));
+        let origins: Vec<_> = origins.collect();
+        let mut quotas = self.quotas.lock();
+        quotas.set_origins(&origins, self.now());
+        self.is_limited.store(quotas.is_limited(), Ordering::Release);
+        drop(quotas);
+        self.changed.notify_waiters();
+    }
+
+    /// Takes over the assigned quotas, which end at this time of the edge.
+    pub(crate) fn assign(&self, assigned: &[(OriginRef, Amount, Quota)], valid_until: Duration) {
+        let mut quotas = self.quotas.lock();
+        quotas.assign(assigned, self.now());
+        quotas.set_valid_until(valid_until);
+        drop(quotas);
+        self.changed.notify_waiters();
+    }
+
+    /// Sets when the assigned quotas end.
+    pub(crate) fn set_valid_until(&self, until: Duration) {
+        self.quotas.lock().set_valid_until(until);
+    }
+
+    fn take(&self, candidates: &[OriginRef], turn: Turn, deadline: Duration) -> Taken {
+        self.quotas.lock().take(candidates, turn, self.now(), deadline)
+    }
+
+    /// Counts a request of this class.
+    fn enter(self: &Arc<Self>, class: u64, is_first: bool) -> DemandGuard {
+        let mut quotas = self.quotas.lock();
+        let count = quotas.class_mut(class);
+        count.arrived += u64::from(is_first);
+        count.open += 1;
+        DemandGuard { quotas: self.clone(), class }
+    }
+
+    fn record_shed(&self, class: u64) {
+        self.quotas.lock().class_mut(class).shed += 1;
+    }
+
+    /// Counts a request that waits; `None` if too many do.
+    fn enter_waiting(&self) -> Option<WaitingPlace<'_>> {
+        let place = WaitingPlace(&self.waiting);
+        let others = self.waiting.fetch_add(1, Ordering::Relaxed);
+        (others < MAX_WAITING).then_some(place)
+    }
+}
+
+/// What an origin may get before any assignment; `None`: it has no limit.
+fn initial_quota(own: &Capacity, regions: &[&Capacity]) -> Option<Quota> {
+    if own.is_empty() && regions.is_empty() {
+        return None;
+    }
+    let mut all = std::iter::once(own).chain(regions.iter().copied());
+    let has_rate = all.clone().any(|capacity| matches!(capacity.max_rps, Some(MaxRps::Declared(_))));
+    let has_connections = all.any(|capacity| capacity.max_connections.is_some());
+    Some(Quota { rate: has_rate.then_some(0), connections: has_connections.then_some(0) })
+}
+
+impl SocketPool {
+    /// Selects an origin of the group by the quotas of the socket, without waiting.
+    pub(crate) fn try_choose_by_quota(
+        &self,
+        group: Group,
+        tried: &mut Attempts<u64>,
+        hint: &AffinityHint,
+    ) -> QuotaChoice {
+        let quotas = self.quotas();
+        let demand = quotas.enter(group.number(), tried.count() == 0);
+        let origins = self.candidates(group, tried, hint);
+        if origins.is_empty() {
+            return QuotaChoice::NoOrigin;
+        }
+        let refs = refs_of(&origins);
+        match quotas.take(&refs, Turn::New, quotas.now()) {
+            Taken::Now(at) => QuotaChoice::Chosen(taken(quotas, demand, &origins[at], tried)),
+            Taken::Wait(at, _) => {
+                quotas.quotas.lock().leave_queue(refs[at]);
+                self.shed(group)
+            }
+            Taken::Busy | Taken::Unassigned | Taken::Shed => self.shed(group),
+        }
+    }
+
+    /// Selects an origin of the group by the quotas of the socket. Waits for a while if none has room now.
+    pub(crate) async fn choose_by_quota(
+        &self,
+        group: Group,
+        tried: &mut Attempts<u64>,
+        hint: &AffinityHint,
+    ) -> QuotaChoice {
+        let quotas = self.quotas();
+        let demand = quotas.enter(group.number(), tried.count() == 0);
+        let (began, mut turn, mut place) = (quotas.now(), Turn::New, None);
+        loop {
+            // Registered before the look, so that no change is missed.
+            let changed = quotas.changed.notified();
+            let origins = self.candidates(group, tried, hint);
+            if origins.is_empty() {
+                return QuotaChoice::NoOrigin;
+            }
+            let refs = refs_of(&origins);
+            let deadline = began + MAX_WAIT;
+            let taken_unit = quotas.take(&refs, turn, deadline);
+            if let Taken::Now(at) = taken_unit {
+                return QuotaChoice::Chosen(taken(quotas, demand, &origins[at], tried));
+            }
+            if place.is_none() {
+                place = quotas.enter_waiting();
+            }
+            let left = |until: Duration| until.saturating_sub(quotas.now());
+            match taken_unit {
+                Taken::Wait(at, until) => {
+                    let queued = Queued { quotas, origin: refs[at] };
+                    if place.is_none() {
+                        return self.shed(group);
+                    }
+                    tokio::time::sleep(left(until)).await;
+                    drop(queued);
+                    turn = Turn::Waited;
+                }
+                Taken::Busy | Taken::Unassigned => {
+                    let longest = if taken_unit == Taken::Busy { MAX_WAIT } else { MAX_UNASSIGNED };
+                    let left = left(began + longest);
+                    if place.is_none() || tokio::time::timeout(left, changed).await.is_err() {
+                        return self.shed(group);
+                    }
+                }
+                Taken::Now(_) | Taken::Shed => return self.shed(group),
+            }
+        }
+    }
+
+    fn shed(&self, group: Group) -> QuotaChoice {
+        self.quotas().record_shed(group.number());
+        QuotaChoice::Full(RETRY_AFTER)
+    }
+
+    /// Adds the socket's demand and loads to a report.
+    pub(crate) fn report(&self, report: &mut LoadReport) {
+        let socket = self.socket();
+        let origins = self.origins();
+        let mut groups: Vec<Group> = origins.iter().map(|origin| origin.health_state().group()).collect();
+        groups.sort_unstable_by_key(|group| group.number());
+        groups.dedup();
+        let candidates: Vec<(Group, Vec<Candidate>)> =
+            groups.into_iter().map(|group| (group, self.reported_candidates(group))).collect();
+        let quotas = self.quotas().quotas.lock();
+        for (group, candidates) in candidates {
+            let class = group.number();
+            let count = quotas.classes().find(|(known, _)| *known == class).map(|(_, count)| count).unwrap_or_default();
+            let (arrived, shed, open) = (count.arrived, count.shed, count.open);
+            report.classes.push(ClassLoad { socket, class, arrived, shed, open, candidates });
+        }
+        for (origin, quota, count) in quotas.limited() {
+            report.origins.push(OriginLoad {
+                socket,
+                origin,
+                sent: count.sent,
+                done: count.done,
+                failed: count.failed,
+                latency_us: count.latency_us,
+                open: count.open,
+                quota,
+            });
+        }
+    }
+
+    /// The origins of a group as the edge sees them, each once.
+    fn reported_candidates(&self, group: Group) -> Vec<Candidate> {
+        let usable = self.candidates(group, &Attempts::default(), &AffinityHint::Any);
+        let usable = usable.into_iter().map(|origin| {
+            let rtt = origin.handle().round_trip().map(|rtt| u64::try_from(rtt.as_micros()).unwrap_or(u64::MAX));
+            Candidate { origin: origin.handle().origin(), rtt_us: rtt, is_usable: !origin.health_state().is_ejected() }
+        });
+        usable.take(MAX_CANDIDATES).collect()
+    }
+}
+
+fn refs_of(origins: &[Arc<Origin>]) -> Vec<OriginRef> {
+    origins.iter().map(|origin| origin.handle().origin()).collect()
+}
+
+/// The request goes to this origin.
+fn taken(quotas: &PoolQuotas, demand: DemandGuard, origin: &Arc<Origin>, tried: &mut Attempts<u64>) -> InFlight {
+    let reference = origin.handle().origin();
+    quotas.quotas.lock().record_sent(reference);
+    tried.record(origin.number());
+    InFlight::enter(origin.clone()).with_quota(QuotaUse { demand, origin: reference, began: Instant::now() })
+}
+
+#[cfg(test)]
+mod tests {
+    use sallyport_model::CapacityName;
+
+    use super::*;
+
+    #[test]
+    fn before_an_assignment_a_declared_limit_lets_nothing_pass_and_a_learned_one_all() {
+        let rps = |rps| Capacity { max_rps: Some(rps), ..Capacity::default() };
+        let (declared, learned) = (rps(MaxRps::Declared(5)), rps(MaxRps::Learned));
+        assert_eq!(initial_quota(&Capacity::default(), &[]), None);
+        assert_eq!(initial_quota(&declared, &[]), Some(Quota { rate: Some(0), connections: None }));
+        assert_eq!(initial_quota(&learned, &[]), Some(Quota::default()));
+        assert_eq!(initial_quota(&learned, &[&declared]), Some(Quota { rate: Some(0), connections: None }));
+        let name: CapacityName = "db".parse().unwrap();
+        let most = Capacity { max_connections: Some(5), shared: Some(name), ..Capacity::default() };
+        assert_eq!(initial_quota(&most, &[]), Some(Quota { rate: None, connections: Some(0) }));
+    }
+}

@@ -1,0 +1,212 @@
+//! The edge's part in steering: reports the demand and the load of sockets with limits, and follows the quotas.
+//!
+//! May use `state`, `origins`, `mesh`.
+
+mod metrics;
+mod reach;
+
+use std::{
+    sync::{Arc, OnceLock},
+    time::{Duration, Instant},
+};
+
+use parking_lot::Mutex;
+use prometheus_client::registry::Registry;
+use sallyport_bus::Steering;
+use sallyport_model::EdgeId;
+use sallyport_steer::{
+    REPORT_PERIOD,
+    quota::AssignmentFollower,
+    report::{LoadReport, MAX_ENTRIES, QuotaAssignment},
+};
+use tokio::sync::broadcast::error::RecvError;
+
+use self::{metrics::SteeringMetrics, reach::Reach};
+use crate::{mesh::Mesh, origins::pool::SocketPool, state::EdgeState};
+
+/// The shortest time between two reports.
+const MIN_PERIOD: Duration = Duration::from_millis(200);
+
+/// The settings of an edge's part in steering.
+#[derive(Debug, Clone)]
+pub struct SteeringSettings {
+    /// The edge's id.
+    pub edge: EdgeId,
+    /// Number of the edge's run, greater than those of all earlier runs.
+    pub epoch: u64,
+    /// Carries reports to control, and quotas back.
+    pub bus: Steering,
+}
+
+/// The edge's part in steering.
+pub(crate) struct SteeringFollower {
+    settings: SteeringSettings,
+    state: Arc<EdgeState>,
+    follower: Mutex<AssignmentFollower>,
+    reach: Reach,
+    metrics: SteeringMetrics,
+}
+
+impl SteeringFollower {
+    pub(crate) fn new(state: &Arc<EdgeState>, settings: SteeringSettings) -> Arc<Self> {
+        let follower = Mutex::new(AssignmentFollower::new(settings.edge, settings.epoch));
+        let (reach, metrics) = (Reach::default(), SteeringMetrics::default());
+        Arc::new(Self { settings, state: state.clone(), follower, reach, metrics })
+    }
+
+    /// The time of the edge, from which quotas count.
+    fn now(&self) -> Duration {
+        self.state.sockets.started().elapsed()
+    }
+
+    /// The sockets with limits.
+    fn limited(&self) -> Vec<Arc<SocketPool>> {
+        let mut pools = self.state.sockets.all();
+        pools.retain(|pool| pool.quotas().is_limited());
+        pools
+    }
+
+    /// Reports and follows for as long as the edge serves.
+    pub(crate) async fn run(&self, mesh: &OnceLock<Arc<Mesh>>) {
+        tokio::join!(self.report(), self.follow(), self.check(mesh));
+    }
+
+    /// Reports each second while any socket of the installation has limits, and at once after a change of routes.
+    async fn report(&self) {
+        let mut routes = self.state.routes.subscribe();
+        let mut known = None;
+        let mut sent_at = None::<Instant>;
+        loop {
+            let is_change = tokio::select! {
+                () = tokio::time::sleep(REPORT_PERIOD) => false,
+                change = routes.next() => {
+                    if change.is_none() {
+                        return;
+                    }
+                    true
+                }
+            };
+            let version = self.state.routes.version();
+            let has_limits = match known {
+                Some((of, has_limits)) if of == version => has_limits,
+                _ => self.state.routes.all().iter().any(|route| route.has_capacities()),
+            };
+            known = Some((version, has_limits));
+            if !has_limits {
+                continue;
+            }
+            if is_change && let Some(sent_at) = sent_at {
+                tokio::time::sleep(MIN_PERIOD.saturating_sub(sent_at.elapsed())).await;
+            }
+            sent_at = Some(Instant::now());
+            self.settings.bus.report(self.make_report());
+        }
+    }
+
+    /// The report of this moment.
+    fn make_report(&self) -> LoadReport {
+        let mut report = self.follower.lock().begin_report(self.now());
+        report.unreachable = self.reach.unreachable();
+        for pool in self.limited() {
+            pool.report(&mut report);
+        }
+        report.classes.truncate(MAX_ENTRIES);
+        report.origins.truncate(MAX_ENTRIES);
+        self.metrics.reported();
+        report
+    }
+
+    /// Gives all quotas back: the edge stops.
+    pub(crate) fn leave(&self) {
+        let mut report = self.follower.lock().begin_report(self.now());
+        report.is_last = true;
+        self.settings.bus.report(report);
+    }
+
+    /// Follows the assignments.
+    async fn follow(&self) {
+        let mut assignments = self.settings.bus.subscribe_quotas();
+        loop {
+            match assignments.recv().await {
+                Ok(assignment) if assignment.edge == self.settings.edge => self.take(&assignment),
+                // A later assignment has all quotas.
+                Ok(_) | Err(RecvError::Lagged(_)) => {}
+                Err(RecvError::Closed) => return,
+            }
+        }
+    }
+
+    fn take(&self, assignment: &QuotaAssignment) {
+        let mut follower = self.follower.lock();
+        if let Err(refused) = follower.handle_assignment(assignment) {
+            self.metrics.refused(refused);
+            tracing::debug!(%refused, term = assignment.term, number = assignment.number, "quotas are not taken over");
+            return;
+        }
+        let valid_until = follower.valid_until().unwrap_or_default();
+        for pool in self.limited() {
+            let own = assignment.quotas.iter().filter(|quota| quota.socket == pool.socket());
+            let own: Vec<_> = own.map(|quota| (quota.origin, quota.plan, quota.quota)).collect();
+            pool.quotas().assign(&own, valid_until);
+        }
+        drop(follower);
+        self.reach.suspect(&assignment.suspects);
+        self.metrics.assigned(assignment);
+    }
+
+    /// Checks which other edges are reached: the suspects of the leader, and all of them while no leader is heard.
+    async fn check(&self, mesh: &OnceLock<Arc<Mesh>>) {
+        loop {
+            tokio::time::sleep(REPORT_PERIOD).await;
+            let began = self.now();
+            let (is_due, age) = {
+                let mut follower = self.follower.lock();
+                (follower.poll_check(began), follower.age(began))
+            };
+            self.metrics.set_age(age);
+            let Some(mesh) = mesh.get() else {
+                // A lone edge is its own majority.
+                self.extend(began, 0, 0, is_due);
+                continue;
+            };
+            if is_due {
+                let others = mesh.others();
+                let reached = mesh.reach(&others).await;
+                self.extend(began, reached.len(), others.len(), true);
+            } else if self.reach.has_suspects() {
+                let suspects = self.reach.suspects();
+                let reached = mesh.reach(&mesh.cards_of(&suspects)).await;
+                self.reach.set_reached(&reached);
+            }
+        }
+    }
+
+    /// Takes the result of a check, by which the quotas may be valid for longer.
+    fn extend(&self, began: Duration, reached: usize, others: usize, is_due: bool) {
+        if !is_due {
+            return;
+        }
+        let mut follower = self.follower.lock();
+        follower.handle_reach(began, reached, others);
+        let (valid_until, is_valid) = (follower.valid_until(), follower.is_valid(self.now()));
+        drop(follower);
+        if let Some(until) = valid_until {
+            self.limited().iter().for_each(|pool| pool.quotas().set_valid_until(until));
+        }
+        self.metrics.set_valid(is_valid);
+    }
+
+    /// A line for `/healthz` while no leader is heard.
+    pub(crate) fn note(&self) -> String {
+        let follower = self.follower.lock();
+        let Some(age) = follower.age(self.now()).filter(|age| *age >= sallyport_steer::TERM) else {
+            return String::new();
+        };
+        let state = if follower.is_valid(self.now()) { "kept" } else { "given up, because no majority is reached" };
+        format!("steering: no control has assigned quotas for {} s: the last ones are {state}\n", age.as_secs())
+    }
+
+    pub(crate) fn register_metrics(&self, registry: &mut Registry) {
+        self.metrics.register(registry);
+    }
+}
