@@ -323,6 +323,9 @@ pub struct EdgeBootstrap {
     pub assertion_key: Secret,
     /// The key that signs affinity cookies, in base64url.
     pub affinity_key: Secret,
+    /// The key of this edge alone, for messages about steering, in base64url; absent from older controls.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub steering_key: Option<Secret>,
 }
 
 /// The response to [`JoinEdge`], and to [`RenewEdge`].

@@ -23,6 +23,7 @@ mod organisation;
 mod origin;
 mod page;
 mod person;
+mod plan;
 mod policy;
 mod problem;
 mod provider;
@@ -69,6 +70,7 @@ pub use organisation::{
 pub use origin::{CreateDirectOrigin, DirectOrigin, UpdateDirectOrigin};
 pub use page::{DEFAULT_PAGE_ITEMS, MAX_PAGE_ITEMS, Page, PageQuery};
 pub use person::{CreatePerson, InvitedPerson, LocalPerson, PersonState, ResetPerson, UpdatePerson};
+pub use plan::{PlanSample, PlanSampleOrigin, PlannedEdge, PlannedOrigin, PlannedShare, PreviewPlan, SocketPlan};
 pub use policy::{CreatePolicy, Policy, PolicyPlace, PolicyTest, RuleTested, TestPolicy, UpdatePolicy};
 pub use problem::{FieldError, PROBLEM_JSON, Problem};
 pub use provider::{CreateProvider, Provider, ProviderFound, UpdateProvider};

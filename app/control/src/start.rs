@@ -4,17 +4,17 @@ use std::sync::{Arc, atomic::AtomicBool};
 
 use anyhow::Context as _;
 use prometheus_client::registry::Registry;
-use sallyport_bus::Bus;
+use sallyport_bus::{Bus, Nats, Steering};
 use sallyport_identity::Sealer;
 use sallyport_oidc::Providers;
 use sallyport_store::Store;
 use tokio::{
-    sync::{Mutex, Notify, Semaphore},
+    sync::{Mutex, Notify, Semaphore, watch},
     task::AbortHandle,
 };
 
 use crate::{
-    background::{cluster, names, tidy},
+    background::{cluster, names, steering as plans, tidy},
     certificates,
     clock::Clock,
     cluster::{attempt_gossip::AttemptGossip, peers::PeerWatch},
@@ -29,7 +29,7 @@ use crate::{
     service::provider_checks,
     state::{
         App, AppParts, Control, audit_readers::AuditReaders, authorities::AuthorityCache,
-        failing_providers::FailingProviders, forwards::TemporaryForwards,
+        failing_providers::FailingProviders, forwards::TemporaryForwards, steering::SteeringState,
     },
 };
 
@@ -56,7 +56,19 @@ impl Control {
         secrets: Secrets,
         clock: Clock,
     ) -> anyhow::Result<Self> {
-        let Bus { routes, ssh_logins, identities, directory, fleet, orders, certificates, challenges, zones, .. } = bus;
+        let Bus {
+            routes,
+            ssh_logins,
+            identities,
+            directory,
+            fleet,
+            orders,
+            certificates,
+            challenges,
+            zones,
+            steering,
+            ..
+        } = bus;
         let metrics = Metrics::default();
         let passwords = Passwords::start()
             .map_err(|e| anyhow::anyhow!("cannot hash passwords: {}", e.inner().unwrap_or("busy")))?;
@@ -133,6 +145,8 @@ impl Control {
             temporary_forwards,
             audit_readers: AuditReaders::default(),
             peers: PeerWatch::default(),
+            steering_secret: secrets.derived("steering"),
+            steering: SteeringState::default(),
         }));
         if app.store.is_shared() {
             app.beat().await.context("cannot write the heartbeat of this control")?;
@@ -154,8 +168,19 @@ impl Control {
         tokio::spawn(names::renew_serials(Arc::downgrade(&app.0)));
         tokio::spawn(tidy::tidy(Arc::downgrade(&app.0)));
         tokio::spawn(tidy::sweep(Arc::downgrade(&app.0)));
+        let term = watch::Sender::new(None);
+        tokio::spawn(plans::plan(Arc::downgrade(&app.0), steering, term.subscribe()));
+        tokio::spawn(plans::elect(Arc::downgrade(&app.0), term));
         tokio::spawn(provider_checks::follow(Arc::downgrade(&app.0)));
         Ok(Self { app })
+    }
+
+    /// Takes reports of edges from the bus, and sends them their quotas, from now on. Returns what ends that, for a
+    /// process that is replaced.
+    pub fn steer_over(&self, nats: Nats, steering: Steering) -> AbortHandle {
+        let (secret, metrics) = (self.app.steering_secret, self.app.metrics.clone());
+        let refused = move || metrics.steering.forged();
+        tokio::spawn(sallyport_bus::carry_steering_of_control(nats, secret, steering, refused)).abort_handle()
     }
 
     /// Orders and renews certificates from now on, if there is an ACME server. The edges of this machine accept

@@ -29,7 +29,7 @@ macro_rules! id {
 
             /// The id with these 16 bytes, as in the tunnel protocol.
             #[must_use]
-            pub fn from_bytes(bytes: [u8; 16]) -> Self {
+            pub const fn from_bytes(bytes: [u8; 16]) -> Self {
                 Self(Uuid::from_bytes(bytes))
             }
 

@@ -1,6 +1,9 @@
 //! Running and recent flows.
 
-use sallyport_api::{EndedFlowPage, EndedFlowQuery, Flow, FlowPage, MAX_PAGE_ITEMS, SilentEdge, SocketStats};
+use http::Method;
+use sallyport_api::{
+    EndedFlowPage, EndedFlowQuery, Flow, FlowPage, MAX_PAGE_ITEMS, PreviewPlan, SilentEdge, SocketPlan, SocketStats,
+};
 
 use crate::{
     ApiClient, ClientError, MAX_LIST_ITEMS, SocketRef,
@@ -53,6 +56,23 @@ impl ApiClient {
         let given = parameters.iter().filter_map(|(name, value)| Some((name, value.as_deref()?)));
         let text: Vec<_> = given.map(|(name, value)| format!("{name}={}", query_value(value))).collect();
         self.get(&format!("/v1/flows/log?{}", text.join("&"))).await
+    }
+
+    /// The plan of a socket, on request with the last hour.
+    ///
+    /// # Errors
+    /// There is no such socket, or it has no limits.
+    pub async fn socket_plan(&self, socket: &SocketRef, has_history: bool) -> Result<SocketPlan, ClientError> {
+        let query = if has_history { "?history=true" } else { "" };
+        self.get(&format!("/v1/sockets/{}/plan{query}", socket.segment())).await
+    }
+
+    /// What the plan of a socket would be with other numbers.
+    ///
+    /// # Errors
+    /// The account has no such socket, the socket has no limits, or a number is refused.
+    pub async fn preview_plan(&self, socket: &SocketRef, preview: &PreviewPlan) -> Result<SocketPlan, ClientError> {
+        self.send(Method::POST, &format!("/v1/sockets/{}/plan", socket.segment()), preview).await
     }
 
     /// The counters of a socket, summed over all edges.

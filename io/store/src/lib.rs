@@ -41,6 +41,7 @@ pub use cluster::{
         EdgeTokenId, JoinRefusal, JoiningEdge, MAX_EDGE_TOKENS, MAX_EDGES, NewEdgeToken, StoredEdge, StoredEdgeToken,
         TokenUser,
     },
+    leaders::StoredLeader,
 };
 pub use db::{
     Position, SecretHash, Store,

@@ -21,6 +21,7 @@ mod organisations;
 mod origins;
 mod params;
 mod persons;
+mod plans;
 mod policies;
 mod providers;
 mod service_tokens;
@@ -79,6 +80,7 @@ pub(crate) fn routes() -> Router<App> {
         .route("/v1/sockets/{id}/origins", get(origins::list).post(origins::create))
         .route("/v1/sockets/{id}/origins/{origin_id}", get(origins::get).patch(origins::update).delete(origins::delete))
         .route("/v1/sockets/{id}/stats", get(stats::get))
+        .route("/v1/sockets/{id}/plan", get(plans::get).post(plans::preview))
         .route("/v1/sockets/{id}/tunnels", get(tunnels::list).post(tunnels::create))
         .route("/v1/sockets/{id}/tunnels/{tunnel_id}", get(tunnels::get).patch(tunnels::update).delete(tunnels::delete))
         .route("/v1/sockets/{id}/tunnels/{tunnel_id}/credential", post(tunnels::rotate))

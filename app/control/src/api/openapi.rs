@@ -14,8 +14,8 @@ use utoipa::{
 
 use super::{
     account_access, accounts, audit, certificates, domains, edges, flow_log, flows, info, invitations, login_sessions,
-    logins, members, organisations, origins, persons, policies, providers, service_tokens, sockets, ssh_authorities,
-    ssh_keys, stats, tokens, tunnels, zones,
+    logins, members, organisations, origins, persons, plans, policies, providers, service_tokens, sockets,
+    ssh_authorities, ssh_keys, stats, tokens, tunnels, zones,
 };
 use crate::device;
 
@@ -57,7 +57,7 @@ use crate::device;
         ssh_authorities::update,
         service_tokens::list, service_tokens::create, service_tokens::get, service_tokens::certificate,
         service_tokens::delete,
-        audit::list, audit::verify, flows::list, flows::kill, flow_log::list, stats::get,
+        audit::list, audit::verify, flows::list, flows::kill, flow_log::list, stats::get, plans::get, plans::preview,
         edges::list, edges::delete, edges::drain, edges::resume, edges::create_token, edges::list_tokens,
         edges::delete_token, edges::hand_over,
     ),

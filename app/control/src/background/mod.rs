@@ -6,6 +6,8 @@ pub(crate) mod cluster;
 mod config_source;
 pub(crate) mod names;
 mod reload;
+pub(crate) mod steering;
 pub(crate) mod tidy;
 
 pub use config_source::ConfigPublishing;
+pub use steering::LONE_EDGE;

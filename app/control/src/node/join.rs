@@ -4,11 +4,13 @@ use axum::{
     extract::{FromRequestParts, State},
     response::Response,
 };
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use http::{StatusCode, request::Parts};
 use sallyport_api::{
     BootstrapRequest, BootstrapResponse, EdgeBootstrap, JoinEdge, JoinedEdge, RenewEdge, TunnelCheck,
     TunnelCheckRequest,
 };
+use sallyport_bus::SteeringKey;
 use sallyport_model::{EdgeId, EdgeOrders};
 use sallyport_store::{JoinRefusal, JoiningEdge, StoredEdge};
 
@@ -101,19 +103,29 @@ pub(super) async fn renew(
 /// The present configuration of an edge.
 pub(super) async fn show_bootstrap(
     State(app): State<App>,
-    EdgeCaller(_): EdgeCaller,
+    EdgeCaller(edge): EdgeCaller,
     _: Input<BootstrapRequest>,
 ) -> Result<Response, ApiError> {
     let config = app.edges_config()?;
-    let bootstrap = EdgeBootstrap { controls: app.control_addresses(config), ..config.bootstrap.clone() };
+    let bootstrap = bootstrap_of(&app, config, edge.id);
     Ok(json(StatusCode::OK, &BootstrapResponse { bootstrap, now: app.clock.now().unix_seconds }))
+}
+
+/// The configuration of this edge.
+fn bootstrap_of(app: &App, config: &EdgesConfig, edge: EdgeId) -> EdgeBootstrap {
+    let key = SteeringKey::derive(&app.steering_secret, edge);
+    EdgeBootstrap {
+        controls: app.control_addresses(config),
+        steering_key: Some(URL_SAFE_NO_PAD.encode(key).into()),
+        ..config.bootstrap.clone()
+    }
 }
 
 fn answer(app: &App, config: &EdgesConfig, request: &str, edge: StoredEdge) -> Result<JoinedEdge, ApiError> {
     let certificates = config.issuer.issue(request, edge.id, &edge.name).map_err(failed)?;
     let StoredEdge { id, name, region, .. } = edge;
     let now = app.clock.now().unix_seconds;
-    let bootstrap = EdgeBootstrap { controls: app.control_addresses(config), ..config.bootstrap.clone() };
+    let bootstrap = bootstrap_of(app, config, id);
     Ok(JoinedEdge { id, name, region, certificates, bootstrap, now })
 }
 

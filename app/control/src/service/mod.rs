@@ -13,6 +13,7 @@ mod operator;
 pub(crate) mod origin_health;
 mod origins;
 mod persons;
+mod plans;
 mod policies;
 pub(crate) mod provider_checks;
 mod providers;

@@ -7,6 +7,7 @@ pub(crate) mod authorities;
 pub(crate) mod failing_providers;
 pub(crate) mod forwards;
 mod routes;
+pub(crate) mod steering;
 
 use std::{
     ops::Deref,
@@ -24,7 +25,7 @@ use tokio::sync::{Mutex, Notify, Semaphore};
 
 use self::{
     audit_readers::AuditReaders, authorities::AuthorityCache, failing_providers::FailingProviders,
-    forwards::TemporaryForwards,
+    forwards::TemporaryForwards, steering::SteeringState,
 };
 use crate::{
     clock::Clock,
@@ -100,6 +101,10 @@ pub(crate) struct AppParts {
     pub(crate) audit_readers: AuditReaders,
     /// The controls that share the store.
     pub(crate) peers: PeerWatch,
+    /// The secret from which the keys of edges for messages about steering are derived.
+    pub(crate) steering_secret: [u8; 32],
+    /// The planner of steering.
+    pub(crate) steering: SteeringState,
 }
 
 impl Deref for App {

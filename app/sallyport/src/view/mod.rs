@@ -3,6 +3,7 @@
 
 pub(crate) mod columns;
 pub(crate) mod live;
+pub(crate) mod plan_drawing;
 
 /// A time for people, in UTC.
 pub(crate) fn utc(at: time::OffsetDateTime) -> String {

@@ -48,6 +48,8 @@ pub(super) struct Load {
     pub(super) counts: OriginLoad,
     /// Sent in the last span, in thousandths of a request per second.
     pub(super) rate: Amount,
+    /// Answers in the last span, and the sum of the times to them in microseconds.
+    pub(super) answers: (u64, u64),
 }
 
 #[derive(Debug, Clone)]
@@ -94,7 +96,7 @@ impl EdgeState {
     }
 
     /// Takes a report that is newer than all before. Calls `observe` with what each origin did since the last one.
-    pub(super) fn record(&mut self, report: &LoadReport, now: Duration, mut observe: impl FnMut(Leaf, Observed, u32)) {
+    pub(super) fn record(&mut self, report: &LoadReport, now: Duration, mut observe: impl FnMut(Leaf, Observed)) {
         let at = Duration::from_micros(report.at_us);
         let span = at.saturating_sub(self.at);
         let is_first = self.number == 0;
@@ -120,13 +122,14 @@ impl EdgeState {
         let mut loads = HashMap::new();
         for counts in report.origins.iter().take(MAX_ENTRIES) {
             let leaf = Leaf { socket: counts.socket, origin: counts.origin };
-            let mut rate = 0;
+            let (mut rate, mut answers) = (0, (0, 0));
             if let Some(former) = self.loads.get(&leaf).filter(|_| !is_first && !span.is_zero()) {
                 let observed = difference(&former.counts, counts, span);
                 rate = u64::try_from(u128::from(observed.sent) * 1_000_000 / span.as_millis().max(1)).unwrap_or(0);
-                observe(leaf, observed, counts.open);
+                answers = (observed.done, observed.latency_us);
+                observe(leaf, observed);
             }
-            loads.insert(leaf, Load { counts: *counts, rate });
+            loads.insert(leaf, Load { counts: *counts, rate, answers });
         }
         self.loads = loads;
         let classes = &self.classes;

@@ -143,8 +143,9 @@ impl Planner {
     /// The assignments that bring all edges nearer to the plan. At no moment the quotas that edges may have are more
     /// than a place can carry, unless its capacity has just become less.
     pub(super) fn assign(&mut self, plan: &[Shares; 2], term: u64, now: Duration) -> Vec<QuotaAssignment> {
+        // Origins without a limit are named too: edges take an origin that is not named for one without a quota.
         let limited: Vec<(usize, Leaf)> =
-            self.topology.limited().filter_map(|at| Some((at, self.topology.leaf_of(at)?))).collect();
+            (0..self.topology.nodes.len()).filter_map(|at| Some((at, self.topology.leaf_of(at)?))).collect();
         let mut quotas = HashMap::<(EdgeId, Leaf), Quota>::new();
         for dimension in Dimension::ALL {
             for ((edge, leaf), amount) in self.grants(&limited, &plan[dimension.index()], dimension, now) {

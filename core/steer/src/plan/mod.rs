@@ -142,7 +142,7 @@ impl Planner {
         }
         let edge = self.edges.entry(report.edge).or_insert_with(|| EdgeState::new(report.epoch, now));
         let (topology, learned) = (&self.topology, &mut self.learned);
-        edge.record(report, now, |leaf, observed, _| {
+        edge.record(report, now, |leaf, observed| {
             let Some(at) = topology.leaf(leaf) else { return };
             for up in topology.chain(at).filter(|up| topology.nodes[*up].is_learned) {
                 let of_place = learned.entry(topology.nodes[up].place.clone()).or_default();
@@ -240,6 +240,27 @@ impl Planner {
     pub fn preview(&mut self, socket: SocketId, what_if: &WhatIf, now: Duration) -> Option<PlanView> {
         let plan = Dimension::ALL.map(|dimension| self.shares(dimension, what_if, now));
         self.view_of(socket, &plan, what_if, now)
+    }
+
+    /// Whether there are sockets with limits.
+    #[must_use]
+    pub fn has_sockets(&self) -> bool {
+        !self.topology.sockets.is_empty()
+    }
+
+    /// The sockets with limits.
+    pub fn sockets(&self) -> impl Iterator<Item = SocketId> {
+        self.topology.sockets.keys().copied()
+    }
+
+    /// The edges of the installation.
+    pub fn edges(&self) -> impl Iterator<Item = (EdgeId, &EdgeInfo)> {
+        self.names.iter().map(|(id, info)| (*id, info))
+    }
+
+    /// The places with limits.
+    pub fn places(&self) -> impl Iterator<Item = &Place> {
+        self.topology.nodes.iter().map(|node| &node.place)
     }
 
     /// The present plan of a socket. `None`: no such socket has limits.

@@ -40,6 +40,8 @@ pub struct OriginView {
     pub planned: Amount,
     /// What all edges send to it.
     pub load: Amount,
+    /// The mean time to an answer in the last second, in microseconds.
+    pub latency_us: Option<u64>,
     /// Requests that run.
     pub open: u32,
     /// The most requests at once.
@@ -108,6 +110,7 @@ impl Planner {
                 shared: settings.capacity.shared.as_ref().map(ToString::to_string),
                 planned: planned.sum(),
                 load: of(|load| load.rate),
+                latency_us: of(|load| load.answers.1).checked_div(of(|load| load.answers.0)),
                 open: u32::try_from(of(|load| u64::from(load.counts.open))).unwrap_or(u32::MAX),
                 max_connections: connections.map(|most| u32::try_from(most).unwrap_or(u32::MAX)),
             })

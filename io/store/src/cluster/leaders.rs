@@ -49,17 +49,19 @@ impl Store {
     ) -> Result<Option<i64>, StoreError> {
         let mut write = self.write().await?;
         let term = seen.map_or(0, |seen| seen.term) + 1;
-        let done = match seen {
-            None => {
-                sql::query("INSERT INTO leaders (task, holder, term, beat) VALUES ($1, $2, $3, 1) ON CONFLICT DO NOTHING")
+        let done =
+            match seen {
+                None => {
+                    sql::query(
+                        "INSERT INTO leaders (task, holder, term, beat) VALUES ($1, $2, $3, 1) ON CONFLICT DO NOTHING",
+                    )
                     .bind(task)
                     .bind(holder.as_slice())
                     .bind(term)
                     .execute(write.sql())
                     .await?
-            }
-            Some(seen) => {
-                sql::query(
+                }
+                Some(seen) => sql::query(
                     "UPDATE leaders SET holder = $2, term = $3, beat = 1 WHERE task = $1 AND term = $4 AND beat = $5",
                 )
                 .bind(task)
@@ -68,9 +70,8 @@ impl Store {
                 .bind(seen.term)
                 .bind(seen.beat)
                 .execute(write.sql())
-                .await?
-            }
-        };
+                .await?,
+            };
         write.commit().await?;
         Ok((done.rows_affected() > 0).then_some(term))
     }

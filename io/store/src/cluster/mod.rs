@@ -4,3 +4,4 @@
 
 pub(crate) mod controls;
 pub(crate) mod edges;
+pub(crate) mod leaders;

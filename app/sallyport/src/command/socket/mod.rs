@@ -5,6 +5,7 @@
 pub(crate) mod headers;
 pub(crate) mod identity;
 pub(crate) mod origin;
+pub(crate) mod plan;
 pub(crate) mod request;
 pub(crate) mod settings;
 pub(crate) mod stats;
@@ -15,7 +16,9 @@ use sallyport_model::{OriginProtocol, SocketType};
 use sallyport_net::RootInfo;
 use serde_json::json;
 
-use self::{identity::PoliciesArg, origin::SocketOriginCommand, settings::SettingsArgs, stats::StatsArgs};
+use self::{
+    identity::PoliciesArg, origin::SocketOriginCommand, plan::PlanArgs, settings::SettingsArgs, stats::StatsArgs,
+};
 use super::{
     display_name,
     health::why,
@@ -46,6 +49,8 @@ pub(crate) enum SocketCommand {
     Show(ShowArgs),
     /// Show the statistics of a socket: requests, flows, bytes and times, by edge and tunnel
     Stats(StatsArgs),
+    /// Show the plan of a socket with limits: which edge sends how much to which origin, and why
+    Plan(PlanArgs),
     /// Change a socket
     Edit(EditArgs),
     /// Delete a socket and its tunnels; no other organisation ever gets its public name
@@ -144,6 +149,7 @@ pub(crate) async fn run(context: &Context, command: SocketCommand) -> anyhow::Re
             Ok(())
         }
         SocketCommand::Stats(args) => stats::run(context, args).await,
+        SocketCommand::Plan(args) => plan::run(context, args).await,
         SocketCommand::Edit(args) => edit(context, args).await,
         SocketCommand::Origin(command) => origin::run(context, command).await,
         SocketCommand::Delete(args) => delete(context, args).await,

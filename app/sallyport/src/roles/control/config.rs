@@ -114,6 +114,8 @@ pub(super) fn bootstrap(
         seal_key: key("seal"),
         assertion_key: key("assertions"),
         affinity_key: key("affinity"),
+        // Each edge has its own.
+        steering_key: None,
     };
     args.site.write_into(&mut bootstrap)?;
     Ok(bootstrap)

@@ -178,6 +178,7 @@ async fn serve(
     let published = control.publish_to(nats.clone(), bus.clone(), usize::from(args.bus_replicas));
     let role = DirectoryRole::Control { name: own_name()?, all: bus.directory.clone() };
     tokio::spawn(follow_directory(nats.clone(), role, bus.fleet.clone()));
+    let steered = control.steer_over(nats.clone(), bus.steering.clone());
 
     // This edge has no sockets; it serves only the API and the login.
     let mut config = EdgeConfig::new(&args.domain, address.port());
@@ -198,6 +199,7 @@ async fn serve(
         .publish();
 
     let mut tasks = stream.abort_handles();
+    tasks.push(steered);
     tasks.extend(control.order_certificates());
     let when_replaced = WhenReplaced { tasks, ..WhenReplaced::default() };
     let handed_over = ports.to_hand_over()?;

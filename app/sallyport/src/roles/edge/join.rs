@@ -12,7 +12,7 @@ use std::{
 use sallyport_api::{
     BootstrapRequest, BootstrapResponse, EdgeBootstrap, EdgeCertificates, JoinEdge, JoinToken, JoinedEdge, RenewEdge,
 };
-use sallyport_bus::{Nats, Orders};
+use sallyport_bus::{Nats, Orders, SteeringKey};
 use sallyport_edge::MeshTls;
 use sallyport_http::page::Site;
 use sallyport_model::EdgeId;
@@ -147,6 +147,8 @@ pub(super) struct Renewal {
     pub(super) clock: watch::Sender<Option<ControlClock>>,
     /// Name and icon of the installation's pages.
     pub(super) site: watch::Sender<Arc<Site>>,
+    /// The edge's key for messages about steering.
+    pub(super) steering_key: watch::Sender<Option<SteeringKey>>,
 }
 
 impl Renewal {
@@ -228,6 +230,7 @@ impl Renewal {
     fn apply(&self, bootstrap: &EdgeBootstrap) {
         self.link.know(&bootstrap.controls);
         self.site.send_replace(Arc::new(site_of(bootstrap)));
+        self.steering_key.send_replace(state::steering_key(bootstrap));
         self.served.require_public(bootstrap.has_public_names);
         let of_bus = |bootstrap: &EdgeBootstrap| {
             let EdgeBootstrap { bus, bus_user, bus_password, bus_token, bus_ca, .. } = bootstrap.clone();

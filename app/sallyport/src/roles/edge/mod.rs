@@ -24,9 +24,12 @@ use std::{
 use anyhow::Context as _;
 use sallyport_api::TunnelCheck;
 use sallyport_audit::AuditLog;
-use sallyport_bus::{Bus, ConfigProgress, DirectoryRole, Nats, Snapshot, answer_asks, follow_config, follow_directory};
+use sallyport_bus::{
+    Bus, ConfigProgress, DirectoryRole, Nats, Snapshot, answer_asks, carry_steering_of_edge, follow_config,
+    follow_directory,
+};
 use sallyport_control::Secrets;
-use sallyport_edge::{AskTunnel, Edge, EdgeAudit, TunnelStatus};
+use sallyport_edge::{AskTunnel, Edge, EdgeAudit, SteeringSettings, TunnelStatus};
 use sallyport_identity::Sealer;
 use sallyport_model::{EdgeName, RegionName};
 use sallyport_net::{Certificates, HandOver, Listening, Takeover};
@@ -204,6 +207,10 @@ async fn serve(
     };
     observed.publish();
 
+    let steering_key = watch::Sender::new(state::steering_key(&state.bootstrap));
+    edge.join_steering(SteeringSettings { edge: state.id, epoch: state.epoch, bus: bus.steering.clone() });
+    let (followed_key, steering) = (steering_key.subscribe(), bus.steering.clone());
+    let steered = tokio::spawn(carry_steering_of_edge(nats.clone(), state.id, followed_key, steering)).abort_handle();
     let ends = watch::Sender::new(false);
     let (epoch, own, is_ended) = (state.epoch, bus.directory.clone(), ends.subscribe());
     let part = DirectoryRole::Edge { card: own_card.subscribe(), epoch, own, takes_over: is_takeover, ends: is_ended };
@@ -224,10 +231,11 @@ async fn serve(
         removed,
         clock,
         site,
+        steering_key,
     };
     let renewing = tokio::spawn(renewal.run());
 
-    let mut tasks = vec![directory.abort_handle(), renewing.abort_handle(), answering.abort_handle()];
+    let mut tasks = vec![directory.abort_handle(), renewing.abort_handle(), answering.abort_handle(), steered];
     tasks.extend(stream.abort_handles());
     let when_replaced = WhenReplaced { tasks, snapshot: Some(followed), follower: None };
     let tasks = [following, answering, renewing];

@@ -10,7 +10,7 @@ use std::{
 use anyhow::Context as _;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use sallyport_api::{EdgeBootstrap, EdgeCertificates, JoinedEdge, Secret};
-use sallyport_bus::{BusConfig, BusCredentials};
+use sallyport_bus::{BusConfig, BusCredentials, SteeringKey};
 use sallyport_model::{EdgeId, EdgeName, RegionName};
 use serde::{Deserialize, Serialize};
 
@@ -103,6 +103,12 @@ impl EdgeState {
 pub(super) fn key(secret: &Secret) -> anyhow::Result<[u8; 32]> {
     let bytes = URL_SAFE_NO_PAD.decode(secret.expose()).ok();
     bytes.and_then(|bytes| bytes.try_into().ok()).context("a key of the installation is damaged: join again")
+}
+
+/// The edge's key for messages about steering, if control has sent one.
+pub(super) fn steering_key(bootstrap: &EdgeBootstrap) -> Option<SteeringKey> {
+    let bytes = key(bootstrap.steering_key.as_ref()?).ok()?;
+    Some(SteeringKey::new(&bytes))
 }
 
 /// The edge's credentials for the bus.

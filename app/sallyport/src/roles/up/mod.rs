@@ -16,8 +16,8 @@ use std::{
 
 use anyhow::Context as _;
 use sallyport_bus::{Asker, Bus};
-use sallyport_control::{AcmeConfig, Control, Secrets};
-use sallyport_edge::{Edge, EdgeAudit};
+use sallyport_control::{AcmeConfig, Control, LONE_EDGE, Secrets};
+use sallyport_edge::{Edge, EdgeAudit, SteeringSettings};
 use sallyport_geo::Geo;
 use sallyport_http::page::Site;
 use sallyport_identity::Sealer;
@@ -183,6 +183,7 @@ async fn serve(args: &UpArgs, daemon: &Daemon) -> anyhow::Result<()> {
         domain: args.domain.clone(),
         identity: args.domain.clone(),
     };
+    edge.join_steering(SteeringSettings { edge: LONE_EDGE, epoch: 1, bus: bus.steering.clone() });
     let dns = dns.map(|ports| NameServer::start(ports, &args.dns, parts)).transpose()?;
     asker.set_responder(edge.answers());
     edge.ask_readiness("control cannot use its database", api::readiness(&control));

@@ -1,5 +1,7 @@
 //! The counters of control.
 
+mod steering;
+
 use axum::extract::MatchedPath;
 use http::{Method, StatusCode};
 use prometheus_client::{
@@ -8,6 +10,8 @@ use prometheus_client::{
     registry::Registry,
 };
 use sallyport_store::CertificateCounts;
+
+use self::steering::SteeringMetrics;
 
 /// A kind of request. Routes are patterns, which bounds their number.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -88,6 +92,7 @@ impl AccountChange {
 /// The counters of control. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Metrics {
+    pub(crate) steering: SteeringMetrics,
     requests: Family<RequestLabels, Counter>,
     logins: Family<LoginLabels, Counter>,
     person_logins: Family<LoginLabels, Counter>,
@@ -126,6 +131,7 @@ impl Metrics {
     }
 
     pub(crate) fn register(&self, registry: &mut Registry) {
+        self.steering.register(registry);
         registry.register(
             "sallyport_api_requests",
             "Requests to the API by route, method and status",

@@ -1,0 +1,180 @@
+//! Runs the planner: takes reports of edges, elects a leader among the controls, and sends quotas.
+//!
+//! Every control takes every report, so that another one can lead at once.
+
+use std::{
+    collections::BTreeMap,
+    sync::Weak,
+    time::{Duration, Instant},
+};
+
+use sallyport_bus::{Steering, TunnelOnEdge};
+use sallyport_model::{EdgeId, OriginRef, RegionName, SocketRoute, TunnelId};
+use sallyport_steer::plan::{Dimension, EdgeInfo, Place, SteeredOrigin, SteeredRegion, SteeredSocket};
+use tokio::sync::{broadcast::error::RecvError, watch};
+
+use crate::{
+    cluster::election::{BEAT_PERIOD, Election},
+    state::{App, AppParts, steering::SAMPLE_PERIOD},
+};
+
+/// How often quotas are planned.
+const PLAN_PERIOD: Duration = Duration::from_millis(500);
+/// The name of this task in the store.
+const TASK: &str = "steering";
+/// The id of the edge of a single machine.
+pub const LONE_EDGE: EdgeId = EdgeId::from_bytes([0; 16]);
+/// The name and region of the edge of a single machine.
+const LONE_NAME: &str = "edge";
+const LONE_REGION: &str = "local";
+
+/// Takes part in the election for as long as control lives.
+pub(crate) async fn elect(app: Weak<AppParts>, term: watch::Sender<Option<i64>>) {
+    let started = Instant::now();
+    let mut election = None;
+    while let Some(app) = app.upgrade().map(App) {
+        let election = election.get_or_insert_with(|| Election::new(app.config.id, app.store.is_shared()));
+        let began = started.elapsed();
+        if let Err(error) = turn(&app, election, began).await {
+            tracing::debug!(%error, "the lead in steering cannot be read or written: trying again");
+        }
+        let leads = election.term(started.elapsed());
+        if term.send_if_modified(|known| std::mem::replace(known, leads) != leads) {
+            match leads {
+                Some(term) => tracing::info!(term, "this control leads in steering"),
+                None => tracing::info!("this control does not lead in steering"),
+            }
+        }
+        drop(app);
+        tokio::time::sleep(BEAT_PERIOD).await;
+    }
+}
+
+/// One beat, or one look at the leader.
+async fn turn(app: &App, election: &mut Election, began: Duration) -> Result<(), sallyport_store::StoreError> {
+    if let Some(term) = election.beats(began) {
+        let is_leader = app.store.keep_lead(TASK, app.config.id, term).await?;
+        election.handle_beat(is_leader, began);
+        return Ok(());
+    }
+    let stored = app.store.leader(TASK).await?;
+    if election.handle_leader(stored, began)
+        && let Some(term) = app.store.take_lead(TASK, app.config.id, stored).await?
+    {
+        election.handle_lead(term, began);
+    }
+    Ok(())
+}
+
+/// Plans for as long as control lives. `term` is the own one, while this control leads.
+pub(crate) async fn plan(app: Weak<AppParts>, steering: Steering, term: watch::Receiver<Option<i64>>) {
+    let mut loads = steering.subscribe_loads();
+    let mut ticks = tokio::time::interval(PLAN_PERIOD);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut sampled_at: Option<Instant> = None;
+    loop {
+        tokio::select! {
+            report = loads.recv() => match report {
+                Ok(report) => {
+                    let Some(app) = app.upgrade().map(App) else { return };
+                    let (mut planner, now) = app.steering.planner();
+                    let refused = planner.handle_report(&report, now).err();
+                    drop(planner);
+                    app.metrics.steering.reported(refused);
+                }
+                // Counts are cumulative: a later report replaces a lost one.
+                Err(RecvError::Lagged(_)) => {}
+                Err(RecvError::Closed) => return,
+            },
+            _ = ticks.tick() => {
+                let Some(app) = app.upgrade().map(App) else { return };
+                make_plan(&app, &steering, *term.borrow());
+                if sampled_at.is_none_or(|at| at.elapsed() >= SAMPLE_PERIOD) {
+                    sampled_at = Some(Instant::now());
+                    sample(&app);
+                }
+            }
+        }
+    }
+}
+
+fn make_plan(app: &App, steering: &Steering, term: Option<i64>) {
+    let sockets = steered_sockets(app);
+    let edges = edges_of(app);
+    let (mut planner, now) = app.steering.planner();
+    if sockets.is_empty() && !planner.has_sockets() {
+        return;
+    }
+    planner.set_sockets(sockets);
+    planner.set_edges(edges);
+    match term.and_then(|term| u64::try_from(term).ok()) {
+        Some(term) => planner.lead(term, now),
+        None => planner.follow(),
+    }
+    let began = Instant::now();
+    let assignments = planner.tick(now);
+    let (took, gap) = (began.elapsed(), planner.gap_ppm());
+    drop(planner);
+    app.metrics.steering.planned(took, gap, term.is_some(), assignments.len());
+    assignments.into_iter().for_each(|assignment| steering.assign(assignment));
+}
+
+/// Keeps the plans of all sockets, and counts them in metrics.
+fn sample(app: &App) {
+    let (planner, now) = app.steering.planner();
+    let plans: Vec<_> = planner.sockets().filter_map(|socket| planner.view(socket, now)).collect();
+    let granted = |place: &Place| planner.granted(place, Dimension::Rate);
+    let most = planner.places().filter_map(granted).map(|(granted, capacity)| {
+        let per_mille = u128::from(granted) * 1_000 / u128::from(capacity.max(1));
+        u64::try_from(per_mille).unwrap_or(u64::MAX)
+    });
+    let most = most.max().unwrap_or_default();
+    drop(planner);
+    let name = |plan: &sallyport_steer::plan::PlanView| {
+        app.routes.get(plan.socket).map(|route| route.name.as_str().to_owned())
+    };
+    app.metrics.steering.set_plans(plans.iter().filter_map(|plan| Some((name(plan)?, plan))), most);
+    app.steering.keep(&plans, app.clock.now().unix_seconds);
+}
+
+/// The edges of the installation; on one machine, the one edge.
+fn edges_of(app: &App) -> BTreeMap<EdgeId, EdgeInfo> {
+    if app.edges.get().is_none() {
+        let (name, region) = (LONE_NAME.parse(), LONE_REGION.parse());
+        let info = name.ok().zip(region.ok()).map(|(name, region)| EdgeInfo { name, region });
+        return info.map(|info| (LONE_EDGE, info)).into_iter().collect();
+    }
+    let info = |card: &sallyport_bus::EdgeCard| EdgeInfo { name: card.name.clone(), region: card.region.clone() };
+    app.fleet.edges().iter().map(|edge| (edge.card.edge, info(&edge.card))).collect()
+}
+
+/// The sockets with limits.
+fn steered_sockets(app: &App) -> Vec<SteeredSocket> {
+    let routes = app.routes.all();
+    let limited = routes.iter().filter(|route| route.has_capacities());
+    limited.map(|route| steered_socket(app, route)).collect()
+}
+
+fn steered_socket(app: &App, route: &SocketRoute) -> SteeredSocket {
+    let origins = route.capacities().map(|(origin, capacity)| {
+        let region = match origin {
+            OriginRef::Tunnel(tunnel) => region_of_tunnel(app, tunnel),
+            OriginRef::Direct(id) => route.origin(id).and_then(|origin| origin.region.clone()),
+        };
+        let weight = route.weight(origin).unwrap_or_default();
+        (origin, SteeredOrigin { region, weight, capacity: capacity.clone() })
+    });
+    let regions = route
+        .settings
+        .regions
+        .iter()
+        .map(|(name, group)| (name.clone(), SteeredRegion { dial: group.dial, capacity: group.capacity.clone() }));
+    SteeredSocket { id: route.id, account: route.account, origins: origins.collect(), regions: regions.collect() }
+}
+
+/// The region of a tunnel: that of its connector, else that of the edge that has held it longest.
+fn region_of_tunnel(app: &App, tunnel: TunnelId) -> Option<RegionName> {
+    let holders = app.fleet.tunnel_on_edges(tunnel);
+    let declared = holders.iter().find_map(|one: &TunnelOnEdge| one.presence.home.clone());
+    declared.or_else(|| holders.first().map(|one| one.card.region.clone()))
+}
