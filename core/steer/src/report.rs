@@ -47,6 +47,9 @@ pub struct LoadReport {
     /// The load of each origin with a limit.
     #[serde(default)]
     pub origins: Vec<OriginLoad>,
+    /// Whether the report comes out of turn: requests wait, or other edges wait for what this edge gives back.
+    #[serde(default)]
+    pub is_urgent: bool,
     /// Whether this is the last report: the edge stops, and gives all quotas back.
     #[serde(default)]
     pub is_last: bool,
@@ -122,6 +125,22 @@ pub struct Quota {
 impl Quota {
     /// Nothing.
     pub const NOTHING: Self = Self { rate: Some(0), connections: Some(0) };
+
+    /// The lesser of both, in each part.
+    #[must_use]
+    pub fn min(&self, other: &Self) -> Self {
+        Self {
+            rate: self.rate.into_iter().chain(other.rate).min(),
+            connections: self.connections.into_iter().chain(other.connections).min(),
+        }
+    }
+
+    /// Whether any part is less than that of the other one.
+    #[must_use]
+    pub fn is_less_than(&self, other: &Self) -> bool {
+        let is_less = |one: Option<u64>, other: Option<u64>| one.unwrap_or(u64::MAX) < other.unwrap_or(u64::MAX);
+        is_less(self.rate, other.rate) || is_less(self.connections.map(u64::from), other.connections.map(u64::from))
+    }
 }
 
 /// All quotas of one edge, valid until the next assignment.

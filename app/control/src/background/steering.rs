@@ -10,7 +10,10 @@ use std::{
 
 use sallyport_bus::{Steering, TunnelOnEdge};
 use sallyport_model::{EdgeId, OriginRef, RegionName, SocketRoute, TunnelId};
-use sallyport_steer::plan::{Dimension, EdgeInfo, Place, SteeredOrigin, SteeredRegion, SteeredSocket};
+use sallyport_steer::{
+    plan::{Dimension, EdgeInfo, Place, ReportRefused, SteeredOrigin, SteeredRegion, SteeredSocket},
+    report::LoadReport,
+};
 use tokio::sync::{broadcast::error::RecvError, watch};
 
 use crate::{
@@ -20,6 +23,8 @@ use crate::{
 
 /// How often quotas are planned.
 const PLAN_PERIOD: Duration = Duration::from_millis(500);
+/// The shortest time between two plans.
+const MIN_PERIOD: Duration = Duration::from_millis(100);
 /// The name of this task in the store.
 const TASK: &str = "steering";
 /// The id of the edge of a single machine.
@@ -72,15 +77,18 @@ pub(crate) async fn plan(app: Weak<AppParts>, steering: Steering, term: watch::R
     let mut ticks = tokio::time::interval(PLAN_PERIOD);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut sampled_at: Option<Instant> = None;
+    let (mut planned, mut took) = (Instant::now(), Duration::ZERO);
     loop {
         tokio::select! {
             report = loads.recv() => match report {
                 Ok(report) => {
                     let Some(app) = app.upgrade().map(App) else { return };
-                    let (mut planner, now) = app.steering.planner();
-                    let refused = planner.handle_report(&report, now).err();
-                    drop(planner);
-                    app.metrics.steering.reported(refused);
+                    take_report(&app, &report);
+                    if report.is_urgent && planned.elapsed() >= MIN_PERIOD.max(10 * took) {
+                        planned = Instant::now();
+                        make_plan(&app, &steering, *term.borrow());
+                        took = planned.elapsed();
+                    }
                 }
                 // Counts are cumulative: a later report replaces a lost one.
                 Err(RecvError::Lagged(_)) => {}
@@ -88,7 +96,9 @@ pub(crate) async fn plan(app: Weak<AppParts>, steering: Steering, term: watch::R
             },
             _ = ticks.tick() => {
                 let Some(app) = app.upgrade().map(App) else { return };
+                planned = Instant::now();
                 make_plan(&app, &steering, *term.borrow());
+                took = planned.elapsed();
                 if sampled_at.is_none_or(|at| at.elapsed() >= SAMPLE_PERIOD) {
                     sampled_at = Some(Instant::now());
                     sample(&app);
@@ -96,6 +106,18 @@ pub(crate) async fn plan(app: Weak<AppParts>, steering: Steering, term: watch::R
             }
         }
     }
+}
+
+/// Takes a report. The sockets and edges are those of the last plan, or of now if there was none.
+fn take_report(app: &App, report: &LoadReport) {
+    let (mut planner, now) = app.steering.planner();
+    let mut taken = planner.handle_report(report, now);
+    if taken == Err(ReportRefused::UnknownEdge) {
+        planner.set_edges(edges_of(app));
+        taken = planner.handle_report(report, now);
+    }
+    drop(planner);
+    app.metrics.steering.reported(taken.err());
 }
 
 fn make_plan(app: &App, steering: &Steering, term: Option<i64>) {

@@ -93,6 +93,8 @@ pub(crate) struct PoolContext {
     pub(crate) regions: RegionMetrics,
     /// When the edge started.
     pub(crate) started: Instant,
+    /// Notified when requests wait for a quota.
+    pub(crate) quota_wanted: Arc<Notify>,
 }
 
 impl PoolContext {
@@ -112,6 +114,7 @@ impl PoolContext {
             checks: Semaphore::new(MAX_CHECKS_AT_ONCE),
             metrics: OriginMetrics::default(),
             started: Instant::now(),
+            quota_wanted: Arc::default(),
         }
     }
 }
@@ -161,7 +164,7 @@ impl SocketPool {
             rules: RwLock::default(),
             applying: Mutex::default(),
             bounds: Arc::default(),
-            quotas: PoolQuotas::new(shared.started),
+            quotas: PoolQuotas::new(shared.started, shared.quota_wanted.clone()),
             origins: RwLock::default(),
             rotations: Mutex::default(),
             rolls: Mutex::new(Rolls::from(u64::from_be_bytes(ids::random()))),

@@ -15,7 +15,7 @@ use sallyport_balance::Attempts;
 use sallyport_model::{Capacity, MaxRps, OriginRef, SocketRoute};
 use sallyport_steer::{
     Amount,
-    quota::{MAX_WAIT, SocketQuotas, Taken, Turn},
+    quota::{Applies, MAX_WAIT, SocketQuotas, Taken, Turn},
     report::{Candidate, ClassLoad, LoadReport, MAX_CANDIDATES, OriginLoad, Quota},
 };
 use tokio::sync::Notify;
@@ -44,6 +44,8 @@ pub(crate) struct PoolQuotas {
     waiting: AtomicUsize,
     /// Notified when a place is free, and when an assignment comes.
     changed: Notify,
+    /// Notified when requests wait.
+    wanted: Arc<Notify>,
 }
 
 /// The outcome of a choice by quotas.
@@ -117,13 +119,14 @@ impl Drop for WaitingPlace<'_> {
 
 impl PoolQuotas {
     /// No limits yet. The times of quotas count from `started`.
-    pub(crate) fn new(started: Instant) -> Arc<Self> {
+    pub(crate) fn new(started: Instant, wanted: Arc<Notify>) -> Arc<Self> {
         Arc::new(Self {
             started,
             is_limited: AtomicBool::new(false),
             quotas: Mutex::default(),
             waiting: AtomicUsize::new(0),
             changed: Notify::new(),
+            wanted,
         })
     }
 
@@ -149,13 +152,19 @@ impl PoolQuotas {
         self.changed.notify_waiters();
     }
 
-    /// Takes over the assigned quotas, which end at this time of the edge.
-    pub(crate) fn assign(&self, assigned: &[(OriginRef, Amount, Quota)], valid_until: Duration) {
+    /// Takes over the assigned quotas, which end at this time of the edge. Returns whether any became less.
+    pub(crate) fn assign(
+        &self,
+        assigned: &[(OriginRef, Amount, Quota)],
+        applies: Applies,
+        valid_until: Duration,
+    ) -> bool {
         let mut quotas = self.quotas.lock();
-        quotas.assign(assigned, self.now());
+        let is_less = quotas.assign(assigned, applies, self.now());
         quotas.set_valid_until(valid_until);
         drop(quotas);
         self.changed.notify_waiters();
+        is_less
     }
 
     /// Sets when the assigned quotas end.
@@ -234,6 +243,8 @@ impl SocketPool {
         let quotas = self.quotas();
         let demand = quotas.enter(group.number(), tried.count() == 0);
         let (began, mut turn, mut place) = (quotas.now(), Turn::New, None);
+        // The wait for a unit begins when there are quotas.
+        let mut since = began;
         loop {
             // Registered before the look, so that no change is missed.
             let changed = quotas.changed.notified();
@@ -242,11 +253,12 @@ impl SocketPool {
                 return QuotaChoice::NoOrigin;
             }
             let refs = refs_of(&origins);
-            let deadline = began + MAX_WAIT;
+            let deadline = since + MAX_WAIT;
             let taken_unit = quotas.take(&refs, turn, deadline);
             if let Taken::Now(at) = taken_unit {
                 return QuotaChoice::Chosen(taken(quotas, demand, &origins[at], tried));
             }
+            quotas.wanted.notify_one();
             if place.is_none() {
                 place = quotas.enter_waiting();
             }
@@ -262,10 +274,13 @@ impl SocketPool {
                     turn = Turn::Waited;
                 }
                 Taken::Busy | Taken::Unassigned => {
-                    let longest = if taken_unit == Taken::Busy { MAX_WAIT } else { MAX_UNASSIGNED };
-                    let left = left(began + longest);
-                    if place.is_none() || tokio::time::timeout(left, changed).await.is_err() {
+                    let is_unassigned = taken_unit == Taken::Unassigned;
+                    let until = if is_unassigned { began + MAX_UNASSIGNED } else { deadline };
+                    if place.is_none() || tokio::time::timeout(left(until), changed).await.is_err() {
                         return self.shed(group);
+                    }
+                    if is_unassigned {
+                        since = quotas.now();
                     }
                 }
                 Taken::Now(_) | Taken::Shed => return self.shed(group),

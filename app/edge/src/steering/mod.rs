@@ -6,26 +6,32 @@ mod metrics;
 mod reach;
 
 use std::{
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
 use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
-use sallyport_bus::Steering;
+use sallyport_bus::{Routes, Steering};
 use sallyport_model::EdgeId;
 use sallyport_steer::{
     REPORT_PERIOD,
     quota::AssignmentFollower,
     report::{LoadReport, MAX_ENTRIES, QuotaAssignment},
 };
-use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::{Notify, broadcast::error::RecvError};
 
 use self::{metrics::SteeringMetrics, reach::Reach};
 use crate::{mesh::Mesh, origins::pool::SocketPool, state::EdgeState};
 
 /// The shortest time between two reports.
-const MIN_PERIOD: Duration = Duration::from_millis(200);
+const MIN_PERIOD: Duration = Duration::from_millis(150);
+
+/// How many reports in a row come early because requests wait.
+const MAX_HURRIED: u32 = 4;
 
 /// The settings of an edge's part in steering.
 #[derive(Debug, Clone)]
@@ -44,14 +50,37 @@ pub(crate) struct SteeringFollower {
     state: Arc<EdgeState>,
     follower: Mutex<AssignmentFollower>,
     reach: Reach,
+    /// The term of the last assignment.
+    term: AtomicU64,
+    /// Notified when the leader waits for a report: it is new, or a quota became less.
+    given_back: Notify,
     metrics: SteeringMetrics,
+}
+
+/// Whether any socket has limits, looked up again after each change of routes.
+#[derive(Default)]
+struct KnownLimits(Option<(u64, bool)>);
+
+impl KnownLimits {
+    fn are_there(&mut self, routes: &Routes) -> bool {
+        let version = routes.version();
+        match self.0 {
+            Some((of, are_there)) if of == version => are_there,
+            _ => {
+                let are_there = routes.all().iter().any(|route| route.has_capacities());
+                self.0 = Some((version, are_there));
+                are_there
+            }
+        }
+    }
 }
 
 impl SteeringFollower {
     pub(crate) fn new(state: &Arc<EdgeState>, settings: SteeringSettings) -> Arc<Self> {
         let follower = Mutex::new(AssignmentFollower::new(settings.edge, settings.epoch));
         let (reach, metrics) = (Reach::default(), SteeringMetrics::default());
-        Arc::new(Self { settings, state: state.clone(), follower, reach, metrics })
+        let (term, given_back) = (AtomicU64::new(0), Notify::new());
+        Arc::new(Self { settings, state: state.clone(), follower, reach, term, given_back, metrics })
     }
 
     /// The time of the edge, from which quotas count.
@@ -71,13 +100,15 @@ impl SteeringFollower {
         tokio::join!(self.report(), self.follow(), self.check(mesh));
     }
 
-    /// Reports each second while any socket of the installation has limits, and at once after a change of routes.
+    /// Reports each second while any socket of the installation has limits. After a change of routes, and when requests
+    /// wait or quotas are given back, the next report comes at once.
     async fn report(&self) {
         let mut routes = self.state.routes.subscribe();
-        let mut known = None;
-        let mut sent_at = None::<Instant>;
+        let wanted = self.state.sockets.shared().quota_wanted.clone();
+        let mut limits = KnownLimits::default();
+        let (mut sent_at, mut hurried) = (Instant::now(), 0);
         loop {
-            let is_change = tokio::select! {
+            let is_urgent = tokio::select! {
                 () = tokio::time::sleep(REPORT_PERIOD) => false,
                 change = routes.next() => {
                     if change.is_none() {
@@ -85,27 +116,29 @@ impl SteeringFollower {
                     }
                     true
                 }
+                () = self.given_back.notified() => true,
+                // Where requests wait for long, more reports change nothing.
+                () = wanted.notified(), if hurried < MAX_HURRIED => {
+                    hurried += 1;
+                    true
+                }
             };
-            let version = self.state.routes.version();
-            let has_limits = match known {
-                Some((of, has_limits)) if of == version => has_limits,
-                _ => self.state.routes.all().iter().any(|route| route.has_capacities()),
-            };
-            known = Some((version, has_limits));
-            if !has_limits {
+            if !is_urgent {
+                hurried = 0;
+            }
+            if !limits.are_there(&self.state.routes) {
                 continue;
             }
-            if is_change && let Some(sent_at) = sent_at {
-                tokio::time::sleep(MIN_PERIOD.saturating_sub(sent_at.elapsed())).await;
-            }
-            sent_at = Some(Instant::now());
-            self.settings.bus.report(self.make_report());
+            tokio::time::sleep(MIN_PERIOD.saturating_sub(sent_at.elapsed())).await;
+            sent_at = Instant::now();
+            self.settings.bus.report(self.make_report(is_urgent));
         }
     }
 
     /// The report of this moment.
-    fn make_report(&self) -> LoadReport {
+    fn make_report(&self, is_urgent: bool) -> LoadReport {
         let mut report = self.follower.lock().begin_report(self.now());
+        report.is_urgent = is_urgent;
         report.unreachable = self.reach.unreachable();
         for pool in self.limited() {
             pool.report(&mut report);
@@ -138,18 +171,26 @@ impl SteeringFollower {
 
     fn take(&self, assignment: &QuotaAssignment) {
         let mut follower = self.follower.lock();
-        if let Err(refused) = follower.handle_assignment(assignment) {
-            self.metrics.refused(refused);
-            tracing::debug!(%refused, term = assignment.term, number = assignment.number, "quotas are not taken over");
-            return;
-        }
+        let applies = match follower.handle_assignment(assignment) {
+            Ok(applies) => applies,
+            Err(refused) => {
+                self.metrics.refused(refused);
+                tracing::debug!(%refused, term = assignment.term, number = assignment.number, "quotas are not taken");
+                return;
+            }
+        };
         let valid_until = follower.valid_until().unwrap_or_default();
+        let is_first = self.term.swap(assignment.term, Ordering::Relaxed) != assignment.term;
+        let mut is_less = false;
         for pool in self.limited() {
             let own = assignment.quotas.iter().filter(|quota| quota.socket == pool.socket());
             let own: Vec<_> = own.map(|quota| (quota.origin, quota.plan, quota.quota)).collect();
-            pool.quotas().assign(&own, valid_until);
+            is_less |= pool.quotas().assign(&own, applies, valid_until);
         }
         drop(follower);
+        if is_first || is_less {
+            self.given_back.notify_one();
+        }
         self.reach.suspect(&assignment.suspects);
         self.metrics.assigned(assignment);
     }

@@ -65,6 +65,7 @@ mod ssh;
 mod ssh_certificates;
 mod ssh_life;
 mod status;
+mod steering;
 mod tcp;
 mod terminal;
 mod tls;

@@ -15,8 +15,8 @@ const REVERSAL_WINDOW: Duration = Duration::from_secs(30);
 const REVERSAL_PERCENT: u64 = 2;
 /// A change beyond this many standard deviations of random arrivals is taken at once.
 const JUMP_DEVIATIONS: u64 = 4;
-/// The time over which the history of an edge is averaged, in seconds.
-const HISTORY_SECONDS: u64 = 10;
+/// The time over which the history of an edge is averaged, in milliseconds.
+const HISTORY_MS: u64 = 10_000;
 /// How many times its history an edge may claim.
 pub(super) const MAX_CLAIM: Amount = 4;
 /// What an edge without a history may claim.
@@ -65,12 +65,12 @@ impl Demand {
         self.rate.set(rate, deviation, at);
         self.shed = per_second(shed.saturating_sub(former_shed));
         self.connections.set(connections, Amount::from(open.isqrt()) * PER_UNIT, at);
-        let seconds = span.as_secs().clamp(1, HISTORY_SECONDS);
+        let ms = u64::try_from(span.as_millis()).unwrap_or(HISTORY_MS).min(HISTORY_MS);
         if self.history == 0 {
             self.history = rate;
         }
         let claim = rate.min(self.history.saturating_mul(MAX_CLAIM).max(MIN_CLAIM));
-        self.history = (self.history * (HISTORY_SECONDS - seconds) + claim * seconds) / HISTORY_SECONDS;
+        self.history = (self.history * (HISTORY_MS - ms) + claim * ms) / HISTORY_MS;
     }
 
     /// The demand by rate, no more than `MAX_CLAIM` times the history of the edge, or its fair share.

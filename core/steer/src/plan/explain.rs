@@ -9,6 +9,8 @@ use crate::{Amount, PER_UNIT};
 
 /// From which part of its capacity an origin counts as full, in percent.
 const FULL_PERCENT: Amount = 97;
+/// How much longer the way to an origin has to be than to the nearest one to be worth a sentence, in microseconds.
+const MIN_FARTHER_US: u64 = 3_000;
 /// The least part of an edge's demand that is worth a sentence, in percent.
 const MIN_PERCENT: Amount = 1;
 
@@ -73,9 +75,11 @@ fn edge_words(plan: &PlanView, edge: &EdgeView, label: &Labels) -> Vec<String> {
     }
     let percent = |rate: Amount| rate * 100 / edge.demand.max(1);
     let nearest = edge.shares.iter().min_by_key(|share| share.rtt_us.unwrap_or(u64::MAX)).map(|share| share.origin);
+    let least = edge.shares.iter().filter_map(|share| share.rtt_us).min().unwrap_or_default();
     for share in edge.shares.iter().filter(|share| Some(share.origin) != nearest) {
+        let is_far = share.rtt_us.is_none_or(|rtt| rtt >= least + MIN_FARTHER_US);
         let part = percent(share.planned.min(edge.demand));
-        if part < MIN_PERCENT {
+        if part < MIN_PERCENT || !is_far {
             continue;
         }
         let away = share.rtt_us.map(|us| format!(", {} ms away", us.div_ceil(1_000))).unwrap_or_default();

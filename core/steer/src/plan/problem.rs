@@ -33,6 +33,9 @@ const OTHER_ORIGIN_COST: i64 = 20_000;
 const SHED_COST: i64 = 600_000_000;
 /// The cost of refusing a request beyond it.
 const SHED_EXCESS_COST: i64 = 300_000_000;
+/// What another region costs than the edge's own beside the round trip, in microseconds: where regions are near each
+/// other, traffic stays in its own.
+const OTHER_REGION_US: u64 = 5_000;
 /// The round trip to an origin of the edge's own region, and to any other one, if it was not measured.
 const NEAR_RTT_US: u64 = 1_000;
 const FAR_RTT_US: u64 = 200_000;
@@ -135,7 +138,8 @@ impl Planner {
                     }
                     let region = settings.region.clone().or_else(|| own.cloned());
                     let unknown = if region.as_ref() == own { NEAR_RTT_US } else { FAR_RTT_US };
-                    let rtt = edge.rtt_us(leaf, now).unwrap_or(unknown);
+                    let other = if region.as_ref() == own { 0 } else { OTHER_REGION_US };
+                    let rtt = edge.rtt_us(leaf, now).unwrap_or(unknown) + other;
                     ways.push((at, i64::try_from(rtt).unwrap_or(i64::MAX), region));
                 }
                 ways.sort_by_key(|(at, ..)| *at);

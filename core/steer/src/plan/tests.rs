@@ -6,7 +6,7 @@ use sallyport_model::{AccountId, Capacity, EdgeId, MaxRps, OriginRef, SocketId, 
 use super::*;
 use crate::{
     PER_UNIT,
-    quota::{AssignmentFollower, SocketQuotas, Taken, Turn},
+    quota::{Applies, AssignmentFollower, SocketQuotas, Taken, Turn},
     report::{Candidate, ClassLoad, OriginLoad, Quota},
 };
 
@@ -225,7 +225,9 @@ impl World {
         let now = self.now;
         let edge = &mut self.edges[at];
         if !edge.follower.is_valid(now) {
-            edge.sockets.values_mut().for_each(|quotas| quotas.assign(&[], now));
+            for quotas in edge.sockets.values_mut() {
+                quotas.assign(&[], Applies::Fully, now);
+            }
         }
         let mut report = edge.follower.begin_report(now);
         report.unreachable.clone_from(&edge.unreachable);
@@ -270,11 +272,11 @@ impl World {
                 }
                 let now = self.now;
                 let edge = &mut self.edges[at];
-                if edge.follower.handle_assignment(&assignment).is_ok() {
+                if let Ok(applies) = edge.follower.handle_assignment(&assignment) {
                     for (socket, quotas) in &mut edge.sockets {
                         let own = assignment.quotas.iter().filter(|quota| quota.socket == *socket);
                         let own: Vec<_> = own.map(|quota| (quota.origin, quota.plan, quota.quota)).collect();
-                        quotas.assign(&own, now);
+                        quotas.assign(&own, applies, now);
                     }
                 }
             }

@@ -38,12 +38,23 @@ pub enum Refused {
     Unasked,
 }
 
+/// How an assignment applies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Applies {
+    /// As it is.
+    Fully,
+    /// Only where it gives less than the edge has. The leader is new, and does not know yet what the edge has got from
+    /// a former one.
+    Shrinking,
+}
+
 /// Follows the assignments to one edge. Times are measured from the start of the edge's epoch.
 #[derive(Debug, Clone)]
 pub struct AssignmentFollower {
     edge: EdgeId,
     epoch: u64,
-    sent: VecDeque<(u64, Duration)>,
+    /// The last reports: number, time, and the term that they named.
+    sent: VecDeque<(u64, Duration, u64)>,
     number: u64,
     term: u64,
     assignment: u64,
@@ -77,7 +88,7 @@ impl AssignmentFollower {
         if self.sent.len() >= MAX_REMEMBERED {
             self.sent.pop_front();
         }
-        self.sent.push_back((self.number, now));
+        self.sent.push_back((self.number, now, self.term));
         LoadReport {
             schema: crate::report::STEER_SCHEMA,
             edge: self.edge,
@@ -89,15 +100,16 @@ impl AssignmentFollower {
             unreachable: Vec::new(),
             classes: Vec::new(),
             origins: Vec::new(),
+            is_urgent: false,
             is_last: false,
         }
     }
 
-    /// Takes an assignment, whose quotas then apply.
+    /// Takes an assignment, whose quotas then apply in this way.
     ///
     /// # Errors
     /// The assignment does not apply.
-    pub fn handle_assignment(&mut self, assignment: &QuotaAssignment) -> Result<(), Refused> {
+    pub fn handle_assignment(&mut self, assignment: &QuotaAssignment) -> Result<Applies, Refused> {
         if assignment.edge != self.edge || assignment.epoch != self.epoch {
             return Err(Refused::Misaddressed);
         }
@@ -107,11 +119,12 @@ impl AssignmentFollower {
         if assignment.term == self.term && assignment.number <= self.assignment {
             return Err(Refused::Old);
         }
-        let sent = self.sent.iter().find(|(number, _)| *number == assignment.answers);
-        let (_, sent_at) = sent.ok_or(Refused::Unasked)?;
+        let sent = self.sent.iter().find(|(number, ..)| *number == assignment.answers);
+        let (_, sent_at, named) = sent.ok_or(Refused::Unasked)?;
+        let applies = if *named == assignment.term { Applies::Fully } else { Applies::Shrinking };
         (self.term, self.assignment) = (assignment.term, assignment.number);
         self.answered_at = Some(self.answered_at.map_or(*sent_at, |at| at.max(*sent_at)));
-        Ok(())
+        Ok(applies)
     }
 
     /// Takes the result of a check that began at this time: how many of the other edges were reached.

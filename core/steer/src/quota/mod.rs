@@ -12,7 +12,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use sallyport_model::OriginRef;
 
-pub use follower::{AssignmentFollower, Refused};
+pub use follower::{Applies, AssignmentFollower, Refused};
 
 use crate::{Amount, report::Quota};
 use bucket::Bucket;
@@ -125,14 +125,24 @@ impl SocketQuotas {
         self.origins.dedup_by_key(|entry| entry.origin);
     }
 
-    /// Takes over the assigned quotas. A limited origin that is not named gets nothing.
-    pub fn assign(&mut self, quotas: &[(OriginRef, Amount, Quota)], now: Duration) {
+    /// Takes over the assigned quotas. A limited origin that is not named gets nothing; if it was never named, a first
+    /// quota is still to come. Returns whether any quota became less.
+    pub fn assign(&mut self, quotas: &[(OriginRef, Amount, Quota)], applies: Applies, now: Duration) -> bool {
+        let mut is_less = false;
         for entry in self.origins.iter_mut().filter(|entry| entry.is_limited) {
             let named = quotas.iter().find(|(origin, ..)| *origin == entry.origin);
             let (plan, quota) = named.map_or((0, Quota::NOTHING), |(_, plan, quota)| (*plan, *quota));
-            entry.set(plan, quota, now);
-            entry.is_assigned = true;
+            if applies == Applies::Shrinking {
+                let quota = quota.min(&entry.quota);
+                is_less |= quota.is_less_than(&entry.quota);
+                entry.set(plan.min(entry.plan.rate()), quota, now);
+            } else if named.is_some() || entry.is_assigned {
+                is_less |= quota.is_less_than(&entry.quota);
+                entry.set(plan, quota, now);
+                entry.is_assigned = true;
+            }
         }
+        is_less
     }
 
     /// Sets when the assigned quotas end. Checked with every request, since a process may have been paused.
@@ -150,7 +160,7 @@ impl SocketQuotas {
     /// not an origin of the socket has no limit.
     pub fn take(&mut self, candidates: &[OriginRef], turn: Turn, now: Duration, deadline: Duration) -> Taken {
         if self.valid_until.is_some_and(|until| now >= until) {
-            self.assign(&[], now);
+            self.assign(&[], Applies::Fully, now);
         }
         let places: Vec<Option<usize>> = candidates.iter().map(|origin| self.place(*origin)).collect();
         let entry = |at: usize| places[at].map(|place| &self.origins[place]);

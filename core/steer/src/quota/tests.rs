@@ -28,7 +28,7 @@ fn socket(quotas: &[(u64, u64)]) -> (SocketQuotas, Vec<OriginRef>) {
     socket.set_origins(&limited, Duration::ZERO);
     let assigned: Vec<_> =
         origins.iter().zip(quotas).map(|(origin, (plan, all))| (*origin, plan * 1_000, rate(all * 1_000))).collect();
-    socket.assign(&assigned, Duration::ZERO);
+    socket.assign(&assigned, Applies::Fully, Duration::ZERO);
     (socket, origins)
 }
 
@@ -75,7 +75,7 @@ fn a_request_waits_for_a_unit_within_a_bound() {
     quotas.leave_queue(origins[0]);
     assert_eq!(quotas.take(&origins, Turn::Waited, now, now), Taken::Now(0));
     // The quota is gone before the turn of the other one.
-    quotas.assign(&[], now);
+    quotas.assign(&[], Applies::Fully, now);
     quotas.leave_queue(origins[0]);
     assert_eq!(quotas.take(&origins, Turn::Waited, ms(980), ms(1_100)), Taken::Shed);
 }
@@ -83,7 +83,7 @@ fn a_request_waits_for_a_unit_within_a_bound() {
 #[test]
 fn connections_are_bounded_and_end() {
     let (mut quotas, origins) = socket(&[(1_000, 1_000)]);
-    quotas.assign(&[(origins[0], 0, Quota { rate: None, connections: Some(2) })], Duration::ZERO);
+    quotas.assign(&[(origins[0], 0, Quota { rate: None, connections: Some(2) })], Applies::Fully, Duration::ZERO);
     for _ in 0..2 {
         assert_eq!(quotas.take(&origins, Turn::New, ms(1), ms(1)), Taken::Now(0));
         quotas.record_sent(origins[0]);
@@ -108,12 +108,12 @@ fn without_an_assignment_a_limited_origin_gets_nothing_and_an_unlimited_one_all(
         "an origin that is not known has no limit"
     );
     assert_eq!(quotas.take(&[], Turn::New, ms(0), ms(0)), Taken::Shed);
-    quotas.assign(&[], ms(0));
-    assert_eq!(
-        quotas.take(&[origin(1)], Turn::New, ms(0), ms(0)),
-        Taken::Shed,
-        "an assignment that does not name it is one of nothing"
-    );
+    quotas.assign(&[], Applies::Fully, ms(0));
+    let ask = |quotas: &mut SocketQuotas| quotas.take(&[origin(1)], Turn::New, ms(0), ms(0));
+    assert_eq!(ask(&mut quotas), Taken::Unassigned, "the first quota is still to come");
+    assert!(!quotas.assign(&[(origin(1), 0, rate(5_000))], Applies::Fully, ms(0)), "more than nothing");
+    assert!(quotas.assign(&[], Applies::Fully, ms(0)), "an assignment that does not name the origin is one of nothing");
+    assert_eq!(ask(&mut quotas), Taken::Shed);
     // The limit is gone.
     quotas.set_origins(&[(origin(1), None)], ms(0));
     assert_eq!(quotas.take(&[origin(1)], Turn::New, ms(0), ms(0)), Taken::Now(0));
@@ -139,7 +139,7 @@ fn an_assignment_counts_from_the_report_that_it_answers() {
     assert!(!follower.is_valid(ms(0)));
     assert_eq!(follower.begin_report(ms(1_000)).number, 1);
     assert_eq!(follower.handle_assignment(&assignment(3, 1, 9)), Err(Refused::Unasked));
-    assert_eq!(follower.handle_assignment(&assignment(3, 1, 1)), Ok(()));
+    assert_eq!(follower.handle_assignment(&assignment(3, 1, 1)), Ok(Applies::Shrinking));
     assert_eq!(follower.handle_assignment(&assignment(3, 1, 1)), Err(Refused::Old));
     assert_eq!(follower.handle_assignment(&assignment(2, 7, 1)), Err(Refused::FormerLeader));
     let other = QuotaAssignment { epoch: 4, ..assignment(4, 1, 1) };
@@ -147,7 +147,8 @@ fn an_assignment_counts_from_the_report_that_it_answers() {
     assert!(follower.is_valid(ms(1_000) + TERM - ms(1)) && !follower.is_valid(ms(1_000) + TERM));
     let report = follower.begin_report(ms(2_000));
     assert_eq!((report.term, report.assignment, report.at_us), (3, 1, 2_000_000));
-    assert_eq!(follower.handle_assignment(&assignment(4, 1, 1)), Ok(()), "a later leader");
+    assert_eq!(follower.handle_assignment(&assignment(3, 2, 2)), Ok(Applies::Fully));
+    assert_eq!(follower.handle_assignment(&assignment(4, 1, 2)), Ok(Applies::Shrinking), "a later leader");
 }
 
 #[test]

@@ -1,0 +1,240 @@
+//! Origins get what they can carry, and no more: one machine, and three regions over a real NATS.
+
+use std::{
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::{SocketAddr, TcpStream},
+    process::{Child, ChildStdout, Command, Stdio},
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+
+use crate::{
+    fleet::{Bus, ControlHere, EdgeHere},
+    harness::{Home, text, wait_until},
+    mesh::service,
+};
+
+/// An origin that knows when each request came.
+struct Counted {
+    address: SocketAddr,
+    times: Arc<Mutex<Vec<Instant>>>,
+}
+
+impl Counted {
+    fn start() -> Self {
+        let times = Arc::<Mutex<Vec<Instant>>>::default();
+        let counted = times.clone();
+        let address = service(move |stream: TcpStream| {
+            let mut input = BufReader::new(stream.try_clone().unwrap());
+            let mut out = stream;
+            loop {
+                let mut line = String::new();
+                while line != "\r\n" {
+                    line.clear();
+                    if !input.read_line(&mut line).is_ok_and(|bytes| bytes > 0) {
+                        return;
+                    }
+                }
+                counted.lock().unwrap().push(Instant::now());
+                if out.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").is_err() {
+                    return;
+                }
+            }
+        });
+        Self { address, times }
+    }
+
+    /// The most requests in any second.
+    fn peak(&self) -> usize {
+        let times = self.times.lock().unwrap();
+        let within = |at: usize| times[at..].partition_point(|time| *time < times[at] + Duration::from_secs(1));
+        (0..times.len()).map(within).max().unwrap_or(0)
+    }
+
+    /// The requests since a moment.
+    fn since(&self, moment: Instant) -> usize {
+        self.times.lock().unwrap().iter().filter(|time| **time >= moment).count()
+    }
+}
+
+/// Requests at steady rates.
+struct Load {
+    child: Child,
+    lines: BufReader<ChildStdout>,
+}
+
+impl Load {
+    fn start(home: &Home, host: &str, phases: &Value) -> Self {
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/clients/steering.py");
+        let ca = home.data().join("ca.pem");
+        let mut command = Command::new("python3");
+        command.arg(script).arg(ca).arg(host).arg(phases.to_string());
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap());
+        Self { child, lines }
+    }
+
+    fn next(&mut self) -> Value {
+        let mut line = String::new();
+        self.lines.read_line(&mut line).unwrap();
+        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"))
+    }
+
+    /// Waits for the begin of the next phase.
+    fn begins(&mut self) {
+        let line = self.next();
+        assert!(line["begins"].is_number(), "{line}");
+    }
+
+    /// Waits for the end of the phase, and returns the answers by status.
+    fn ends(&mut self) -> Value {
+        let line = self.next();
+        assert!(line["ended"].is_number(), "{line}");
+        line
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+fn refused(ended: &Value) -> u64 {
+    let statuses = ended["statuses"].as_object().unwrap();
+    statuses.iter().filter(|(status, _)| *status != "200").map(|(_, count)| count.as_u64().unwrap()).sum()
+}
+
+#[test]
+fn a_machine_gives_each_origin_its_limit_and_refuses_the_rest() {
+    let home = Home::new();
+    let server = home.up(&["--direct-origins", "127.0.0.1"]);
+    home.account();
+    let (one, two) = (Counted::start(), Counted::start());
+    let (socket, host) = home.socket(&[]);
+    let add = |origin: &Counted, more: &[&str]| {
+        let address = origin.address.to_string();
+        home.json(&[&["socket", "origin", "add", socket.as_str(), address.as_str()], more].concat())
+    };
+    let plan = home.run(&["socket", "plan", &socket]);
+    assert!(text(&plan.stderr).contains("so nothing is planned"), "{}", text(&plan.stderr));
+    for bad in ["0", "-5", "NaN", "1e9", "1000000000", "1.5", ""] {
+        let address = one.address.to_string();
+        let refused = home.run(&["socket", "origin", "add", &socket, &address, &format!("--max-rps={bad}")]);
+        assert!(
+            !refused.status.success() && text(&refused.stderr).contains("auto"),
+            "{bad}: {}",
+            text(&refused.stderr)
+        );
+    }
+    let made = add(&one, &["--max-rps", "40"]);
+    assert_eq!(made["capacity"], json!({ "max_rps": 40 }));
+    add(&two, &["--max-rps", "20"]);
+
+    let edge = format!("127.0.0.1:{}", server.port);
+    let phases = json!([{ "seconds": 3, "rps": { &edge: 45 } }, { "seconds": 6, "rps": { &edge: 120 } }]);
+    let mut load = Load::start(&home, &host, &phases);
+    load.begins();
+    let fits = load.ends();
+    assert_eq!(refused(&fits), 0, "{fits}");
+    load.begins();
+    let over = load.ends();
+    assert!(refused(&over) >= 200, "{over}");
+    assert!(one.peak() <= 42 + 1 && two.peak() <= 21 + 1, "{} {}", one.peak(), two.peak());
+
+    let mut crowd = Load::start(&home, &host, &json!([{ "seconds": 60, "rps": { &edge: 200 } }]));
+    crowd.begins();
+    wait_until("the plan in words", || {
+        let words = home.json(&["socket", "plan", &socket])["words"].to_string();
+        (words.contains("is at 40 of 40 rps") && words.contains("refuses")).then_some(())
+    });
+    let preview = home.json(&["socket", "plan", &socket, "--dry-run", "--demand", "edge=50"]);
+    let planned: f64 =
+        preview["origins"].as_array().unwrap().iter().map(|one| one["planned_rps"].as_f64().unwrap()).sum();
+    assert!(preview["is_preview"] == true && (planned - 50.0).abs() < 0.1, "{preview}");
+    let unknown = home.run(&["socket", "plan", &socket, "--dry-run", "--demand", "mars-1=50"]);
+    assert!(text(&unknown.stderr).contains("there is no edge mars-1"), "{}", text(&unknown.stderr));
+    let drawing = home.dir.path().join("plan.svg");
+    home.json(&["socket", "plan", &socket, "--svg", drawing.to_str().unwrap()]);
+    assert!(std::fs::read_to_string(drawing).unwrap().contains("<polyline"));
+
+    // A refused client is told when to come back, and why.
+    wait_until("a refusal", || {
+        let response = server.curl(&host, "/", &[]);
+        (response.status == 503 && response.body.contains("over-capacity"))
+            .then(|| assert_eq!(response.header("retry-after"), Some("1")))
+    });
+    drop(crowd);
+
+    // Without limits everything goes through again.
+    for origin in [&one, &two] {
+        let address = origin.address.to_string();
+        home.json(&["socket", "origin", "edit", &socket, &address, "--max-rps", "off"]);
+    }
+    let mut load = Load::start(&home, &host, &json!([{ "seconds": 2, "rps": { &edge: 120 } }]));
+    load.begins();
+    let free = load.ends();
+    assert_eq!(refused(&free), 0, "{free}");
+}
+
+#[test]
+fn no_region_gets_more_than_it_can_carry_also_without_control_and_bus() {
+    let home = Home::new();
+    let Some(mut bus) = Bus::start(&home, "") else { return };
+    let dial = ["--direct-origins", "127.0.0.1"];
+    let mut control = ControlHere::start_with(&home, &bus, &dial);
+    home.account();
+    let names = [("eu-1", "eu"), ("us-1", "us"), ("asia-1", "asia")];
+    let edges = names.map(|(name, region)| EdgeHere::join_with(&home, name, region, "127.0.0.1", &dial));
+    let origins = names.map(|_| Counted::start());
+    let (socket, host) = home.socket(&[]);
+    for ((_, region), origin) in names.iter().zip(&origins) {
+        let address = origin.address.to_string();
+        home.json(&["socket", "origin", "add", &socket, &address, "--region", region, "--max-rps", "100"]);
+    }
+    wait_until("all edges serve the socket", || {
+        edges.iter().all(|edge| edge.get(&home, &host, "/").0 == 200).then_some(())
+    });
+    let at = |edge: &EdgeHere| format!("127.0.0.1:{}", edge.port);
+    let rates = |eu: u64, us: u64, asia: u64| json!({ at(&edges[0]): eu, at(&edges[1]): us, at(&edges[2]): asia });
+    let phases = json!([
+        { "seconds": 6, "rps": rates(60, 40, 20) },
+        { "seconds": 8, "rps": rates(170, 40, 20) },
+        { "seconds": 14, "rps": rates(170, 40, 20) },
+        { "seconds": 12, "rps": rates(20, 170, 40) },
+    ]);
+    let mut load = Load::start(&home, &host, &phases);
+    load.begins();
+    let calm = load.ends();
+    assert_eq!(refused(&calm), 0, "{calm}");
+    load.begins();
+    let crowd = load.ends();
+    assert_eq!(refused(&crowd), 0, "all regions together can carry it: {crowd}");
+    // In the middle of the crowd, nobody plans any more.
+    load.begins();
+    wait_until("the plan in words", || {
+        let words = home.json(&["socket", "plan", &socket])["words"].to_string();
+        (words.contains("of eu-1 goes to us") || words.contains("of eu-1 goes to asia")).then_some(())
+    });
+    control.program = None;
+    bus.kill();
+    let alone = load.ends();
+    assert_eq!(refused(&alone), 0, "the quotas stay: {alone}");
+    bus.resume();
+    control.resume(&home);
+    load.begins();
+    let moved_at = Instant::now();
+    let moved = load.ends();
+    for ((_, region), origin) in names.iter().zip(&origins) {
+        assert!(origin.peak() <= 105, "{region} got {} in one second", origin.peak());
+    }
+    // The crowd has moved to another region. What does not fit there goes on once control is back.
+    assert!(refused(&moved) <= 170 * 6, "{moved}");
+    assert!(origins[1].since(moved_at) >= 900 && origins[2].since(moved_at) >= 300, "{moved}");
+    let mut rest = String::new();
+    load.lines.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest, "");
+}
