@@ -36,6 +36,7 @@ use crate::{
         member::MemberCommand,
         organisation::OrganisationCommand,
         person::PersonCommand,
+        ping::PingArgs,
         policy::PolicyCommand,
         provider::ProviderCommand,
         run::RunArgs,
@@ -93,6 +94,8 @@ pub(crate) enum Command {
     Status,
     /// Find faults, in the order in which to repair them
     Doctor(DoctorArgs),
+    /// Measure the way to a host, by echo requests that nobody can fool, or by TCP connects
+    Ping(PingArgs),
     /// Create an account, or show it
     #[command(subcommand)]
     Account(AccountCommand),
@@ -283,6 +286,7 @@ async fn dispatch(cli: Cli, output: Output, offset: UtcOffset) -> anyhow::Result
         Command::Edge(EdgeCommand { run, .. }) => roles::edge::run(run, verbose).await,
         Command::Status => command::status::run(&context).await,
         Command::Doctor(args) => command::doctor::run(&context, args).await,
+        Command::Ping(args) => command::ping::run(&context, args).await,
         Command::Account(command) => command::account::run(&context, command).await,
         Command::Login(args) => command::login::login(&context, args).await,
         Command::Logout => command::login::logout(&context).await,

@@ -24,6 +24,7 @@ pub(crate) mod member;
 pub(crate) mod options;
 pub(crate) mod organisation;
 pub(crate) mod person;
+pub(crate) mod ping;
 pub(crate) mod policy;
 pub(crate) mod provider;
 pub(crate) mod run;

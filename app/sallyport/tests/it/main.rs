@@ -25,7 +25,8 @@ mod fleet;
 mod fleet_faults;
 mod gather;
 mod harness;
-
+#[path = "../../../../io/probe/tests/it/hostile.rs"]
+mod hostile;
 mod http3;
 mod http3_client;
 mod http3_early;
@@ -46,10 +47,13 @@ mod mesh_ends;
 mod miniflux;
 mod name_server;
 mod names;
+#[path = "../../../../io/probe/tests/it/networks.rs"]
+mod networks;
 mod observed;
 mod organisations;
 mod original_client;
 mod pebble;
+mod ping;
 mod policies;
 #[path = "../../../../io/store/tests/it/postgres/server.rs"]
 mod postgres;
