@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use sallyport_model::OriginRef;
 
-use super::view::{EdgeView, OriginView, PlanView};
+use super::view::{EdgeView, OriginView, PlanView, ShareView};
 use crate::{Amount, PER_UNIT};
 
 /// From which part of its capacity an origin counts as full, in percent.
@@ -74,10 +74,15 @@ fn edge_words(plan: &PlanView, edge: &EdgeView, label: &Labels) -> Vec<String> {
         return words;
     }
     let percent = |rate: Amount| rate * 100 / edge.demand.max(1);
-    let nearest = edge.shares.iter().min_by_key(|share| share.rtt_us.unwrap_or(u64::MAX)).map(|share| share.origin);
+    let is_elsewhere = |origin: OriginRef| {
+        let found = plan.origins.iter().find(|one| one.origin == origin);
+        found.and_then(|one| one.region.as_ref()).is_some_and(|region| *region != edge.region)
+    };
+    let distance = |share: &&ShareView| (is_elsewhere(share.origin), share.rtt_us.unwrap_or(u64::MAX));
+    let nearest = edge.shares.iter().min_by_key(distance).map(|share| share.origin);
     let least = edge.shares.iter().filter_map(|share| share.rtt_us).min().unwrap_or_default();
     for share in edge.shares.iter().filter(|share| Some(share.origin) != nearest) {
-        let is_far = share.rtt_us.is_none_or(|rtt| rtt >= least + MIN_FARTHER_US);
+        let is_far = is_elsewhere(share.origin) || share.rtt_us.is_none_or(|rtt| rtt >= least + MIN_FARTHER_US);
         let part = percent(share.planned.min(edge.demand));
         if part < MIN_PERCENT || !is_far {
             continue;
