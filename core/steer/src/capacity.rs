@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use crate::{Amount, floor::WindowedMin};
+use crate::{Amount, floor::WindowedMin, solver::MAX_AMOUNT};
 
 /// How often a used bound grows.
 pub const GROWTH_PERIOD: Duration = Duration::from_secs(30);
@@ -31,6 +31,8 @@ const FLOOR_WINDOW: Duration = Duration::from_secs(300);
 const MIN_ANSWERS: u64 = 5;
 /// Latency that is no sign of a queue, in microseconds, whatever the floor is.
 const MIN_QUEUE_US: u64 = 2_000;
+/// The longest time to an answer that counts, in microseconds: an hour.
+const MAX_LATENCY_US: u64 = 3_600_000_000;
 /// The lowest bound, in thousandths of a request per second.
 const MIN_BOUND: Amount = 1_000;
 
@@ -52,7 +54,7 @@ pub struct Observed {
 impl Observed {
     fn rate(self, count: u64) -> Amount {
         let millis = self.span.as_millis().max(1);
-        u64::try_from(u128::from(count) * 1_000_000 / millis).unwrap_or(Amount::MAX)
+        u64::try_from(u128::from(count) * 1_000_000 / millis).unwrap_or(MAX_AMOUNT).min(MAX_AMOUNT)
     }
 }
 
@@ -107,11 +109,11 @@ impl Estimator {
             }
             return;
         }
-        let latency = observed.latency_us / observed.done;
+        let latency = (observed.latency_us / observed.done).min(MAX_LATENCY_US);
         let floor = self.floor.get(now);
         self.floor.record(latency, now);
         let is_slow = floor.is_some_and(|floor| latency > 2 * floor && latency > floor + MIN_QUEUE_US);
-        let is_failing = observed.failed * 100 > observed.done * FAILED_PERCENT;
+        let is_failing = u128::from(observed.failed) * 100 > u128::from(observed.done) * u128::from(FAILED_PERCENT);
         if is_slow || is_failing {
             return self.handle_bad(observed, now);
         }
@@ -135,7 +137,7 @@ impl Estimator {
         if self.bad_times < 2 {
             return;
         }
-        let answered = observed.rate(observed.done - observed.failed);
+        let answered = observed.rate(observed.done.saturating_sub(observed.failed));
         if self.is_draining {
             let is_waiting = now.saturating_sub(self.cut_at) < CUT_PERIOD;
             if is_waiting || answered > observed.rate(observed.sent) {

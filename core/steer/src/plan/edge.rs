@@ -16,6 +16,7 @@ use crate::{
     capacity::Observed,
     floor::WindowedMin,
     report::{LoadReport, MAX_ENTRIES, OriginLoad, Quota},
+    solver::MAX_AMOUNT,
 };
 
 /// Over which time the shortest round trip counts.
@@ -125,7 +126,9 @@ impl EdgeState {
             let (mut rate, mut answers) = (0, (0, 0));
             if let Some(former) = self.loads.get(&leaf).filter(|_| !is_first && !span.is_zero()) {
                 let observed = difference(&former.counts, counts, span);
-                rate = u64::try_from(u128::from(observed.sent) * 1_000_000 / span.as_millis().max(1)).unwrap_or(0);
+                rate = u64::try_from(u128::from(observed.sent) * 1_000_000 / span.as_millis().max(1))
+                    .unwrap_or(MAX_AMOUNT)
+                    .min(MAX_AMOUNT);
                 answers = (observed.done, observed.latency_us);
                 observe(leaf, observed);
             }

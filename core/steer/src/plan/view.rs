@@ -96,7 +96,8 @@ impl Planner {
             let leaf = Leaf { socket, origin: *origin };
             let at = self.topology.leaf(leaf)?;
             let of = |what: fn(&super::edge::Load) -> Amount| {
-                self.edges.values().filter_map(|edge| edge.loads.get(&leaf)).map(what).sum::<Amount>()
+                let loads = self.edges.values().filter_map(|edge| edge.loads.get(&leaf));
+                loads.map(what).fold(0, Amount::saturating_add)
             };
             let least = |dimension| self.topology.chain(at).filter_map(|up| self.capacity(up, dimension)).min();
             let capacity = what_if.capacities.get(&leaf).copied().unwrap_or_else(|| least(Dimension::Rate));
