@@ -49,6 +49,8 @@ pub struct Observed {
     pub failed: u64,
     /// The sum of the times to the answers, in microseconds.
     pub latency_us: u64,
+    /// The part of it that the ways to the origin took at least, in microseconds.
+    pub way_us: u64,
 }
 
 impl Observed {
@@ -94,7 +96,7 @@ impl Estimator {
         self.bound
     }
 
-    /// The lowest recent latency in microseconds.
+    /// The lowest recent latency without the way, in microseconds.
     #[must_use]
     pub fn floor_us(&self, now: Duration) -> Option<u64> {
         self.floor.get(now)
@@ -110,9 +112,11 @@ impl Estimator {
             return;
         }
         let latency = (observed.latency_us / observed.done).min(MAX_LATENCY_US);
-        let floor = self.floor.get(now);
-        self.floor.record(latency, now);
-        let is_slow = floor.is_some_and(|floor| latency > 2 * floor && latency > floor + MIN_QUEUE_US);
+        // Requests from far edges take longer, and say nothing about the origin.
+        let way = (observed.way_us / observed.done).min(latency);
+        let usual = self.floor.get(now).map(|floor| floor + way);
+        self.floor.record(latency - way, now);
+        let is_slow = usual.is_some_and(|usual| latency > 2 * usual && latency > usual + MIN_QUEUE_US);
         let is_failing = u128::from(observed.failed) * 100 > u128::from(observed.done) * u128::from(FAILED_PERCENT);
         if is_slow || is_failing {
             return self.handle_bad(observed, now);
@@ -168,7 +172,14 @@ mod tests {
             let done = waiting.min(self.knee);
             self.queue = (waiting - done).min(2 * self.knee);
             let latency_us = 10_000 + 1_000_000 * self.queue / self.knee.max(1);
-            Observed { span: Duration::from_secs(1), sent: rate, done, failed: 0, latency_us: latency_us * done }
+            Observed {
+                span: Duration::from_secs(1),
+                sent: rate,
+                done,
+                failed: 0,
+                latency_us: latency_us * done,
+                way_us: 0,
+            }
         }
     }
 
@@ -199,7 +210,7 @@ mod tests {
     #[test]
     fn failures_and_silence_bound_an_origin_and_one_bad_second_does_not() {
         let at = Duration::from_secs;
-        let good = Observed { span: at(1), sent: 100, done: 100, failed: 0, latency_us: 100 * 5_000 };
+        let good = Observed { span: at(1), sent: 100, done: 100, failed: 0, latency_us: 100 * 5_000, way_us: 0 };
         let mut estimator = Estimator::default();
         estimator.observe(good, at(1));
         estimator.observe(Observed { failed: 50, ..good }, at(2));
@@ -221,5 +232,24 @@ mod tests {
             estimator.observe(Observed { done: 0, latency_us: 0, ..good }, at(second));
         }
         assert_eq!(estimator.bound(), Some(MIN_BOUND), "something always goes there, to see whether it is back");
+    }
+
+    #[test]
+    fn far_edges_do_not_make_an_origin_slow() {
+        let at = Duration::from_secs;
+        let of = |way: u64, queue: u64| Observed {
+            span: at(1),
+            sent: 100,
+            done: 100,
+            failed: 0,
+            latency_us: 100 * (way + 5_000 + queue),
+            way_us: 100 * way,
+        };
+        let mut estimator = Estimator::default();
+        (1..10).for_each(|second| estimator.observe(of(1_000, 0), at(second)));
+        (10..20).for_each(|second| estimator.observe(of(90_000, 0), at(second)));
+        assert_eq!(estimator.bound(), None);
+        (20..22).for_each(|second| estimator.observe(of(90_000, 100_000), at(second)));
+        assert_eq!(estimator.bound(), Some(80_000));
     }
 }

@@ -125,7 +125,8 @@ impl EdgeState {
             let leaf = Leaf { socket: counts.socket, origin: counts.origin };
             let (mut rate, mut answers) = (0, (0, 0));
             if let Some(former) = self.loads.get(&leaf).filter(|_| !is_first && !span.is_zero()) {
-                let observed = difference(&former.counts, counts, span);
+                let way_us = self.rtt_us(leaf, now).unwrap_or(0);
+                let observed = difference(&former.counts, counts, span, way_us);
                 rate = u64::try_from(u128::from(observed.sent) * 1_000_000 / span.as_millis().max(1))
                     .unwrap_or(MAX_AMOUNT)
                     .min(MAX_AMOUNT);
@@ -152,13 +153,26 @@ impl EdgeState {
     /// requests count, even beyond a quota.
     pub(super) fn outstanding(&self, leaf: Leaf, dimension: Dimension) -> Amount {
         let load = self.loads.get(&leaf);
-        let reported = load.map_or(0, |load| amount(&load.counts.quota, dimension));
+        let reported = self.reported(leaf, dimension);
         let sent = self.sent.iter().map(|sent| sent.quotas.get(&leaf).map_or(0, |quota| amount(quota, dimension)));
         let open = match dimension {
             Dimension::Rate => 0,
             Dimension::Connections => load.map_or(0, |load| Amount::from(load.counts.open) * PER_UNIT),
         };
         sent.chain([reported, open]).max().unwrap_or_default()
+    }
+
+    /// The quota that the edge has by its last report.
+    pub(super) fn reported(&self, leaf: Leaf, dimension: Dimension) -> Amount {
+        self.loads.get(&leaf).map_or(0, |load| amount(&load.counts.quota, dimension))
+    }
+
+    /// What the edge was told last: the quota that was sent last, or the reported one.
+    pub(super) fn last(&self, leaf: Leaf, dimension: Dimension) -> Amount {
+        match self.sent.back() {
+            Some(sent) => sent.quotas.get(&leaf).map_or(0, |quota| amount(quota, dimension)),
+            None => self.reported(leaf, dimension),
+        }
     }
 
     /// Remembers quotas that were sent.
@@ -183,7 +197,8 @@ fn greater(one: &Quota, other: &Quota) -> Quota {
     }
 }
 
-fn difference(former: &OriginLoad, counts: &OriginLoad, span: Duration) -> Observed {
+/// What an origin did between two reports. `way_us`: the shortest round trip to it.
+fn difference(former: &OriginLoad, counts: &OriginLoad, span: Duration, way_us: u64) -> Observed {
     let (done, failed) = (counts.done.saturating_sub(former.done), counts.failed.saturating_sub(former.failed));
     Observed {
         span,
@@ -191,5 +206,6 @@ fn difference(former: &OriginLoad, counts: &OriginLoad, span: Duration) -> Obser
         done,
         failed: failed.min(done),
         latency_us: counts.latency_us.saturating_sub(former.latency_us),
+        way_us: done.saturating_mul(way_us),
     }
 }

@@ -9,7 +9,7 @@ use sallyport_model::EdgeId;
 
 use super::{
     Planner,
-    edge::UNBOUNDED,
+    edge::{EdgeState, UNBOUNDED},
     fair::split,
     problem::{Component, WhatIf, origins_of},
     topology::{Dimension, Leaf},
@@ -204,11 +204,14 @@ impl Planner {
     ) -> HashMap<(EdgeId, Leaf), Amount> {
         let mut rooms: Vec<Amount> =
             (0..self.topology.nodes.len()).map(|at| self.capacity(at, dimension).unwrap_or(UNBOUNDED)).collect();
+        // Places whose capacity has become less than what edges may still use.
+        let mut is_over = vec![false; rooms.len()];
         for (at, leaf) in limited {
             let used = self.edges.values().map(|edge| edge.outstanding(*leaf, dimension));
             let used = used.fold(0, Amount::saturating_add);
             for up in self.topology.chain(*at) {
                 if rooms[up] != UNBOUNDED {
+                    is_over[up] |= used > rooms[up];
                     rooms[up] = rooms[up].saturating_sub(used);
                 }
             }
@@ -242,6 +245,8 @@ impl Planner {
                 if dimension == Dimension::Connections {
                     parts.iter_mut().for_each(|part| *part = *part / PER_UNIT * PER_UNIT);
                 }
+                // Edges take over assignments of different moments, so none may grow back there.
+                let may_return = !self.topology.chain(*at).any(|up| is_over[up]);
                 let news: Vec<_> = edges
                     .iter()
                     .zip(parts)
@@ -250,7 +255,12 @@ impl Planner {
                         let kept = if is_planned {
                             has
                         } else {
-                            has.min(target(edge).max(planned_least(&share(edge), dimension)))
+                            let kept = has.min(target(edge).max(planned_least(&share(edge), dimension)));
+                            let edge = self.edges.get(edge);
+                            let bound = |is_bound: bool, of: fn(&EdgeState, Leaf, Dimension) -> Amount| {
+                                edge.filter(|_| is_bound).map_or(UNBOUNDED, |edge| of(edge, *leaf, dimension))
+                            };
+                            kept.min(bound(!may_return, EdgeState::last)).min(bound(!may_grow, EdgeState::reported))
                         };
                         (*edge, kept.saturating_add(more), more)
                     })

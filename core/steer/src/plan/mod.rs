@@ -40,6 +40,9 @@ pub const SILENCE: Duration = Duration::from_secs(5);
 const GONE_AFTER: Duration = TERM.saturating_add(Duration::from_secs(2));
 /// After how long without a report an edge is forgotten that no other one can tell about.
 const FORGET_AFTER: Duration = Duration::from_secs(900);
+/// How long after the begin of its term a leader has seen what a former one still did, though an edge says nothing: the
+/// former one may have led for two terms of quotas more, and reports after that may be lost.
+const GROW_AFTER: Duration = TERM.saturating_mul(3);
 /// How much of a learned bound is planned, in percent.
 const LEARNED_PERCENT: Amount = 95;
 /// How often learned bounds take what origins did.
@@ -151,6 +154,7 @@ impl Planner {
                 sum.done = sum.done.saturating_add(observed.done);
                 sum.failed = sum.failed.saturating_add(observed.failed);
                 sum.latency_us = sum.latency_us.saturating_add(observed.latency_us);
+                sum.way_us = sum.way_us.saturating_add(observed.way_us);
             }
         });
         Ok(())
@@ -198,10 +202,14 @@ impl Planner {
         now.saturating_sub(edge.heard_at) < SILENCE
     }
 
-    /// Whether quotas may grow: every edge has said what it has since this control leads.
+    /// Whether quotas may grow: every edge has said what it has since this control leads, and none follows a later leader,
+    /// which may give back what it has just taken.
     fn may_grow(&self, now: Duration) -> bool {
         let Some((term, since)) = self.leads else { return false };
-        let has_learned = now.saturating_sub(since) >= TERM * 2;
+        if self.edges.values().any(|edge| edge.term > term) {
+            return false;
+        }
+        let has_learned = now.saturating_sub(since) >= GROW_AFTER;
         let is_heard = |id: &EdgeId| self.edges.get(id).is_some_and(|edge| edge.term >= term);
         let is_confirmed = |(id, edge): (&EdgeId, &EdgeState)| edge.term >= term || !self.names.contains_key(id);
         has_learned || (self.names.keys().all(is_heard) && self.edges.iter().all(is_confirmed))

@@ -534,3 +534,31 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn quotas_do_not_grow_back_before_a_smaller_capacity_is_acknowledged() {
+    let origins = |limit| [(1, at_region("r0", rps(limit)))];
+    let mut world = World::new(vec![socket(1, origins(300))], &[&[(1, 5)], &[(1, 50)]]);
+    (0..2).for_each(|at| world.demand(at, 1, 140));
+    world.seconds(5);
+    world.planners[0].set_sockets(vec![socket(1, origins(120))]);
+    let mut least = BTreeMap::new();
+    for number in 0..6 {
+        // Demand moves to and fro, and no assignment arrives.
+        let (one, other) = if number % 2 == 0 { (40, 160) } else { (160, 40) };
+        world.demand(0, 1, one);
+        world.demand(1, 1, other);
+        for _ in 0..100 {
+            world.now += Duration::from_millis(10);
+            (0..2).for_each(|at| world.requests(at));
+        }
+        (0..2).for_each(|at| world.report(at));
+        for assignment in world.planners[0].tick(world.now) {
+            let rate = assignment.quotas.first().and_then(|quota| quota.quota.rate).unwrap_or_default();
+            let least = least.entry(assignment.edge).or_insert(rate);
+            assert!(rate <= *least, "{number}: {rate} after {least}");
+            *least = rate;
+        }
+    }
+    assert!(least.values().sum::<u64>() <= 120 * PER_UNIT);
+}

@@ -13,22 +13,26 @@ pub(super) struct Bucket {
     rate: Amount,
     /// When everything taken so far is paid for (the "theoretical arrival time" of the algorithm).
     paid_at: Duration,
+    /// When the last unit was due.
+    promised_at: Duration,
 }
 
 impl Bucket {
     pub(super) fn new(now: Duration) -> Self {
-        Self { rate: 0, paid_at: now }
+        Self { rate: 0, paid_at: now, promised_at: now }
     }
 
     pub(super) fn rate(&self) -> Amount {
         self.rate
     }
 
-    /// Changes the rate from now on. What was taken in advance stays taken.
+    /// Changes the rate from now on. What was taken in advance stays taken: at a lower rate it takes longer to pay. At a
+    /// higher one it is paid sooner, but the next unit comes after those that were promised.
     pub(super) fn set_rate(&mut self, rate: Amount, now: Duration) {
-        if let Some(ahead) = self.paid_at.checked_sub(now).filter(|_| self.rate > 0 && rate > 0) {
+        if let Some(ahead) = self.paid_at.checked_sub(now).filter(|_| rate > 0 && rate != self.rate) {
             let ahead = ahead.as_nanos() * u128::from(self.rate) / u128::from(rate);
-            self.paid_at = now + Duration::from_nanos(u64::try_from(ahead).unwrap_or(u64::MAX));
+            let paid_at = now + Duration::from_nanos(u64::try_from(ahead).unwrap_or(u64::MAX));
+            self.paid_at = paid_at.max(self.promised_at);
         }
         self.rate = rate;
     }
@@ -52,7 +56,8 @@ impl Bucket {
     /// Takes a unit, now or in advance.
     pub(super) fn take(&mut self, now: Duration) {
         if let Some(period) = self.period() {
-            self.paid_at = self.paid_at.max(now).saturating_add(period);
+            self.promised_at = self.paid_at.max(now);
+            self.paid_at = self.promised_at.saturating_add(period);
         }
     }
 }
@@ -86,6 +91,12 @@ mod tests {
         assert_eq!(bucket.paid_at(), Duration::from_millis(500));
         bucket.set_rate(5_000, Duration::ZERO);
         assert_eq!(bucket.paid_at(), Duration::from_secs(1));
+        bucket.set_rate(20_000, Duration::ZERO);
+        assert_eq!(bucket.paid_at(), Duration::from_millis(400), "the last of five was promised for this time");
+        for rate in [1_000, 0, 10_000] {
+            bucket.set_rate(rate, Duration::ZERO);
+        }
+        assert!(bucket.paid_at() <= Duration::from_millis(800), "a low rate for a moment does not shut the bucket");
         bucket.set_rate(0, Duration::ZERO);
         bucket.set_rate(u64::MAX, Duration::ZERO);
         bucket.take(Duration::from_secs(5));
