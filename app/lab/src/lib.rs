@@ -5,6 +5,7 @@
 //! lines and files, and [`wires`] decides about packets. The other half acts: [`up()`] and [`down`], the program that
 //! carries packets ([`run_wires`]), and the faults of a [`Lab`]. It uses nothing of Sallyport but its public commands.
 
+mod chance;
 mod chaos;
 mod error;
 mod fault;
@@ -17,6 +18,7 @@ mod programs;
 mod relay;
 mod schedule;
 mod service;
+pub mod simulate;
 mod start;
 mod state;
 mod status;

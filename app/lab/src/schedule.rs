@@ -5,6 +5,7 @@ use std::{fmt, str::FromStr, time::Duration};
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    chance::Chance,
     plan::{Kind, Plan, Role},
     topology::Link,
 };
@@ -190,31 +191,6 @@ impl fmt::Display for Fault {
     }
 }
 
-/// SplitMix64, seeded by the schedule's seed.
-struct Chance(u64);
-
-impl Chance {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, end: usize) -> usize {
-        usize::try_from(self.next() % (end.max(1) as u64)).unwrap_or(0)
-    }
-
-    fn within(&mut self, (low, high): (u64, u64)) -> u64 {
-        low + self.next() % (high - low + 1)
-    }
-
-    fn of<T: Clone>(&mut self, all: &[T]) -> Option<T> {
-        all.get(self.below(all.len())).cloned()
-    }
-}
-
 /// The names of all targets of a kind; for links the first region.
 fn names(plan: &Plan, target: Target) -> Vec<String> {
     let nodes = |kind: Kind| plan.nodes.iter().filter(move |node| node.kind == kind).map(|node| node.name.clone());
@@ -239,7 +215,7 @@ fn names(plan: &Plan, target: Target) -> Vec<String> {
 /// only existing targets.
 #[must_use]
 pub fn schedule(plan: &Plan, seed: u64, time: Duration, acts: &[Act], targets: &[Target]) -> Vec<Fault> {
-    let mut chance = Chance(seed);
+    let mut chance = Chance::new(seed);
     let fits = |target: &Target| {
         target.acts().iter().any(|act| acts.contains(act))
             && !names(plan, *target).is_empty()

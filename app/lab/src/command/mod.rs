@@ -7,6 +7,7 @@ mod fault;
 mod load;
 mod measure;
 mod show;
+mod simulate;
 
 use std::{
     net::SocketAddr,
@@ -24,7 +25,7 @@ use sallyport_cli::{
 use sallyport_lab::{DEFAULT_PARENT, Database, Lab, LabError, LabName, Topology, TopologyOptions, rate_bits};
 use serde_json::json;
 
-use self::{chaos::ChaosArgs, fault::FaultCommand, load::LoadArgs, measure::MeasureCommand};
+use self::{chaos::ChaosArgs, fault::FaultCommand, load::LoadArgs, measure::MeasureCommand, simulate::SimulateCommand};
 
 /// The context of every command.
 #[derive(Debug)]
@@ -77,6 +78,9 @@ pub(crate) enum LabCommand {
     /// Measure how soon edges know of tunnels, and the cost of tunnels, connections and requests
     #[command(subcommand)]
     Measure(MeasureCommand),
+    /// Run steering in virtual time, without a laboratory and without root
+    #[command(subcommand)]
+    Simulate(SimulateCommand),
     /// Update the names of all sockets on all nodes, after sockets were made
     Names,
     /// The program that carries packets
@@ -184,6 +188,7 @@ pub(crate) async fn run(context: &Context, which: LabSelector, command: LabComma
         }
         LabCommand::Exec(args) => exec(&which, &args),
         LabCommand::Measure(command) => measure::run(context, &which, &command),
+        LabCommand::Simulate(command) => simulate::run(context, &command),
         LabCommand::Names => {
             let names = Lab::open(dir, name).and_then(|mut lab| lab.learn_names()).map_err(failure)?;
             context.output.data(&names, |names| names.join("\n"))

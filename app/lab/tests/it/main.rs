@@ -40,3 +40,31 @@ fn programs_get_json() {
     let printed: serde_json::Value = serde_json::from_slice(&wrong.stderr).unwrap();
     assert_eq!((wrong.status.code(), &printed["error"]["kind"]), (Some(2), &"usage".into()), "{printed}");
 }
+
+#[test]
+fn a_simulation_needs_no_laboratory_and_says_what_is_wrong_with_its_options() {
+    let dir = tempfile::tempdir().unwrap();
+    let steering = |args: &[&str]| run(dir.path(), &[&["simulate", "steering"], args].concat());
+    let list = text(&steering(&["--list"]).stdout);
+    assert!(list.contains("origin-loss") && list.lines().count() == 10, "{list}");
+    let svg = dir.path().join("article.svg");
+    let done = steering(&["--scenario", "article", "--seed", "2", "--svg", svg.to_str().unwrap()]);
+    let printed = text(&done.stdout);
+    assert!(done.status.success() && printed.contains("article, seed 2,") && printed.contains("pass"), "{printed}");
+    assert!(std::fs::read_to_string(svg).unwrap().starts_with("<svg "));
+    for (args, words) in [
+        (&["--scenario", "flush"][..], "no scenario is called \"flush\"; there are article, flash, diurnal"),
+        (&["--loss", "51"], "expected a whole number from 0 to 50"),
+        (&["--delay", "11s"], "expected 10s at the most"),
+        (&["--seeds", "5..5"], "5..5 has no seed"),
+        (&["--seeds", "5"], "expected two whole numbers, such as 0..100"),
+        (&["--svg", "all.svg"], "a drawing shows one scenario"),
+    ] {
+        let wrong = steering(args);
+        let printed = text(&wrong.stderr);
+        assert!(wrong.status.code() == Some(2) && printed.contains(words), "{args:?}: {printed}");
+    }
+    let solved = run(dir.path(), &["simulate", "solver", "--edges", "20", "--origins", "5", "-o", "json"]);
+    let solved: serde_json::Value = serde_json::from_slice(&solved.stdout).unwrap();
+    assert_eq!(solved["gap_percent"], 0.0, "{solved}");
+}
