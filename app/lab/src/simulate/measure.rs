@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::{
     Arrivals,
-    policy::{Policy, rtt_us},
+    policy::{Policy, way_us},
     scenario::Setting,
     world::State,
 };
@@ -316,7 +316,7 @@ fn gap(state: &State<'_>, policy: &dyn Policy) -> Option<Result<f64, Unfit>> {
     let planned = policy.planned(state)?;
     let supply = |(edge, flows): (usize, &Vec<u64>)| Supply {
         amount: flows.iter().sum(),
-        costs: (0..flows.len()).map(|origin| (origin, rtt_us(state, edge, origin) as i64)).collect(),
+        costs: (0..flows.len()).map(|origin| (origin, way_us(state, edge, origin) as i64)).collect(),
         shed_cost: 3_600_000_000,
     };
     let capacity = |(at, known): (usize, &Option<u64>)| if state.origins[at].is_there { *known } else { Some(0) };

@@ -6,7 +6,7 @@ use sallyport_model::{AccountId, Capacity, EdgeId, MaxRps, OriginRef, SocketId, 
 use sallyport_steer::{
     PER_UNIT, REPORT_PERIOD,
     plan::{EdgeInfo, Planner, SteeredOrigin, SteeredSocket},
-    quota::{AssignmentFollower, MAX_WAIT, SocketQuotas, Taken, Turn},
+    quota::{Applies, AssignmentFollower, MAX_WAIT, SocketQuotas, Taken, Turn},
     report::{Candidate, ClassLoad, LoadReport, OriginLoad, Quota, QuotaAssignment},
 };
 
@@ -205,14 +205,12 @@ impl Ours {
             Message::Assignment(assignment, at) => {
                 let reach: Vec<EdgeId> = self.edges.iter().filter(|edge| edge.is_there).map(|edge| edge.id).collect();
                 let edge = &mut self.edges[at];
-                if edge.is_there && edge.follower.handle_assignment(&assignment).is_ok() {
+                if !edge.is_there {
+                    return;
+                }
+                if let Ok(applies) = edge.follower.handle_assignment(&assignment) {
                     let own = assignment.quotas.iter().map(|quota| (quota.origin, quota.plan, quota.quota));
-                    let (own, local) = (own.collect::<Vec<_>>(), edge.clock.local(state.now));
-                    if edge.follower.may_grow() {
-                        edge.quotas.assign(&own, local);
-                    } else {
-                        edge.quotas.shrink(&own, local);
-                    }
+                    edge.quotas.assign(&own.collect::<Vec<_>>(), applies, edge.clock.local(state.now));
                     keep_valid(edge);
                     let is_out = |suspect: &&EdgeId| !reach.contains(suspect);
                     edge.unreachable = assignment.suspects.iter().filter(is_out).copied().collect();
@@ -281,7 +279,7 @@ impl Ours {
             }
             keep_valid(edge);
             if !edge.follower.is_valid(local) {
-                edge.quotas.assign(&[], local);
+                edge.quotas.assign(&[], Applies::Fully, local);
             }
             if now >= edge.next_report {
                 edge.next_report += REPORT_PERIOD;

@@ -8,6 +8,8 @@ use super::world::State;
 
 /// The cost of a request that is refused, in microseconds.
 const SHED_COST: i64 = 600_000_000;
+/// What another region costs beside the round trip, in microseconds.
+const OTHER_REGION_US: f64 = 5_000.0;
 /// Thousandths of a request.
 const PER_UNIT: f64 = sallyport_steer::PER_UNIT as f64;
 /// How often weights are set.
@@ -93,6 +95,12 @@ pub(super) fn problem(state: &State<'_>, demands: &[u64], cost: impl Fn(usize, u
 /// The round trip as a cost.
 pub(super) fn rtt_us(state: &State<'_>, edge: usize, origin: usize) -> f64 {
     state.setting.edges[edge].rtts[origin] * 1_000.0
+}
+
+/// The round trip as the planner counts it: another region than the edge's own is a little farther.
+pub(super) fn way_us(state: &State<'_>, edge: usize, origin: usize) -> f64 {
+    let is_own = state.setting.edges[edge].region == state.setting.origins[origin].region;
+    rtt_us(state, edge, origin) + if is_own { 0.0 } else { OTHER_REGION_US }
 }
 
 /// The parts of each edge's demand that go to each origin, by the solver. What it refuses goes nowhere.
@@ -249,7 +257,7 @@ impl Policy for ByParts {
                 self.next = state.now + SECOND;
                 let demands: Vec<u64> =
                     (0..state.edges.len()).map(|edge| (state.demand(edge) * PER_UNIT) as u64).collect();
-                if let Some(parts) = solved(state, &demands, |edge, origin| rtt_us(state, edge, origin)) {
+                if let Some(parts) = solved(state, &demands, |edge, origin| way_us(state, edge, origin)) {
                     self.parts = parts;
                 }
             }

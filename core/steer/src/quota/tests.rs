@@ -168,28 +168,3 @@ fn an_edge_without_a_leader_keeps_its_quotas_as_long_as_it_reaches_a_majority() 
         assert!(!follower.is_valid(late + TERM));
     }
 }
-
-#[test]
-fn the_first_assignment_of_a_new_leader_makes_no_quota_grow() {
-    let edge = EdgeId::from_random([1; 16]);
-    let mut follower = AssignmentFollower::new(edge, 1);
-    let assignment = |term, number, answers| QuotaAssignment {
-        schema: STEER_SCHEMA,
-        edge,
-        epoch: 1,
-        term,
-        number,
-        answers,
-        suspects: Vec::new(),
-        quotas: Vec::new(),
-    };
-    for (at, term, may_grow) in [(1, 1, false), (2, 1, true), (3, 2, false), (4, 2, true)] {
-        follower.begin_report(Duration::from_secs(at));
-        follower.handle_assignment(&assignment(term, at, at)).unwrap();
-        assert_eq!(follower.may_grow(), may_grow, "{at}");
-    }
-    let (mut socket, origins) = socket(&[(20, 30), (5, 10)]);
-    socket.shrink(&[(origins[0], 50_000, rate(80_000)), (origins[1], 4_000, rate(4_000))], Duration::ZERO);
-    let quotas: Vec<_> = socket.limited().map(|(_, quota, _)| quota.rate).collect();
-    assert_eq!((quotas, socket.plan(origins[0])), (vec![Some(30_000), Some(4_000)], 30_000));
-}
