@@ -83,7 +83,7 @@ impl Scenario {
             Self::Flash => "a third of the edges gets 1.9 times as many requests",
             Self::Diurnal => "demand goes up and down, region by region",
             Self::OriginLoss => "an origin goes away for 40 s",
-            Self::RegionLoss => "a region goes away for 60 s, with its edges and origins",
+            Self::RegionLoss => "a region goes away for 90 s, with its edges and origins",
             Self::SlowOrigin => "an origin whose capacity is learned serves half of what it did",
             Self::BrownOut => "all origins get a limit of 60 percent for 40 s, which is less than the demand",
             Self::Retries => "more comes in than all origins can serve, and refused requests come back up to 3 times",
@@ -186,7 +186,7 @@ impl Setting {
             }
             Scenario::RegionLoss => {
                 let region = setting.smallest_region();
-                vec![(at(CHANGE_AT), Change::Region(region, false)), (at(100), Change::Region(region, true))]
+                vec![(at(CHANGE_AT), Change::Region(region, false)), (at(130), Change::Region(region, true))]
             }
             Scenario::SlowOrigin => vec![(at(CHANGE_AT), Change::Speed(victim, 0.5))],
             Scenario::BrownOut => {
@@ -293,7 +293,7 @@ fn plane(scenario: Scenario, chance: &mut Chance) -> Setting {
     setting.has_waves = scenario == Scenario::Diurnal;
     setting.max_retries = if scenario == Scenario::Retries { 3 } else { 0 };
     setting.seconds = match scenario {
-        Scenario::RegionLoss => 150,
+        Scenario::RegionLoss => 170,
         Scenario::Diurnal => 160,
         _ => 120,
     };
