@@ -2,7 +2,7 @@
 
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
-    net::{SocketAddr, TcpStream},
+    net::{SocketAddr, TcpStream, UdpSocket},
     process::{Child, ChildStdout, Command, Stdio},
     sync::{Arc, Mutex},
     time::{Duration, Instant},
@@ -14,6 +14,7 @@ use crate::{
     fleet::{Bus, ControlHere, EdgeHere},
     harness::{Home, text, wait_until},
     mesh::service,
+    tcp::{connect, free_ports, id, socket},
 };
 
 /// An origin that knows when each request came.
@@ -237,4 +238,67 @@ fn no_region_gets_more_than_it_can_carry_also_without_control_and_bus() {
     let mut rest = String::new();
     load.lines.read_to_string(&mut rest).unwrap();
     assert_eq!(rest, "");
+}
+
+/// Echoes connections.
+fn echo() -> SocketAddr {
+    service(|stream: TcpStream| drop(std::io::copy(&mut &stream, &mut &stream)))
+}
+
+/// Whether the connection echoes; false if it is reset.
+fn echoes(stream: &mut TcpStream) -> bool {
+    let mut answer = [0; 4];
+    stream.write_all(b"ping").is_ok() && stream.read_exact(&mut answer).is_ok()
+}
+
+#[test]
+fn connections_and_flows_are_bounded_at_their_origin() {
+    let home = Home::new();
+    let ports = free_ports(2);
+    let range = format!("{}-{}", ports.start(), ports.end());
+    let server = home.up(&["--direct-origins", "127.0.0.1", "--port-range", &range]);
+    home.account();
+    let tcp = socket(&home, "tcp", &[]);
+    let port = u16::try_from(tcp["port"].as_u64().unwrap()).unwrap();
+    let origin = echo().to_string();
+    home.json(&["socket", "origin", "add", id(&tcp), &origin, "--max-connections", "2"]);
+    let mut open: Vec<_> = (0..2).map(|_| connect(port)).collect();
+    assert!(open.iter_mut().all(echoes), "two connections are served");
+    let began = Instant::now();
+    let mut third = connect(port);
+    assert!(!echoes(&mut third) && began.elapsed() < Duration::from_secs(5), "the third one is reset after a second");
+    open.pop();
+    wait_until("a place is free again", || echoes(&mut connect(port)).then_some(()));
+    let plan = home.json(&["socket", "plan", id(&tcp)]);
+    assert_eq!(plan["origins"][0]["max_connections"], 2);
+
+    let echo = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = echo.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        let mut bytes = [0; 1_500];
+        while let Ok((count, from)) = echo.recv_from(&mut bytes) {
+            drop(echo.send_to(&bytes[..count], from));
+        }
+    });
+    let udp = socket(&home, "udp", &[]);
+    let port = u16::try_from(udp["port"].as_u64().unwrap()).unwrap();
+    home.json(&["socket", "origin", "add", id(&udp), &address, "--max-connections", "1"]);
+    let client = || {
+        let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+        client.connect(("127.0.0.1", port)).unwrap();
+        client.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+        client
+    };
+    let asks = |client: &UdpSocket| client.send(b"ping").is_ok() && client.recv(&mut [0; 16]).is_ok();
+    let first = client();
+    wait_until("the first flow is answered", || asks(&first).then_some(()));
+    let second = client();
+    assert!((0..3).all(|_| !asks(&second)) && asks(&first), "a second flow gets no answer, and the first one goes on");
+    let metrics = server.curl("api.localhost", "/metrics", &[]).body;
+    for transport in ["tcp", "udp"] {
+        let line = metrics.lines().find(|line| {
+            line.starts_with("sallyport_edge_flows_total") && line.contains("over-capacity") && line.contains(transport)
+        });
+        assert!(line.is_some(), "{transport}");
+    }
 }
