@@ -35,7 +35,7 @@ use crate::{
         locality::Place,
         metrics::OriginMetrics,
         origin::{InFlight, Origin},
-        quotas::PoolQuotas,
+        quotas::{HeldQuotas, PoolQuotas},
         rules::Rules,
         selection::{Choice, Chosen},
         set::Origins,
@@ -93,6 +93,8 @@ pub(crate) struct PoolContext {
     pub(crate) regions: RegionMetrics,
     /// When the edge started.
     pub(crate) started: Instant,
+    /// The quotas of this edge.
+    pub(crate) held_quotas: Arc<HeldQuotas>,
     /// Notified when requests wait for a quota.
     pub(crate) quota_wanted: Arc<Notify>,
 }
@@ -114,6 +116,7 @@ impl PoolContext {
             checks: Semaphore::new(MAX_CHECKS_AT_ONCE),
             metrics: OriginMetrics::default(),
             started: Instant::now(),
+            held_quotas: Arc::default(),
             quota_wanted: Arc::default(),
         }
     }
@@ -164,7 +167,7 @@ impl SocketPool {
             rules: RwLock::default(),
             applying: Mutex::default(),
             bounds: Arc::default(),
-            quotas: PoolQuotas::new(shared.started, shared.quota_wanted.clone()),
+            quotas: PoolQuotas::new(socket, shared.started, shared.held_quotas.clone(), shared.quota_wanted.clone()),
             origins: RwLock::default(),
             rotations: Mutex::default(),
             rolls: Mutex::new(Rolls::from(u64::from_be_bytes(ids::random()))),

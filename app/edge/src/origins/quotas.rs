@@ -3,6 +3,7 @@
 //! The quotas come from the leading control (`steering`). Requests use them here without asking anybody.
 
 use std::{
+    collections::HashMap,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -12,11 +13,11 @@ use std::{
 
 use parking_lot::Mutex;
 use sallyport_balance::Attempts;
-use sallyport_model::{Capacity, MaxRps, OriginRef, SocketRoute};
+use sallyport_model::{Capacity, MaxRps, OriginRef, SocketId, SocketRoute};
 use sallyport_steer::{
     Amount,
     quota::{Applies, MAX_WAIT, SocketQuotas, Taken, Turn},
-    report::{Candidate, ClassLoad, LoadReport, MAX_CANDIDATES, OriginLoad, Quota},
+    report::{AssignedQuota, Candidate, ClassLoad, LoadReport, MAX_CANDIDATES, OriginLoad, Quota},
 };
 use tokio::sync::Notify;
 
@@ -34,9 +35,83 @@ const MAX_UNASSIGNED: Duration = Duration::from_secs(3);
 /// The pause after which a refused client may try again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
+/// The quotas that this edge has, of all sockets: also of those that have no origins here yet.
+#[derive(Debug, Default)]
+pub(crate) struct HeldQuotas {
+    held: Mutex<Held>,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    by_socket: HashMap<SocketId, Vec<OriginShare>>,
+    valid_until: Duration,
+}
+
+impl HeldQuotas {
+    /// Takes over the quotas of an assignment, which end at this time of the edge.
+    pub(crate) fn set(&self, quotas: &[AssignedQuota], valid_until: Duration) {
+        let mut by_socket = HashMap::<_, Vec<_>>::new();
+        for quota in quotas {
+            by_socket.entry(quota.socket).or_default().push((quota.origin, quota.plan, quota.quota));
+        }
+        *self.held.lock() = Held { by_socket, valid_until };
+    }
+
+    /// Sets when the quotas end.
+    pub(crate) fn set_valid_until(&self, until: Duration) {
+        self.held.lock().valid_until = until;
+    }
+
+    /// All quotas, and when they end.
+    pub(crate) fn all(&self) -> (Vec<AssignedQuota>, Duration) {
+        let held = self.held.lock();
+        let assigned = |(socket, quotas): (&SocketId, &Vec<OriginShare>)| {
+            let socket = *socket;
+            let quota = |(origin, plan, quota): &OriginShare| AssignedQuota {
+                socket,
+                origin: *origin,
+                plan: *plan,
+                quota: *quota,
+            };
+            quotas.iter().map(quota).collect::<Vec<_>>()
+        };
+        (held.by_socket.iter().flat_map(assigned).collect(), held.valid_until)
+    }
+
+    /// The quotas of a socket that are valid now, and until when.
+    fn of(&self, socket: SocketId, now: Duration) -> Option<(Vec<OriginShare>, Duration)> {
+        let held = self.held.lock();
+        let own = held.by_socket.get(&socket).filter(|_| now < held.valid_until)?;
+        Some((own.clone(), held.valid_until))
+    }
+
+    /// Adds the quotas of sockets that are not among these to a report, so that they count as given.
+    pub(crate) fn report_rest(&self, report: &mut LoadReport, reported: &[SocketId], now: Duration) {
+        let held = self.held.lock();
+        if now >= held.valid_until {
+            return;
+        }
+        let rest = held.by_socket.iter().filter(|(socket, _)| !reported.contains(socket));
+        report.origins.extend(rest.flat_map(|(socket, quotas)| {
+            quotas.iter().map(|(origin, _, quota)| OriginLoad {
+                socket: *socket,
+                origin: *origin,
+                sent: 0,
+                done: 0,
+                failed: 0,
+                latency_us: 0,
+                open: 0,
+                quota: *quota,
+            })
+        }));
+    }
+}
+
 /// The quotas of one socket.
 #[derive(Debug)]
 pub(crate) struct PoolQuotas {
+    socket: SocketId,
+    held: Arc<HeldQuotas>,
     /// The begin of the edge's time, from which the quotas count.
     started: Instant,
     is_limited: AtomicBool,
@@ -47,6 +122,9 @@ pub(crate) struct PoolQuotas {
     /// Notified when requests wait.
     wanted: Arc<Notify>,
 }
+
+/// An origin with the planned part and all of its quota.
+type OriginShare = (OriginRef, Amount, Quota);
 
 /// The outcome of a choice by quotas.
 pub(crate) enum QuotaChoice {
@@ -119,8 +197,10 @@ impl Drop for WaitingPlace<'_> {
 
 impl PoolQuotas {
     /// No limits yet. The times of quotas count from `started`.
-    pub(crate) fn new(started: Instant, wanted: Arc<Notify>) -> Arc<Self> {
+    pub(crate) fn new(socket: SocketId, started: Instant, held: Arc<HeldQuotas>, wanted: Arc<Notify>) -> Arc<Self> {
         Arc::new(Self {
+            socket,
+            held,
             started,
             is_limited: AtomicBool::new(false),
             quotas: Mutex::default(),
@@ -146,19 +226,20 @@ impl PoolQuotas {
         let origins = route.capacities().map(|(origin, own)| (origin, initial_quota(own, &regions)));
         let origins: Vec<_> = origins.collect();
         let mut quotas = self.quotas.lock();
+        let was_limited = quotas.is_limited();
         quotas.set_origins(&origins, self.now());
+        // A socket that comes after its quotas takes them over.
+        if let Some((own, valid_until)) = self.held.of(self.socket, self.now()).filter(|_| !was_limited) {
+            quotas.assign(&own, Applies::Fully, self.now());
+            quotas.set_valid_until(valid_until);
+        }
         self.is_limited.store(quotas.is_limited(), Ordering::Release);
         drop(quotas);
         self.changed.notify_waiters();
     }
 
     /// Takes over the assigned quotas, which end at this time of the edge. Returns whether any became less.
-    pub(crate) fn assign(
-        &self,
-        assigned: &[(OriginRef, Amount, Quota)],
-        applies: Applies,
-        valid_until: Duration,
-    ) -> bool {
+    pub(crate) fn assign(&self, assigned: &[OriginShare], applies: Applies, valid_until: Duration) -> bool {
         let mut quotas = self.quotas.lock();
         let is_less = quotas.assign(assigned, applies, self.now());
         quotas.set_valid_until(valid_until);

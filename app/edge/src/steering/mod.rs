@@ -2,10 +2,12 @@
 //!
 //! May use `state`, `origins`, `mesh`.
 
+mod kept;
 mod metrics;
 mod reach;
 
 use std::{
+    path::PathBuf,
     sync::{
         Arc, OnceLock,
         atomic::{AtomicU64, Ordering},
@@ -19,7 +21,7 @@ use sallyport_bus::{Routes, Steering};
 use sallyport_model::EdgeId;
 use sallyport_steer::{
     REPORT_PERIOD,
-    quota::AssignmentFollower,
+    quota::{Applies, AssignmentFollower},
     report::{LoadReport, MAX_ENTRIES, QuotaAssignment},
 };
 use tokio::sync::{Notify, broadcast::error::RecvError};
@@ -42,6 +44,10 @@ pub struct SteeringSettings {
     pub epoch: u64,
     /// Carries reports to control, and quotas back.
     pub bus: Steering,
+    /// The file with the quotas for a restart while no control answers; `None`: they are not kept.
+    pub kept: Option<PathBuf>,
+    /// Whether the edge starts with the quotas of that file. Not if another process still uses them.
+    pub restores: bool,
 }
 
 /// The edge's part in steering.
@@ -80,6 +86,13 @@ impl SteeringFollower {
         let follower = Mutex::new(AssignmentFollower::new(settings.edge, settings.epoch));
         let (reach, metrics) = (Reach::default(), SteeringMetrics::default());
         let (term, given_back) = (AtomicU64::new(0), Notify::new());
+        let started = state.sockets.started();
+        let restored = settings.kept.as_deref().filter(|_| settings.restores).and_then(kept::read);
+        if let Some((quotas, left)) = restored {
+            let until = started.elapsed() + left;
+            follower.lock().restore(until);
+            state.sockets.shared().held_quotas.set(&quotas, until);
+        }
         Arc::new(Self { settings, state: state.clone(), follower, reach, term, given_back, metrics })
     }
 
@@ -140,9 +153,10 @@ impl SteeringFollower {
         let mut report = self.follower.lock().begin_report(self.now());
         report.is_urgent = is_urgent;
         report.unreachable = self.reach.unreachable();
-        for pool in self.limited() {
-            pool.report(&mut report);
-        }
+        let limited = self.limited();
+        limited.iter().for_each(|pool| pool.report(&mut report));
+        let reported: Vec<_> = limited.iter().map(|pool| pool.socket()).collect();
+        self.state.sockets.shared().held_quotas.report_rest(&mut report, &reported, self.now());
         report.classes.truncate(MAX_ENTRIES);
         report.origins.truncate(MAX_ENTRIES);
         self.metrics.reported();
@@ -182,6 +196,10 @@ impl SteeringFollower {
         let valid_until = follower.valid_until().unwrap_or_default();
         let is_first = self.term.swap(assignment.term, Ordering::Relaxed) != assignment.term;
         let mut is_less = false;
+        if applies == Applies::Fully {
+            self.state.sockets.shared().held_quotas.set(&assignment.quotas, valid_until);
+            self.keep();
+        }
         for pool in self.limited() {
             let own = assignment.quotas.iter().filter(|quota| quota.socket == pool.socket());
             let own: Vec<_> = own.map(|quota| (quota.origin, quota.plan, quota.quota)).collect();
@@ -193,6 +211,18 @@ impl SteeringFollower {
         }
         self.reach.suspect(&assignment.suspects);
         self.metrics.assigned(assignment);
+    }
+
+    /// Keeps the quotas on disk.
+    fn keep(&self) {
+        let Some(path) = self.settings.kept.clone() else { return };
+        let (quotas, valid_until) = self.state.sockets.shared().held_quotas.all();
+        let valid_for = valid_until.saturating_sub(self.now());
+        tokio::task::spawn_blocking(move || {
+            if let Err(error) = kept::write(&path, quotas, valid_for) {
+                tracing::debug!(%error, path = %path.display(), "the quotas cannot be kept for a restart");
+            }
+        });
     }
 
     /// Checks which other edges are reached: the suspects of the leader, and all of them while no leader is heard.
@@ -232,6 +262,8 @@ impl SteeringFollower {
         let (valid_until, is_valid) = (follower.valid_until(), follower.is_valid(self.now()));
         drop(follower);
         if let Some(until) = valid_until {
+            self.state.sockets.shared().held_quotas.set_valid_until(until);
+            self.keep();
             self.limited().iter().for_each(|pool| pool.quotas().set_valid_until(until));
         }
         self.metrics.set_valid(is_valid);

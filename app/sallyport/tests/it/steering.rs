@@ -11,7 +11,7 @@ use std::{
 use serde_json::{Value, json};
 
 use crate::{
-    fleet::{Bus, ControlHere, EdgeHere},
+    fleet::{Bus, ControlHere, DOMAIN, EdgeHere},
     harness::{Home, text, wait_until},
     mesh::service,
     tcp::{connect, free_ports, id, socket},
@@ -301,4 +301,42 @@ fn connections_and_flows_are_bounded_at_their_origin() {
         });
         assert!(line.is_some(), "{transport}");
     }
+}
+
+#[test]
+fn an_edge_that_starts_again_without_control_continues_with_its_quotas() {
+    let home = Home::new();
+    let Some(mut bus) = Bus::start(&home, "") else { return };
+    let dial = ["--direct-origins", "127.0.0.1"];
+    let mut control = ControlHere::start_with(&home, &bus, &dial);
+    home.account();
+    let mut edge = EdgeHere::join_with(&home, "eu-1", "eu", "127.0.0.1", &dial);
+    let origin = Counted::start();
+    let (socket, host) = home.socket(&[]);
+    home.json(&["socket", "origin", "add", &socket, &origin.address.to_string(), "--max-rps", "30"]);
+    wait_until("the edge serves the socket", || (edge.get(&home, &host, "/").0 == 200).then_some(()));
+    for file in ["quotas.json", "config.snapshot"] {
+        wait_until("what the edge knows is on its disk", || {
+            let text = std::fs::read_to_string(edge.data.join(file)).unwrap_or_default();
+            (text.contains(&socket) && text.contains("30")).then_some(())
+        });
+    }
+    control.program = None;
+    bus.kill();
+    edge.kill();
+    edge.start(&home, &dial);
+    let at = format!("127.0.0.1:{}", edge.port);
+    let mut load = Load::start(
+        &home,
+        &host,
+        &json!([{ "seconds": 14, "rps": { &at: 20 } }, { "seconds": 3, "rps": { &at: 90 } }]),
+    );
+    load.begins();
+    let fits = load.ends();
+    assert_eq!(refused(&fits), 0, "a lone edge is its own majority: {fits}");
+    load.begins();
+    let over = load.ends();
+    assert!(refused(&over) > 60 && origin.peak() <= 33, "{over} {}", origin.peak());
+    let (_, health) = edge.get(&home, &format!("api.{DOMAIN}"), "/healthz");
+    assert!(health.contains("steering: no control has assigned quotas for"), "{health}");
 }

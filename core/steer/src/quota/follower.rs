@@ -63,6 +63,8 @@ pub struct AssignmentFollower {
     /// When the last check began that found a majority.
     majority_at: Option<Duration>,
     checked_at: Option<Duration>,
+    /// When the quotas of the former run of the edge end.
+    restored_until: Option<Duration>,
 }
 
 impl AssignmentFollower {
@@ -79,6 +81,7 @@ impl AssignmentFollower {
             answered_at: None,
             majority_at: None,
             checked_at: None,
+            restored_until: None,
         }
     }
 
@@ -127,6 +130,11 @@ impl AssignmentFollower {
         Ok(applies)
     }
 
+    /// Continues with the quotas of the former run of the edge, which end at this time.
+    pub fn restore(&mut self, until: Duration) {
+        self.restored_until = Some(until);
+    }
+
     /// Takes the result of a check that began at this time: how many of the other edges were reached.
     pub fn handle_reach(&mut self, began: Duration, reached: usize, others: usize) {
         // The edge counts itself.
@@ -137,7 +145,7 @@ impl AssignmentFollower {
 
     /// Whether to check now which other edges are reached.
     pub fn poll_check(&mut self, now: Duration) -> bool {
-        let Some(answered_at) = self.answered_at else { return false };
+        let Some(answered_at) = self.answered_at.or(self.restored_until.map(|_| Duration::ZERO)) else { return false };
         let is_due = now.saturating_sub(answered_at) >= CHECK_AFTER
             && self.checked_at.is_none_or(|at| now.saturating_sub(at) >= CHECK_PERIOD);
         if is_due {
@@ -149,8 +157,9 @@ impl AssignmentFollower {
     /// When the quotas end; `None` without an assignment.
     #[must_use]
     pub fn valid_until(&self) -> Option<Duration> {
-        let answered_at = self.answered_at?;
-        Some(self.majority_at.map_or(answered_at, |at| at.max(answered_at)) + TERM)
+        let answered = self.answered_at.map(|at| at + TERM);
+        let first = answered.into_iter().chain(self.restored_until).max()?;
+        Some(self.majority_at.map_or(first, |at| first.max(at + TERM)))
     }
 
     /// Whether the quotas still apply.
@@ -159,9 +168,11 @@ impl AssignmentFollower {
         self.valid_until().is_some_and(|until| now < until)
     }
 
-    /// How long ago the report was sent that the last assignment answers; `None` without an assignment.
+    /// How long ago the report was sent that the last assignment answers; since the start, if the quotas are of the former
+    /// run. `None` without an assignment.
     #[must_use]
     pub fn age(&self, now: Duration) -> Option<Duration> {
-        self.answered_at.map(|at| now.saturating_sub(at))
+        let since = self.answered_at.or(self.restored_until.map(|_| Duration::ZERO));
+        since.map(|at| now.saturating_sub(at))
     }
 }

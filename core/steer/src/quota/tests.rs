@@ -152,6 +152,16 @@ fn an_assignment_counts_from_the_report_that_it_answers() {
 }
 
 #[test]
+fn an_edge_that_starts_again_continues_with_its_quotas() {
+    let mut follower = AssignmentFollower::new(EdgeId::from_random([1; 16]), 6);
+    follower.restore(ms(4_000));
+    assert!(follower.is_valid(ms(3_999)) && !follower.is_valid(ms(4_000)));
+    assert!(!follower.poll_check(ms(2_000)) && follower.poll_check(ms(3_000)));
+    follower.handle_reach(ms(3_000), 1, 2);
+    assert!(follower.is_valid(ms(3_000) + TERM - ms(1)) && !follower.is_valid(ms(3_000) + TERM));
+}
+
+#[test]
 fn an_edge_without_a_leader_keeps_its_quotas_as_long_as_it_reaches_a_majority() {
     let mut follower = AssignmentFollower::new(EdgeId::from_random([1; 16]), 5);
     follower.begin_report(ms(0));

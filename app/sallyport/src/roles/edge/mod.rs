@@ -54,6 +54,8 @@ use crate::{
     runtime::{process_metrics::ProcessMetrics, telemetry::Telemetry, threads},
 };
 
+/// The quotas of this edge, for a restart while no control answers.
+const QUOTAS_FILE: &str = "quotas.json";
 /// How long the departure may take to reach the directory at the end.
 const DEPARTURE_TIME: Duration = Duration::from_secs(2);
 
@@ -208,7 +210,13 @@ async fn serve(
     observed.publish();
 
     let steering_key = watch::Sender::new(state::steering_key(&state.bootstrap));
-    edge.join_steering(SteeringSettings { edge: state.id, epoch: state.epoch, bus: bus.steering.clone() });
+    edge.join_steering(SteeringSettings {
+        edge: state.id,
+        epoch: state.epoch,
+        bus: bus.steering.clone(),
+        kept: Some(data.join(QUOTAS_FILE)),
+        restores: !is_takeover,
+    });
     let (followed_key, steering) = (steering_key.subscribe(), bus.steering.clone());
     let steered = tokio::spawn(carry_steering_of_edge(nats.clone(), state.id, followed_key, steering)).abort_handle();
     let ends = watch::Sender::new(false);

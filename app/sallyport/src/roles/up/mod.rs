@@ -183,7 +183,14 @@ async fn serve(args: &UpArgs, daemon: &Daemon) -> anyhow::Result<()> {
         domain: args.domain.clone(),
         identity: args.domain.clone(),
     };
-    edge.join_steering(SteeringSettings { edge: LONE_EDGE, epoch: 1, bus: bus.steering.clone() });
+    edge.join_steering(SteeringSettings {
+        edge: LONE_EDGE,
+        epoch: 1,
+        bus: bus.steering.clone(),
+        // Control runs in the same process.
+        kept: None,
+        restores: false,
+    });
     let dns = dns.map(|ports| NameServer::start(ports, &args.dns, parts)).transpose()?;
     asker.set_responder(edge.answers());
     edge.ask_readiness("control cannot use its database", api::readiness(&control));
