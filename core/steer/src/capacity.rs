@@ -21,6 +21,14 @@ pub const DRAIN_PERCENT: u64 = 80;
 const KNEE_PERCENT: u64 = 97;
 /// How long a cut has to show, before another one follows.
 const CUT_PERIOD: Duration = Duration::from_secs(4);
+/// The part of what an origin gets by which its answers may differ while it has no queue to work off: a twentieth.
+const STEADY_PART: u64 = 20;
+/// How many requests have to be open at an origin, by its rate and latency, for a queue that does not grow.
+const MIN_CROWD: u128 = 32;
+/// The longest time over which a few answers are looked at together.
+const MAX_FEW_SPAN: Duration = Duration::from_secs(30);
+/// By how much a bound grows after an outage, in percent.
+const FAST_PERCENT: u64 = 50;
 /// From which part of the bound on it counts as used, in percent.
 const USED_PERCENT: u64 = 85;
 /// The part of failed requests from which on an origin is beyond its knee, in percent.
@@ -54,6 +62,15 @@ pub struct Observed {
 }
 
 impl Observed {
+    fn add(&mut self, other: Self) {
+        self.span += other.span;
+        self.sent = self.sent.saturating_add(other.sent);
+        self.done = self.done.saturating_add(other.done);
+        self.failed = self.failed.saturating_add(other.failed);
+        self.latency_us = self.latency_us.saturating_add(other.latency_us);
+        self.way_us = self.way_us.saturating_add(other.way_us);
+    }
+
     fn rate(self, count: u64) -> Amount {
         let millis = self.span.as_millis().max(1);
         u64::try_from(u128::from(count) * 1_000_000 / millis).unwrap_or(MAX_AMOUNT).min(MAX_AMOUNT)
@@ -64,8 +81,12 @@ impl Observed {
 #[derive(Debug, Clone)]
 pub struct Estimator {
     bound: Option<Amount>,
-    /// The rate of answers beyond the knee.
-    knee: Amount,
+    /// The bound after a queue is gone; `None`: none.
+    after: Option<Amount>,
+    /// What was observed since the last conclusion.
+    few: Observed,
+    /// The greatest rate so far.
+    peak: Amount,
     /// Whether a queue is to go before the origin gets what its knee is.
     is_draining: bool,
     floor: WindowedMin,
@@ -79,7 +100,9 @@ impl Default for Estimator {
     fn default() -> Self {
         Self {
             bound: None,
-            knee: 0,
+            after: None,
+            few: Observed::default(),
+            peak: 0,
             is_draining: false,
             floor: WindowedMin::new(FLOOR_WINDOW),
             cut_at: Duration::ZERO,
@@ -96,17 +119,18 @@ impl Estimator {
         self.bound
     }
 
-    /// The lowest recent latency without the way, in microseconds.
-    #[must_use]
-    pub fn floor_us(&self, now: Duration) -> Option<u64> {
-        self.floor.get(now)
-    }
-
     /// Takes what the origin did since the last call. `now` is the time since any fixed moment.
     pub fn observe(&mut self, observed: Observed, now: Duration) {
-        if observed.done < MIN_ANSWERS {
+        // A few answers are looked at together, so that an origin with a low bound is seen to be well again.
+        self.few.add(observed);
+        let is_enough = self.few.done >= MIN_ANSWERS || self.few.sent >= 4 * MIN_ANSWERS;
+        if !is_enough && self.few.span < MAX_FEW_SPAN {
+            return;
+        }
+        let observed = std::mem::take(&mut self.few);
+        if observed.done == 0 {
             // Nothing answered of what was sent is a sign too.
-            if observed.sent >= 4 * MIN_ANSWERS && observed.done == 0 {
+            if observed.sent >= 4 * MIN_ANSWERS {
                 self.handle_bad(observed, now);
             }
             return;
@@ -118,19 +142,33 @@ impl Estimator {
         self.floor.record(latency - way, now);
         let is_slow = usual.is_some_and(|usual| latency > 2 * usual && latency > usual + MIN_QUEUE_US);
         let is_failing = u128::from(observed.failed) * 100 > u128::from(observed.done) * u128::from(FAILED_PERCENT);
-        if is_slow || is_failing {
+        // Some slow requests make the mean slow. A queue shows in answers that fall behind, or in many that are open.
+        let open = u128::from(observed.rate(observed.done)) * u128::from(latency) / 1_000_000_000;
+        let is_crowded = usual.is_some_and(|usual| latency > 4 * usual) && open >= MIN_CROWD;
+        if is_failing || (is_slow && (is_behind(observed) || is_crowded)) {
             return self.handle_bad(observed, now);
         }
         self.bad_times = 0;
-        let Some(bound) = self.bound else { return };
+        self.peak = self.peak.max(observed.rate(observed.done));
         if std::mem::take(&mut self.is_draining) {
-            self.bound = Some(bound.max(self.knee * KNEE_PERCENT / 100));
+            self.bound = self.after;
             self.grown_at = now;
             return;
         }
-        let is_used = observed.rate(observed.done) * 100 >= bound * USED_PERCENT;
-        if is_used && now.saturating_sub(self.grown_at) >= GROWTH_PERIOD {
-            self.bound = Some(bound + bound * GROWTH_PERCENT / 100);
+        if let Some(bound) = self.bound
+            && !is_slow
+        {
+            self.grow(bound, observed.rate(observed.done), now);
+        }
+    }
+
+    /// Raises a bound that is used. After an outage it rises fast, up to a tenth of what it was before.
+    fn grow(&mut self, bound: Amount, rate: Amount, now: Duration) {
+        self.peak = self.peak.max(bound);
+        let is_fast = bound < self.peak / 10;
+        let (period, percent) = if is_fast { (CUT_PERIOD, FAST_PERCENT) } else { (GROWTH_PERIOD, GROWTH_PERCENT) };
+        if rate * 100 >= bound * USED_PERCENT && now.saturating_sub(self.grown_at) >= period {
+            self.bound = Some(bound + (bound * percent / 100).max(1));
             self.grown_at = now;
         }
     }
@@ -141,19 +179,22 @@ impl Estimator {
         if self.bad_times < 2 {
             return;
         }
-        let answered = observed.rate(observed.done.saturating_sub(observed.failed));
-        if self.is_draining {
-            let is_waiting = now.saturating_sub(self.cut_at) < CUT_PERIOD;
-            if is_waiting || answered > observed.rate(observed.sent) {
-                return;
-            }
+        if self.is_draining && (now.saturating_sub(self.cut_at) < CUT_PERIOD || !is_behind(observed)) {
+            return;
         }
-        let most = self.bound.filter(|_| self.is_draining).unwrap_or(Amount::MAX);
-        self.knee = answered.min(most);
-        let least = self.bound.map_or(0, |bound| bound / 4);
-        self.bound = Some((self.knee * DRAIN_PERCENT / 100).max(least).max(MIN_BOUND));
+        let answered = observed.rate(observed.done.saturating_sub(observed.failed));
+        let least = self.bound.map_or(0, |bound| bound / 4).max(MIN_BOUND);
+        self.peak = self.peak.max(answered);
+        self.after = Some((answered * KNEE_PERCENT / 100).max(least));
+        self.bound = Some((answered * DRAIN_PERCENT / 100).max(least));
         (self.is_draining, self.cut_at, self.grown_at) = (true, now, now);
     }
+}
+
+/// Whether an origin answers less than it gets, or fails.
+fn is_behind(observed: Observed) -> bool {
+    let answered = observed.done.saturating_sub(observed.failed);
+    answered < observed.sent.saturating_sub(observed.sent / STEADY_PART)
 }
 
 #[cfg(test)]
@@ -171,7 +212,8 @@ mod tests {
             let waiting = self.queue + rate;
             let done = waiting.min(self.knee);
             self.queue = (waiting - done).min(2 * self.knee);
-            let latency_us = 10_000 + 1_000_000 * self.queue / self.knee.max(1);
+            // Each answer takes longer at a slower origin.
+            let latency_us = 2_000_000 / self.knee.max(1) + 1_000_000 * self.queue / self.knee.max(1);
             Observed {
                 span: Duration::from_secs(1),
                 sent: rate,
@@ -232,6 +274,16 @@ mod tests {
             estimator.observe(Observed { done: 0, latency_us: 0, ..good }, at(second));
         }
         assert_eq!(estimator.bound(), Some(MIN_BOUND), "something always goes there, to see whether it is back");
+        // The origin is back: within two minutes it gets a tenth of what it had, and more from then on.
+        let mut owed = 0;
+        for second in 2_000..2_120 {
+            owed += estimator.bound().unwrap();
+            let count = owed / 1_000;
+            owed %= 1_000;
+            let well = Observed { sent: count, done: count, latency_us: count * 5_000, ..good };
+            estimator.observe(well, at(second));
+        }
+        assert!(estimator.bound().unwrap() > 9_000, "{:?}", estimator.bound());
     }
 
     #[test]
@@ -249,7 +301,13 @@ mod tests {
         (1..10).for_each(|second| estimator.observe(of(1_000, 0), at(second)));
         (10..20).for_each(|second| estimator.observe(of(90_000, 0), at(second)));
         assert_eq!(estimator.bound(), None);
-        (20..22).for_each(|second| estimator.observe(of(90_000, 100_000), at(second)));
+        (20..22).for_each(|second| estimator.observe(Observed { sent: 150, ..of(90_000, 100_000) }, at(second)));
         assert_eq!(estimator.bound(), Some(80_000));
+        let mut estimator = Estimator::default();
+        (1..10).for_each(|second| estimator.observe(of(1_000, 0), at(second)));
+        (10..20).for_each(|second| estimator.observe(of(1_000, 100_000), at(second)));
+        assert_eq!(estimator.bound(), None, "some slow requests are no queue");
+        (20..22).for_each(|second| estimator.observe(of(1_000, 500_000), at(second)));
+        assert_eq!(estimator.bound(), Some(80_000), "fifty open requests are one");
     }
 }

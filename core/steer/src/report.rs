@@ -11,7 +11,7 @@ use crate::Amount;
 /// The schema version written, and the only one read. Fields may be added; a change of meaning needs a new version.
 pub const STEER_SCHEMA: u32 = 1;
 /// The largest message, in bytes.
-pub const MAX_MESSAGE_BYTES: usize = 512 * 1024;
+pub const MAX_MESSAGE_BYTES: usize = 960 * 1024;
 /// The most classes, origins or quotas in a message.
 pub const MAX_ENTRIES: usize = 4_096;
 /// The most candidates of a class.

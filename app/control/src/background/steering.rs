@@ -129,6 +129,7 @@ fn make_plan(app: &App, steering: &Steering, term: Option<i64>) {
     }
     planner.set_sockets(sockets);
     planner.set_edges(edges);
+    planner.forget_removed(|id| id != LONE_EDGE && !app.orders.is_known(id), now);
     match term.and_then(|term| u64::try_from(term).ok()) {
         Some(term) => planner.lead(term, now),
         None => planner.follow(),

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use http::StatusCode;
 use sallyport_api::{CreateDirectOrigin, UpdateDirectOrigin};
 use sallyport_model::{
-    DEFAULT_WEIGHT, DirectOrigin, DirectOriginId, EdgeName, OriginAddr, OriginTlsSettings, Socket, SocketType,
+    Capacity, DEFAULT_WEIGHT, DirectOrigin, DirectOriginId, EdgeName, OriginAddr, OriginTlsSettings, Socket, SocketType,
 };
 use sallyport_store::{Creation, DirectOriginChange, IdempotencyKey, StoreError};
 
@@ -32,6 +32,7 @@ impl App {
             capacity: checked_capacity(create.capacity.unwrap_or_default())?,
             created_at: self.clock.now().unix_seconds,
         };
+        self.check_limit(&origin.capacity, socket)?;
         let made = self.store.create_direct_origin(socket.account, &origin, keyed).await;
         let made = made.map_err(|error| match error {
             StoreError::Gone => ApiError::not_found("socket"),
@@ -46,6 +47,11 @@ impl App {
             );
         }
         Ok(made)
+    }
+
+    /// Refuses a limit beyond what plans can have.
+    fn check_limit(&self, capacity: &Capacity, socket: &Socket) -> Result<(), ApiError> {
+        if capacity.is_empty() { Ok(()) } else { self.check_room_for_limits(socket.account, Some(socket.id)) }
     }
 
     /// A direct origin of the socket.
@@ -81,6 +87,9 @@ impl App {
             path: changed_path(&found.path, update.path, update.rewrite_path, socket.socket_type)?,
             capacity: update.capacity.map(|capacity| checked_capacity(capacity.unwrap_or_default())).transpose()?,
         };
+        if let Some(capacity) = &change.capacity {
+            self.check_limit(capacity, socket)?;
+        }
         let changed = self.store.change_direct_origin(socket.id, found.id, change).await?;
         let origin = changed.ok_or_else(|| ApiError::not_found("direct origin"))?;
         self.publish(socket.id).await?;

@@ -1,7 +1,7 @@
 //! Plans of steering: showing them, and looking at what others would be.
 
 use sallyport_api::{PlanSample, PlanSampleOrigin, PlannedEdge, PlannedOrigin, PlannedShare, PreviewPlan, SocketPlan};
-use sallyport_model::{EdgeId, MAX_ORIGIN_RPS, OriginRef, Socket};
+use sallyport_model::{AccountId, EdgeId, MAX_ORIGIN_RPS, OriginRef, Socket, SocketId, SocketRoute};
 use sallyport_steer::{
     Amount,
     plan::{Leaf, PlanView, WhatIf, explain},
@@ -11,6 +11,10 @@ use crate::{clock::date, problem::ApiError, state::App};
 
 /// The most requests per second of an edge in a preview.
 const MAX_DEMAND_RPS: f64 = 100_000_000.0;
+/// The most origins and regions at sockets with limits: of an organisation, and of the installation. Reports of edges
+/// have to fit into one message.
+const MAX_LIMITED_PER_ORGANISATION: usize = 400;
+const MAX_LIMITED: usize = 1_500;
 /// Thousandths of a request.
 const PER_REQUEST: f64 = 1_000.0;
 
@@ -37,6 +41,29 @@ impl App {
             planner.preview(socket.id, &what_if, now)
         };
         self.plan_to_api(socket, &view.ok_or_else(no_plan)?, true).await
+    }
+
+    /// Refuses another limit where a plan would have too many places. Every origin of a socket with limits is one.
+    pub(crate) fn check_room_for_limits(&self, account: AccountId, socket: Option<SocketId>) -> Result<(), ApiError> {
+        let places = |route: &SocketRoute| {
+            let regions = route.settings.regions.values().filter(|group| !group.capacity.is_empty());
+            route.capacities().count() + regions.count()
+        };
+        let routes = self.routes.all();
+        let limited = routes.iter().filter(|route| route.has_capacities() || Some(route.id) == socket);
+        let (mut own, mut all) = (0, 0);
+        for route in limited {
+            all += places(route);
+            own += if route.account == account { places(route) } else { 0 };
+        }
+        if own < MAX_LIMITED_PER_ORGANISATION && all < MAX_LIMITED {
+            return Ok(());
+        }
+        let detail = format!(
+            "an organisation can have {MAX_LIMITED_PER_ORGANISATION} origins and regions at sockets with limits, and an \
+             installation {MAX_LIMITED}: remove limits that are not needed"
+        );
+        Err(ApiError::new(http::StatusCode::CONFLICT, "limit-reached", detail))
     }
 
     fn what_if(&self, socket: &Socket, preview: &PreviewPlan) -> Result<WhatIf, ApiError> {

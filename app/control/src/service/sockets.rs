@@ -197,6 +197,9 @@ impl App {
         self.check_guard(&change)?;
         let settings = settled(&change, (&none, socket_type), socket_type, self.config.databases)?;
         check_dials(self.origin_regions(None, &change).await?.as_ref(), &settings)?;
+        if settings.regions.values().any(|group| !group.capacity.is_empty()) {
+            self.check_room_for_limits(account, None)?;
+        }
         if let Some(identity) = &settings.identity {
             self.need_providers(account, &identity.providers, &[]).await?;
         }
@@ -373,6 +376,9 @@ impl App {
             };
             let settings = settled(&change, (&now.settings, now.socket_type), new_type, databases)?;
             check_dials(served.as_ref(), &settings)?;
+            if settings.regions.values().any(|group| !group.capacity.is_empty()) {
+                self.check_room_for_limits(account, Some(now.id))?;
+            }
             if changes_identity {
                 check_some_client_is_admitted(&policies, settings.identity.as_ref())?;
             }

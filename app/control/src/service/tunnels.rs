@@ -43,6 +43,9 @@ impl App {
             temporary,
             created_at: self.clock.now().unix_seconds,
         };
+        if !new.capacity.is_empty() {
+            self.check_room_for_limits(socket.account, Some(socket.id))?;
+        }
         let made = self.store.create_tunnel(socket.account, &new, &self.forward_ports()?, keyed).await;
         match made {
             Ok(Creation::Made(tunnel)) => {
@@ -116,6 +119,9 @@ impl App {
             let changed = self.store.rename_tunnel(account, tunnel.id, name.as_ref()).await?;
             tunnel = changed.ok_or_else(|| ApiError::not_found("tunnel"))?;
             tracing::info!(socket = %tunnel.socket, tunnel = %tunnel.id, "tunnel got another name");
+        }
+        if capacity.as_ref().is_some_and(|capacity| !capacity.is_empty()) {
+            self.check_room_for_limits(account, Some(tunnel.socket))?;
         }
         if weight.is_some() || path.is_some() || capacity.is_some() {
             let (path, capacity) = (path.as_ref(), capacity.as_ref());

@@ -10,7 +10,7 @@ use std::{
     path::PathBuf,
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -56,6 +56,8 @@ pub(crate) struct SteeringFollower {
     state: Arc<EdgeState>,
     follower: Mutex<AssignmentFollower>,
     reach: Reach,
+    /// Whether the edge has given its quotas back.
+    has_left: AtomicBool,
     /// The term of the last assignment.
     term: AtomicU64,
     /// Notified when the leader waits for a report: it is new, or a quota became less.
@@ -93,7 +95,16 @@ impl SteeringFollower {
             follower.lock().restore(until);
             state.sockets.shared().held_quotas.set(&quotas, until);
         }
-        Arc::new(Self { settings, state: state.clone(), follower, reach, term, given_back, metrics })
+        Arc::new(Self {
+            settings,
+            state: state.clone(),
+            follower,
+            reach,
+            has_left: AtomicBool::new(false),
+            term,
+            given_back,
+            metrics,
+        })
     }
 
     /// The time of the edge, from which quotas count.
@@ -139,6 +150,9 @@ impl SteeringFollower {
             if !is_urgent {
                 hurried = 0;
             }
+            if self.has_left.load(Ordering::Relaxed) {
+                return;
+            }
             if !limits.are_there(&self.state.routes) {
                 continue;
             }
@@ -165,6 +179,7 @@ impl SteeringFollower {
 
     /// Gives all quotas back: the edge stops.
     pub(crate) fn leave(&self) {
+        self.has_left.store(true, Ordering::Relaxed);
         let mut report = self.follower.lock().begin_report(self.now());
         report.is_last = true;
         self.settings.bus.report(report);

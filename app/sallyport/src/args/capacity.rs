@@ -41,7 +41,7 @@ impl FromStr for Connections {
 pub(crate) struct CapacityArgs {
     /// The most new requests per second that the service takes from all edges (tcp, tls, udp: connections); auto: as
     /// many as it answers without getting slow; off: any number
-    #[arg(long, value_name = "RPS|auto")]
+    #[arg(long, value_name = "RPS|auto", allow_hyphen_values = true)]
     max_rps: Option<OrOff<MaxRps>>,
     /// The most requests at once that the service takes from all edges (tcp, tls, udp: connections); off: any number
     #[arg(long, value_name = "COUNT")]

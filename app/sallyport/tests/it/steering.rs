@@ -4,7 +4,10 @@ use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
     net::{SocketAddr, TcpStream, UdpSocket},
     process::{Child, ChildStdout, Command, Stdio},
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -16,6 +19,18 @@ use crate::{
     mesh::service,
     tcp::{connect, free_ports, id, socket},
 };
+
+/// Reads the head of a request; false at the end of the connection.
+fn reads_head(input: &mut BufReader<TcpStream>) -> bool {
+    let mut line = String::new();
+    while line != "\r\n" {
+        line.clear();
+        if !input.read_line(&mut line).is_ok_and(|bytes| bytes > 0) {
+            return false;
+        }
+    }
+    true
+}
 
 /// An origin that knows when each request came.
 struct Counted {
@@ -30,14 +45,7 @@ impl Counted {
         let address = service(move |stream: TcpStream| {
             let mut input = BufReader::new(stream.try_clone().unwrap());
             let mut out = stream;
-            loop {
-                let mut line = String::new();
-                while line != "\r\n" {
-                    line.clear();
-                    if !input.read_line(&mut line).is_ok_and(|bytes| bytes > 0) {
-                        return;
-                    }
-                }
+            while reads_head(&mut input) {
                 counted.lock().unwrap().push(Instant::now());
                 if out.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").is_err() {
                     return;
@@ -339,4 +347,48 @@ fn an_edge_that_starts_again_without_control_continues_with_its_quotas() {
     assert!(refused(&over) > 60 && origin.peak() <= 33, "{over} {}", origin.peak());
     let (_, health) = edge.get(&home, &format!("api.{DOMAIN}"), "/healthz");
     assert!(health.contains("steering: no control has assigned quotas for"), "{health}");
+}
+
+/// An origin that serves one request after the other, each for this many microseconds.
+fn one_by_one(pause_us: &Arc<AtomicU64>) -> SocketAddr {
+    let (pause_us, turn) = (pause_us.clone(), Arc::new(Mutex::new(())));
+    service(move |stream: TcpStream| {
+        let mut input = BufReader::new(stream.try_clone().unwrap());
+        let mut out = stream;
+        while reads_head(&mut input) {
+            let turn = turn.lock().unwrap();
+            std::thread::sleep(Duration::from_micros(pause_us.load(Ordering::Relaxed)));
+            drop(turn);
+            if out.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").is_err() {
+                return;
+            }
+        }
+    })
+}
+
+#[test]
+fn what_an_origin_can_carry_is_learned_and_followed() {
+    let home = Home::new();
+    let server = home.up(&["--direct-origins", "127.0.0.1"]);
+    home.account();
+    let pause_us = Arc::new(AtomicU64::new(20_000));
+    let (socket, host) = home.socket(&[]);
+    let address = one_by_one(&pause_us).to_string();
+    home.json(&["socket", "origin", "add", &socket, &address, "--max-rps", "auto"]);
+    let at = format!("127.0.0.1:{}", server.port);
+    let phases = json!([{ "seconds": 4, "rps": { &at: 30 } }, { "seconds": 200, "rps": { &at: 80 } }]);
+    let mut load = Load::start(&home, &host, &phases);
+    load.begins();
+    let keeps_up = load.ends();
+    assert_eq!(refused(&keeps_up), 0, "an origin that keeps up has no bound: {keeps_up}");
+    load.begins();
+    let learned = |least: f64, most: f64| {
+        let plan = home.json(&["socket", "plan", &socket]);
+        let bound = plan["origins"][0]["max_rps"].as_f64()?;
+        (least..=most).contains(&bound).then_some(())
+    };
+    // The plan uses 95 % of what is learned.
+    wait_until("the knee of 50 is known within a tenth", || learned(0.95 * 45.0, 50.0));
+    pause_us.store(40_000, Ordering::Relaxed);
+    wait_until("a halved origin is followed within a minute", || learned(0.95 * 22.0, 25.0));
 }

@@ -64,6 +64,8 @@ impl Demand {
         let deviation = per_second((arrived - former).max(self.rate.value / PER_UNIT).isqrt());
         self.rate.set(rate, deviation, at);
         self.shed = per_second(shed.saturating_sub(former_shed));
+        // Where requests come and none runs, one would run.
+        let connections = if rate > 0 { connections.max(PER_UNIT) } else { connections };
         self.connections.set(connections, Amount::from(open.isqrt()) * PER_UNIT, at);
         let ms = u64::try_from(span.as_millis()).unwrap_or(HISTORY_MS).min(HISTORY_MS);
         if self.history == 0 {

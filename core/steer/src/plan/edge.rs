@@ -74,6 +74,8 @@ pub(super) struct EdgeState {
     pub(super) loads: HashMap<Leaf, Load>,
     rtts: HashMap<Leaf, WindowedMin>,
     sent: VecDeque<Sent>,
+    /// The quotas of the assignment that the edge has acknowledged last.
+    acknowledged: Option<HashMap<Leaf, Quota>>,
     pub(super) unreachable: Vec<EdgeId>,
     /// Since when a majority does not reach the edge.
     pub(super) unreached_since: Option<Duration>,
@@ -91,6 +93,7 @@ impl EdgeState {
             loads: HashMap::new(),
             rtts: HashMap::new(),
             sent: VecDeque::new(),
+            acknowledged: None,
             unreachable: Vec::new(),
             unreached_since: None,
         }
@@ -103,7 +106,13 @@ impl EdgeState {
         let is_first = self.number == 0;
         (self.number, self.heard_at, self.at, self.term) = (report.number, now, at, self.term.max(report.term));
         self.unreachable.clone_from(&report.unreachable);
-        self.sent.retain(|sent| (sent.term, sent.number) > (report.term, report.assignment));
+        while self.sent.front().is_some_and(|sent| (sent.term, sent.number) <= (report.term, report.assignment)) {
+            let sent = self.sent.pop_front();
+            // Of the first assignment of a term, an edge takes over only what is less than it has.
+            self.acknowledged = sent
+                .filter(|sent| (sent.term, sent.number) == (report.term, report.assignment))
+                .map(|sent| sent.quotas);
+        }
         let mut classes = HashMap::new();
         for class in report.classes.iter().take(MAX_ENTRIES) {
             let key = (class.socket, class.class);
@@ -164,7 +173,10 @@ impl EdgeState {
 
     /// The quota that the edge has by its last report.
     pub(super) fn reported(&self, leaf: Leaf, dimension: Dimension) -> Amount {
-        self.loads.get(&leaf).map_or(0, |load| amount(&load.counts.quota, dimension))
+        let reported = self.loads.get(&leaf).map_or(0, |load| amount(&load.counts.quota, dimension));
+        // An edge that claims more than it got locks nothing.
+        let acknowledged = self.acknowledged.as_ref().and_then(|quotas| quotas.get(&leaf));
+        acknowledged.map_or(reported, |quota| reported.min(amount(quota, dimension)))
     }
 
     /// What the edge was told last: the quota that was sent last, or the reported one.

@@ -70,7 +70,13 @@ fn edge_words(plan: &PlanView, edge: &EdgeView, label: &Labels) -> Vec<String> {
     let mut words = Vec::new();
     let name = &edge.name;
     if !edge.is_heard {
-        words.push(format!("{name} is not heard: what it had stays reserved until it is certainly gone"));
+        let locked = edge.shares.iter().map(|share| share.locked).fold(0, Amount::saturating_add);
+        if locked > 0 {
+            words.push(format!(
+                "{name} is not heard: {} rps stay reserved for it until it is certainly gone, or removed by `edge rm`",
+                units(locked)
+            ));
+        }
         return words;
     }
     let percent = |rate: Amount| rate * 100 / edge.demand.max(1);
@@ -112,7 +118,7 @@ fn is_full(origin: &OriginView) -> bool {
 
 /// A rate with at most one decimal.
 fn units(rate: Amount) -> String {
-    let tenths = (rate + PER_UNIT / 20) / (PER_UNIT / 10);
+    let tenths = rate.saturating_add(PER_UNIT / 20) / (PER_UNIT / 10);
     if tenths >= 100 || tenths.is_multiple_of(10) {
         ((tenths + 5) / 10).to_string()
     } else {

@@ -42,8 +42,6 @@ pub(super) struct Shares {
     pub(super) shed: HashMap<(EdgeId, sallyport_model::SocketId), Amount>,
     /// Whether the plan is an optimum, and how far it may be from one, in millionths of its cost.
     pub(super) gap_ppm: u64,
-    /// Places that are planned without the solver, because they are too many.
-    pub(super) is_too_large: bool,
 }
 
 impl Planner {
@@ -53,8 +51,11 @@ impl Planner {
         let is_real = *what_if == WhatIf::default();
         let mut flows_of_rows = HashMap::new();
         for component in self.components(dimension, what_if, now) {
-            shares.is_too_large |= component.is_too_large;
-            let Ok(mut solution) = component.problem.solve() else { continue };
+            let Ok(mut solution) = component.problem.solve() else {
+                // Too many places for a plan: nobody gets anything, rather than too much.
+                shares.limited.extend(origins_of(self, &component).map(|(_, _, leaf)| (leaf, 0)));
+                continue;
+            };
             let gap = u64::try_from((solution.cost - solution.bound) * 1_000_000 / solution.cost.max(1));
             shares.gap_ppm = shares.gap_ppm.max(gap.unwrap_or(u64::MAX));
             if is_real {
@@ -227,11 +228,15 @@ impl Planner {
                     continue;
                 }
                 let share = |edge: &EdgeId| shares.of.get(&(*edge, *leaf)).copied().unwrap_or_default();
-                let target = |edge: &EdgeId| match (is_planned, dimension) {
-                    (true, Dimension::Rate) => share(edge).planned,
-                    (false, Dimension::Rate) => share(edge).all,
-                    (true, Dimension::Connections) => share(edge).planned.div_ceil(PER_UNIT) * PER_UNIT,
-                    (false, Dimension::Connections) => share(edge).all / PER_UNIT * PER_UNIT,
+                let alls: Vec<Amount> = edges.iter().map(|edge| share(edge).all).collect();
+                let alls = match dimension {
+                    Dimension::Rate => alls,
+                    Dimension::Connections => whole_units(alls.iter().copied().fold(0, Amount::saturating_add), &alls),
+                };
+                let target = |edge: &EdgeId| {
+                    let planned = planned_least(&share(edge), dimension);
+                    let all = edges.iter().position(|other| other == edge).map_or(0, |at| alls[at]);
+                    if is_planned { planned } else { all }
                 };
                 let has = |edge: &EdgeId| match grants.get(&(*edge, *leaf)) {
                     Some(granted) => *granted,
@@ -241,10 +246,10 @@ impl Planner {
                 let total = wants.iter().fold(0, |sum: Amount, want| sum.saturating_add(*want));
                 let room = self.topology.chain(*at).map(|up| rooms[up]).min().unwrap_or_default();
                 let given = if may_grow { total.min(room) } else { 0 };
-                let mut parts = split(given, &wants);
-                if dimension == Dimension::Connections {
-                    parts.iter_mut().for_each(|part| *part = *part / PER_UNIT * PER_UNIT);
-                }
+                let parts = match dimension {
+                    Dimension::Rate => split(given, &wants),
+                    Dimension::Connections => whole_units(given, &wants),
+                };
                 // Edges take over assignments of different moments, so none may grow back there.
                 let may_return = !self.topology.chain(*at).any(|up| is_over[up]);
                 let news: Vec<_> = edges
@@ -277,6 +282,11 @@ impl Planner {
         }
         grants
     }
+}
+
+/// Splits an amount by weights into whole units, of which none is lost between the parts.
+fn whole_units(amount: Amount, weights: &[u64]) -> Vec<Amount> {
+    split(amount / PER_UNIT, weights).into_iter().map(|units| units * PER_UNIT).collect()
 }
 
 /// The planned part in whole units of the dimension.

@@ -81,6 +81,8 @@ struct Learned {
 pub struct Planner {
     topology: Topology,
     names: BTreeMap<EdgeId, EdgeInfo>,
+    /// What the edges are called, also those that are lost and still have quotas.
+    labels: BTreeMap<EdgeId, EdgeInfo>,
     edges: BTreeMap<EdgeId, EdgeState>,
     learned: HashMap<Place, Learned>,
     /// The term of this control and the time of its begin, while it leads.
@@ -101,7 +103,14 @@ impl Planner {
 
     /// Sets the edges of the installation.
     pub fn set_edges(&mut self, edges: BTreeMap<EdgeId, EdgeInfo>) {
+        self.labels.retain(|id, _| self.edges.contains_key(id));
+        self.labels.extend(edges.iter().map(|(id, info)| (*id, info.clone())));
         self.names = edges;
+    }
+
+    /// Forgets the silent edges that are not of the installation any more: such an edge has given its quotas up.
+    pub fn forget_removed(&mut self, is_removed: impl Fn(EdgeId) -> bool, now: Duration) {
+        self.edges.retain(|id, edge| now.saturating_sub(edge.heard_at) < GONE_AFTER || !is_removed(*id));
     }
 
     /// This control leads from now on, with a term that is greater than those of all leaders before.

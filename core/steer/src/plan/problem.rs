@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     Amount,
-    solver::{MAX_AMOUNT, MAX_NODES, Node, Problem, Supply},
+    solver::{MAX_AMOUNT, Node, Problem, Supply},
 };
 
 /// What a region costs that a dial has passed over, in microseconds.
@@ -66,8 +66,6 @@ pub(super) struct Component {
     pub(super) places: Vec<usize>,
     pub(super) rows: Vec<Row>,
     pub(super) problem: Problem,
-    /// Too many places to be solved.
-    pub(super) is_too_large: bool,
 }
 
 /// The demand of a class at an edge, with the origins that can serve it.
@@ -178,7 +176,6 @@ impl Planner {
 
     /// Makes nodes and supplies.
     fn fill(&self, component: &mut Component, wants: &[Want], capacities: &[Option<Amount>]) {
-        component.is_too_large = component.places.len() > MAX_NODES;
         let index: HashMap<usize, usize> =
             component.places.iter().enumerate().map(|(at, place)| (*place, at)).collect();
         let nodes = component.places.iter().map(|place| Node {

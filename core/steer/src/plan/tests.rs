@@ -484,6 +484,45 @@ fn connections_are_planned_too() {
 }
 
 #[test]
+fn fewer_connections_than_edges_go_to_the_edges_that_want_them() {
+    let most = Capacity { max_connections: Some(2), ..Capacity::default() };
+    let mut world = World::new(vec![socket(1, [(1, at_region("eu", most))])], &[&[(1, 5)], &[(1, 50)], &[(1, 90)]]);
+    world.demand(1, 1, 10);
+    world.seconds(6);
+    world.second(|_| true);
+    assert_eq!(world.shed, 0, "{:?}", world.served);
+}
+
+#[test]
+fn a_shared_capacity_takes_its_part_of_the_limit_of_its_region() {
+    let shared = Capacity { shared: Some("db".parse().unwrap()), ..rps(500) };
+    let mut one = socket(1, [(1, at_region("eu", shared)), (2, at_region("eu", Capacity::default()))]);
+    one.regions.insert("eu".parse().unwrap(), SteeredRegion { dial: 100, capacity: rps(60) });
+    let mut world = World::new(vec![one], &[&[(1, 5), (2, 5)]]);
+    world.demand(0, 1, 200);
+    world.seconds(6);
+    assert!(world.of(1, 1) + world.of(1, 2) <= 63, "{:?}", world.served);
+}
+
+#[test]
+fn an_edge_that_claims_more_than_it_got_locks_nothing() {
+    let mut world = two_regions();
+    (0..2).for_each(|at| world.demand(at, 1, 80));
+    world.seconds(5);
+    let now = world.now;
+    let mut report = world.edges[1].follower.begin_report(now);
+    for (id, origin) in [(1, origin(1)), (1, origin(2))] {
+        let quota = Quota { rate: Some(u64::MAX), connections: None };
+        let (sent, done, failed, latency_us, open) = (0, 0, 0, 0, 0);
+        report.origins.push(OriginLoad { socket: socket_id(id), origin, sent, done, failed, latency_us, open, quota });
+    }
+    world.planners[0].handle_report(&report, now).unwrap();
+    let place = Place::Origin(Leaf { socket: socket_id(1), origin: origin(1) });
+    let (granted, capacity) = world.planners[0].granted(&place, Dimension::Rate).unwrap();
+    assert!(granted <= capacity, "{granted} of {capacity}");
+}
+
+#[test]
 fn another_plan_can_be_looked_at() {
     let mut world = two_regions();
     world.demand(0, 1, 100);

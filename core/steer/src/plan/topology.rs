@@ -158,6 +158,7 @@ impl Topology {
 
     /// Sets the parents.
     fn connect(&mut self) {
+        let mut taken = Vec::new();
         for at in 0..self.nodes.len() {
             let place = self.nodes[at].place.clone();
             let (region, shared) = match &place {
@@ -181,9 +182,15 @@ impl Topology {
                 for (limit, part) in self.nodes[at].declared.iter_mut().zip(part) {
                     *limit = (*limit).into_iter().chain(part).min();
                 }
+                taken.push((self.by_place[region], part));
             }
             let parent = shared.or(region);
             self.nodes[at].parent = parent.and_then(|place| self.by_place.get(&place).copied());
+        }
+        for (region, parts) in taken {
+            for (limit, part) in self.nodes[region].declared.iter_mut().zip(parts) {
+                *limit = limit.map(|limit| limit.saturating_sub(part.unwrap_or_default()));
+            }
         }
     }
 

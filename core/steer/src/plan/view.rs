@@ -78,6 +78,8 @@ pub struct ShareView {
     pub load: Amount,
     /// The quota; `None`: any amount.
     pub quota: Option<Amount>,
+    /// What a silent edge may still use, and others therefore cannot have.
+    pub locked: Amount,
     /// The shortest recent round trip, in microseconds.
     pub rtt_us: Option<u64>,
 }
@@ -96,7 +98,8 @@ impl Planner {
             let leaf = Leaf { socket, origin: *origin };
             let at = self.topology.leaf(leaf)?;
             let of = |what: fn(&super::edge::Load) -> Amount| {
-                let loads = self.edges.values().filter_map(|edge| edge.loads.get(&leaf));
+                let live = self.edges.values().filter(|edge| self.is_live(edge, now));
+                let loads = live.filter_map(|edge| edge.loads.get(&leaf));
                 loads.map(what).fold(0, Amount::saturating_add)
             };
             let least = |dimension| self.topology.chain(at).filter_map(|up| self.capacity(up, dimension)).min();
@@ -118,7 +121,7 @@ impl Planner {
         });
         let origins: Vec<_> = origins.collect();
         let edges = self.edges.iter().filter_map(|(id, edge)| {
-            let info = self.names.get(id)?;
+            let info = self.labels.get(id)?;
             let classes = edge.classes.iter().filter(|((of, _), _)| *of == socket).map(|(_, class)| &class.demand);
             let shares = origins.iter().map(|origin| {
                 let leaf = Leaf { socket, origin: origin.origin };
@@ -128,6 +131,7 @@ impl Planner {
                     planned: rates.of.get(&(*id, leaf)).map_or(0, |share| share.planned),
                     load: load.map_or(0, |load| load.rate),
                     quota: load.and_then(|load| load.counts.quota.rate),
+                    locked: if self.is_live(edge, now) { 0 } else { edge.outstanding(leaf, Dimension::Rate) },
                     rtt_us: edge.rtt_us(leaf, now),
                 }
             });

@@ -290,7 +290,7 @@ impl OriginQuota {
 
     /// Whether the origin has a rate, and all its places are taken.
     fn is_full(&self) -> bool {
-        self.quota.rate != Some(0) && self.quota.connections.is_some_and(|most| most > 0 && self.count.open >= most)
+        self.quota.rate != Some(0) && self.quota.connections.is_some_and(|most| self.count.open >= most)
     }
 
     /// Whether there is a unit now. A new request leaves it to those that wait, unless it would be lost: the unit may
