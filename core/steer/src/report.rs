@@ -135,10 +135,13 @@ impl Quota {
         }
     }
 
-    /// Whether any part is less than that of the other one.
+    /// Whether any part is less than that of the other one by more than a sixteenth.
     #[must_use]
     pub fn is_less_than(&self, other: &Self) -> bool {
-        let is_less = |one: Option<u64>, other: Option<u64>| one.unwrap_or(u64::MAX) < other.unwrap_or(u64::MAX);
+        let is_less = |one: Option<u64>, other: Option<u64>| {
+            let other = other.unwrap_or(u64::MAX);
+            one.unwrap_or(u64::MAX) < other - other / 16
+        };
         is_less(self.rate, other.rate) || is_less(self.connections.map(u64::from), other.connections.map(u64::from))
     }
 }

@@ -25,6 +25,8 @@ use crate::{
 const PLAN_PERIOD: Duration = Duration::from_millis(500);
 /// The shortest time between two plans.
 const MIN_PERIOD: Duration = Duration::from_millis(100);
+/// How long the store may take to answer.
+const STORE_TIME: Duration = Duration::from_secs(2);
 /// The name of this task in the store.
 const TASK: &str = "steering";
 /// The id of the edge of a single machine.
@@ -40,8 +42,10 @@ pub(crate) async fn elect(app: Weak<AppParts>, term: watch::Sender<Option<i64>>)
     while let Some(app) = app.upgrade().map(App) {
         let election = election.get_or_insert_with(|| Election::new(app.config.id, app.store.is_shared()));
         let began = started.elapsed();
-        if let Err(error) = turn(&app, election, began).await {
-            tracing::debug!(%error, "the lead in steering cannot be read or written: trying again");
+        match tokio::time::timeout(STORE_TIME, turn(&app, election, began)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::debug!(%error, "the lead in steering cannot be read or written: trying again"),
+            Err(_) => tracing::debug!("the store does not answer about the lead in steering: trying again"),
         }
         let leads = election.term(started.elapsed());
         if term.send_if_modified(|known| std::mem::replace(known, leads) != leads) {

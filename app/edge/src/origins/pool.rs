@@ -37,7 +37,7 @@ use crate::{
         origin::{InFlight, Origin},
         quotas::{HeldQuotas, PoolQuotas},
         rules::Rules,
-        selection::{Choice, Chosen},
+        selection::{Choice, Chosen, Ordered},
         set::Origins,
         transport::{
             Holder, OriginTransport,
@@ -617,13 +617,13 @@ impl SocketPool {
 
     /// The usable, untried origins of the group, each once, the preferred one first and then by distance and load.
     /// Ejected ones are among them only if there are no others.
-    pub(crate) fn candidates(&self, group: Group, tried: &Attempts<u64>, hint: &AffinityHint) -> Vec<Arc<Origin>> {
+    pub(crate) fn candidates(&self, group: Group, tried: &Attempts<u64>, hint: &AffinityHint) -> Ordered {
         let origins = self.origins.read();
         let own = self.shared.region.as_ref();
         let choice = Choice { origins: &origins, own, hint, code: |origin: &Origin| self.code(origin), dialed: None };
         let usable = |o: &Arc<Origin>| o.health_state().group() == group && o.is_usable() && tried.may_try(&o.number());
         let good = choice.in_order(|o| usable(o) && !o.health_state().is_ejected() && !o.handle().is_unresponsive());
-        if good.is_empty() { choice.in_order(usable) } else { good }
+        if good.origins.is_empty() { choice.in_order(usable) } else { good }
     }
 
     /// The rules, if regional dials apply: the socket has some, and this edge has a region.

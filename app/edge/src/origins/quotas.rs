@@ -26,6 +26,7 @@ use crate::origins::{
     http::forwarding::Group,
     origin::{InFlight, Origin},
     pool::SocketPool,
+    selection::Ordered,
 };
 
 /// How many requests of one socket may wait for a quota.
@@ -253,8 +254,22 @@ impl PoolQuotas {
         self.quotas.lock().set_valid_until(until);
     }
 
-    fn take(&self, candidates: &[OriginRef], turn: Turn, deadline: Duration) -> Taken {
-        self.quotas.lock().take(candidates, turn, self.now(), deadline)
+    /// Takes a unit for one of these origins. A client that returns to an origin gets that one, if it has room now.
+    fn take(&self, candidates: &[OriginRef], has_hinted: bool, turn: Turn, deadline: Duration) -> Taken {
+        let (mut quotas, now) = (self.quotas.lock(), self.now());
+        if has_hinted && let Some(hinted) = candidates.get(..1) {
+            match quotas.take(hinted, turn, now, now) {
+                Taken::Now(at) => return Taken::Now(at),
+                Taken::Wait(..) => quotas.leave_queue(hinted[0]),
+                Taken::Busy | Taken::Unassigned | Taken::Shed => {}
+            }
+        }
+        quotas.take(candidates, turn, now, deadline)
+    }
+
+    /// Whether any quota bounds an origin now.
+    fn is_bounded(&self) -> bool {
+        self.quotas.lock().is_bounded()
     }
 
     /// Counts a request of this class.
@@ -299,12 +314,15 @@ impl SocketPool {
     ) -> QuotaChoice {
         let quotas = self.quotas();
         let demand = quotas.enter(group.number(), tried.count() == 0);
-        let origins = self.candidates(group, tried, hint);
+        if !quotas.is_bounded() {
+            return self.choose_unbounded(demand, group, tried, hint);
+        }
+        let Ordered { origins, has_hinted } = self.candidates(group, tried, hint);
         if origins.is_empty() {
             return QuotaChoice::NoOrigin;
         }
         let refs = refs_of(&origins);
-        match quotas.take(&refs, Turn::New, quotas.now()) {
+        match quotas.take(&refs, has_hinted, Turn::New, quotas.now()) {
             Taken::Now(at) => QuotaChoice::Chosen(taken(quotas, demand, &origins[at], tried)),
             Taken::Wait(at, _) => {
                 quotas.quotas.lock().leave_queue(refs[at]);
@@ -329,13 +347,16 @@ impl SocketPool {
         loop {
             // Registered before the look, so that no change is missed.
             let changed = quotas.changed.notified();
-            let origins = self.candidates(group, tried, hint);
+            if !quotas.is_bounded() {
+                return self.choose_unbounded(demand, group, tried, hint);
+            }
+            let Ordered { origins, has_hinted } = self.candidates(group, tried, hint);
             if origins.is_empty() {
                 return QuotaChoice::NoOrigin;
             }
             let refs = refs_of(&origins);
             let deadline = since + MAX_WAIT;
-            let taken_unit = quotas.take(&refs, turn, deadline);
+            let taken_unit = quotas.take(&refs, has_hinted, turn, deadline);
             if let Taken::Now(at) = taken_unit {
                 return QuotaChoice::Chosen(taken(quotas, demand, &origins[at], tried));
             }
@@ -367,6 +388,20 @@ impl SocketPool {
                 Taken::Now(_) | Taken::Shed => return self.shed(group),
             }
         }
+    }
+
+    /// Selects as if there were no limits, and counts what the origin gets: a limit is still to be learned.
+    fn choose_unbounded(
+        &self,
+        demand: DemandGuard,
+        group: Group,
+        tried: &mut Attempts<u64>,
+        hint: &AffinityHint,
+    ) -> QuotaChoice {
+        let Some(chosen) = self.choose(group, tried, hint) else { return QuotaChoice::NoOrigin };
+        let origin = chosen.origin().handle().origin();
+        self.quotas().quotas.lock().record_sent(origin);
+        QuotaChoice::Chosen(chosen.with_quota(QuotaUse { demand, origin, began: Instant::now() }))
     }
 
     fn shed(&self, group: Group) -> QuotaChoice {
@@ -407,7 +442,7 @@ impl SocketPool {
     /// The origins of a group as the edge sees them, each once.
     fn reported_candidates(&self, group: Group) -> Vec<Candidate> {
         let usable = self.candidates(group, &Attempts::default(), &AffinityHint::Any);
-        let usable = usable.into_iter().map(|origin| {
+        let usable = usable.origins.into_iter().map(|origin| {
             let rtt = origin.handle().round_trip().map(|rtt| u64::try_from(rtt.as_micros()).unwrap_or(u64::MAX));
             Candidate { origin: origin.handle().origin(), rtt_us: rtt, is_usable: !origin.health_state().is_ejected() }
         });

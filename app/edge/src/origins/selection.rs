@@ -44,6 +44,14 @@ impl From<Arc<Origin>> for Chosen {
     }
 }
 
+/// Origins in the order in which they are preferred.
+#[derive(Debug, Default)]
+pub(crate) struct Ordered {
+    pub(crate) origins: Vec<Arc<Origin>>,
+    /// Whether the first one is that to which the client returns.
+    pub(crate) has_hinted: bool,
+}
+
 /// An origin that may be selected.
 struct Candidate<'a> {
     origin: &'a Arc<Origin>,
@@ -72,9 +80,9 @@ impl<C: Fn(&Origin) -> AffinityCode> Choice<'_, C> {
         self.of_nearest(rotation, candidates).map(Chosen::from)
     }
 
-    /// The fit origins, each once: the hinted one first, then by distance, and by load for the weight where that is
-    /// equal.
-    pub(crate) fn in_order(&self, fit: impl Fn(&Arc<Origin>) -> bool) -> Vec<Arc<Origin>> {
+    /// The fit origins, each once, by distance, and by load for the weight where that is equal. If the hinted one is
+    /// among them, it comes first.
+    pub(crate) fn in_order(&self, fit: impl Fn(&Arc<Origin>) -> bool) -> Ordered {
         let mut candidates = self.candidates(fit);
         candidates.sort_by_cached_key(|candidate| {
             let kind = match candidate.nearness {
@@ -91,7 +99,7 @@ impl<C: Fn(&Origin) -> AffinityCode> Choice<'_, C> {
         if let Some(at) = hinted {
             origins[..=at].rotate_right(1);
         }
-        origins
+        Ordered { origins, has_hinted: hinted.is_some() }
     }
 
     /// Selects one in the region that the dials determine.

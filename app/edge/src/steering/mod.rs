@@ -244,6 +244,9 @@ impl SteeringFollower {
     async fn check(&self, mesh: &OnceLock<Arc<Mesh>>) {
         loop {
             tokio::time::sleep(REPORT_PERIOD).await;
+            if self.limited().is_empty() {
+                continue;
+            }
             let began = self.now();
             let (is_due, age) = {
                 let mut follower = self.follower.lock();
@@ -286,6 +289,9 @@ impl SteeringFollower {
 
     /// A line for `/healthz` while no leader is heard.
     pub(crate) fn note(&self) -> String {
+        if self.limited().is_empty() {
+            return String::new();
+        }
         let follower = self.follower.lock();
         let Some(age) = follower.age(self.now()).filter(|age| *age >= sallyport_steer::TERM) else {
             return String::new();

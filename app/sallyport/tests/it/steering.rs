@@ -392,3 +392,25 @@ fn what_an_origin_can_carry_is_learned_and_followed() {
     pause_us.store(40_000, Ordering::Relaxed);
     wait_until("a halved origin is followed within a minute", || learned(0.95 * 22.0, 25.0));
 }
+
+#[test]
+fn a_client_returns_to_its_origin_within_limits_too() {
+    let home = Home::new();
+    let server = home.up(&["--direct-origins", "127.0.0.1"]);
+    home.account();
+    let origins = [Counted::start(), Counted::start()];
+    let (socket, host) = home.socket(&["--affinity", "cookie"]);
+    for origin in &origins {
+        home.json(&["socket", "origin", "add", &socket, &origin.address.to_string(), "--max-rps", "100"]);
+    }
+    let first = server.curl(&host, "/", &[]);
+    let cookie = first.header("set-cookie").and_then(|cookie| cookie.split(';').next()).unwrap().to_owned();
+    let began = Instant::now();
+    for _ in 0..12 {
+        let response = server.curl(&host, "/", &["--cookie", &cookie]);
+        assert_eq!((response.status, response.header("set-cookie")), (200, None));
+    }
+    let mut counts = origins.map(|origin| origin.since(began));
+    counts.sort_unstable();
+    assert_eq!(counts, [0, 12]);
+}

@@ -126,7 +126,7 @@ impl SocketQuotas {
     }
 
     /// Takes over the assigned quotas. A limited origin that is not named gets nothing; if it was never named, a first
-    /// quota is still to come. Returns whether any quota became less.
+    /// quota is still to come. Returns whether any quota became noticeably less.
     pub fn assign(&mut self, quotas: &[(OriginRef, Amount, Quota)], applies: Applies, now: Duration) -> bool {
         let mut is_less = false;
         for entry in self.origins.iter_mut().filter(|entry| entry.is_limited) {
@@ -148,6 +148,13 @@ impl SocketQuotas {
     /// Sets when the assigned quotas end. Checked with every request, since a process may have been paused.
     pub fn set_valid_until(&mut self, until: Duration) {
         self.valid_until = Some(until);
+    }
+
+    /// Whether any origin has a quota that bounds it now. A learned limit bounds nothing until it is known.
+    #[must_use]
+    pub fn is_bounded(&self) -> bool {
+        let is_bound = |quota: &Quota| quota.rate.is_some() || quota.connections.is_some();
+        self.origins.iter().any(|entry| entry.is_limited && is_bound(&entry.quota))
     }
 
     /// Whether any origin has a limit.
