@@ -3,7 +3,7 @@
 //! Every control takes every report, so that another one can lead at once.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::Weak,
     time::{Duration, Instant},
 };
@@ -12,7 +12,7 @@ use sallyport_bus::{Steering, TunnelOnEdge};
 use sallyport_model::{EdgeId, OriginRef, RegionName, SocketRoute, TunnelId};
 use sallyport_steer::{
     plan::{Dimension, EdgeInfo, Place, ReportRefused, SteeredOrigin, SteeredRegion, SteeredSocket},
-    report::LoadReport,
+    report::{LoadReport, QuotaAssignment},
 };
 use tokio::sync::{broadcast::error::RecvError, watch};
 
@@ -62,17 +62,60 @@ pub(crate) async fn elect(app: Weak<AppParts>, term: watch::Sender<Option<i64>>)
 /// One beat, or one look at the leader.
 async fn turn(app: &App, election: &mut Election, began: Duration) -> Result<(), sallyport_store::StoreError> {
     if let Some(term) = election.beats(began) {
+        let asked_at = app.steering.planner().1;
         let is_leader = app.store.keep_lead(TASK, app.config.id, term).await?;
         election.handle_beat(is_leader, began);
+        if is_leader
+            && let Some(lost) = app.steering.confirm(asked_at)
+            && election.may_raise(began)
+            && app.store.raise_term(TASK, app.config.id, term, lost + 1).await?
+        {
+            tracing::warn!(term, raised = lost + 1, "edges know a later term than the store: the term is raised");
+            election.handle_lead(lost + 1, began);
+        }
         return Ok(());
     }
     let stored = app.store.leader(TASK).await?;
-    if election.handle_leader(stored, began)
-        && let Some(term) = app.store.take_lead(TASK, app.config.id, stored).await?
-    {
-        election.handle_lead(term, began);
+    if election.handle_leader(stored, began) {
+        let holders = read_holders(&app.store.legacy(TASK).await?);
+        if let Some(term) = app.store.take_lead(TASK, app.config.id, stored).await? {
+            app.steering.set_stored_holders(holders);
+            election.handle_lead(term, began);
+        }
     }
     Ok(())
+}
+
+/// The edges that may have quotas, as the former leader left them.
+fn read_holders(legacy: &str) -> BTreeSet<EdgeId> {
+    if legacy.is_empty() {
+        return BTreeSet::new();
+    }
+    serde_json::from_str(legacy).unwrap_or_else(|error| {
+        tracing::warn!(%error, "the list of edges with quotas in the store is damaged");
+        BTreeSet::new()
+    })
+}
+
+/// Writes which edges may have quotas, before these get any. Returns the edges that are in the store.
+async fn keep_holders(app: &App, term: i64, holders: BTreeSet<EdgeId>) -> BTreeSet<EdgeId> {
+    let known = app.steering.stored_holders();
+    if known == holders {
+        return known;
+    }
+    let Ok(legacy) = serde_json::to_string(&holders) else { return known };
+    let write = app.store.set_legacy(TASK, app.config.id, term, &legacy);
+    match tokio::time::timeout(STORE_TIME, write).await {
+        Ok(Ok(true)) => {
+            app.steering.set_stored_holders(holders.clone());
+            holders
+        }
+        Ok(Ok(false)) | Err(_) => known,
+        Ok(Err(error)) => {
+            tracing::debug!(%error, "the list of edges with quotas cannot be written: trying again");
+            known
+        }
+    }
 }
 
 /// Plans for as long as control lives. `term` is the own one, while this control leads.
@@ -90,7 +133,8 @@ pub(crate) async fn plan(app: Weak<AppParts>, steering: Steering, term: watch::R
                     take_report(&app, &report);
                     if report.is_urgent && planned.elapsed() >= MIN_PERIOD.max(10 * took) {
                         planned = Instant::now();
-                        make_plan(&app, &steering, *term.borrow());
+                        let led = *term.borrow();
+                        make_plan(&app, &steering, led).await;
                         took = planned.elapsed();
                     }
                 }
@@ -101,7 +145,8 @@ pub(crate) async fn plan(app: Weak<AppParts>, steering: Steering, term: watch::R
             _ = ticks.tick() => {
                 let Some(app) = app.upgrade().map(App) else { return };
                 planned = Instant::now();
-                make_plan(&app, &steering, *term.borrow());
+                let led = *term.borrow();
+                make_plan(&app, &steering, led).await;
                 took = planned.elapsed();
                 if sampled_at.is_none_or(|at| at.elapsed() >= SAMPLE_PERIOD) {
                     sampled_at = Some(Instant::now());
@@ -124,26 +169,45 @@ fn take_report(app: &App, report: &LoadReport) {
     app.metrics.steering.reported(taken.err());
 }
 
-fn make_plan(app: &App, steering: &Steering, term: Option<i64>) {
+async fn make_plan(app: &App, steering: &Steering, term: Option<i64>) {
+    let Some((assignments, holders)) = plan_now(app, term) else { return };
+    // A lone edge is this process: nobody else leads, and no other edge is left over.
+    let stored = match term.filter(|_| app.edges.get().is_some()) {
+        Some(term) => Some(keep_holders(app, term, holders).await),
+        None => None,
+    };
+    let may_have = |edge: EdgeId| stored.as_ref().is_none_or(|stored| stored.contains(&edge));
+    assignments.into_iter().filter(|one| may_have(one.edge)).for_each(|one| steering.assign(one));
+}
+
+/// Makes the plan. Returns the assignments, and all edges that may have quotas then. `None`: there are no limits.
+fn plan_now(app: &App, term: Option<i64>) -> Option<(Vec<QuotaAssignment>, BTreeSet<EdgeId>)> {
     let sockets = steered_sockets(app);
     let edges = edges_of(app);
     let (mut planner, now) = app.steering.planner();
     if sockets.is_empty() && !planner.has_sockets() {
-        return;
+        return None;
     }
     planner.set_sockets(sockets);
     planner.set_edges(edges);
     planner.forget_removed(|id| id != LONE_EDGE && !app.orders.is_known(id), now);
     match term.and_then(|term| u64::try_from(term).ok()) {
-        Some(term) => planner.lead(term, now),
+        Some(term) => {
+            let is_new = planner.term() != Some(term);
+            planner.lead(term, now);
+            if is_new {
+                planner.set_former_holders(app.steering.stored_holders(), now);
+            }
+        }
         None => planner.follow(),
     }
     let began = Instant::now();
     let assignments = planner.tick(now);
     let (took, gap) = (began.elapsed(), planner.gap_ppm());
+    let holders = planner.holders().collect();
     drop(planner);
     app.metrics.steering.planned(took, gap, term.is_some(), assignments.len());
-    assignments.into_iter().for_each(|assignment| steering.assign(assignment));
+    Some((assignments, holders))
 }
 
 /// Keeps the plans of all sockets, and counts them in metrics.

@@ -11,6 +11,8 @@ use sallyport_store::{HolderId, StoredLeader};
 pub(crate) const BEAT_PERIOD: Duration = Duration::from_secs(1);
 /// How long a leader leads after its last beat.
 const LEASE: Duration = Duration::from_secs(4);
+/// The shortest time between two raises of a term.
+const RAISE_PERIOD: Duration = Duration::from_secs(60);
 /// How long the same beat has to be seen before another control takes over.
 const TAKE_OVER_AFTER: Duration = Duration::from_secs(6);
 
@@ -23,11 +25,12 @@ pub(crate) struct Election {
     seen: Option<(Option<StoredLeader>, Duration)>,
     /// The own term, and when the last beat began that succeeded.
     leads: Option<(i64, Duration)>,
+    raised_at: Option<Duration>,
 }
 
 impl Election {
     pub(crate) fn new(own: HolderId, is_shared: bool) -> Self {
-        Self { own, is_shared, seen: None, leads: None }
+        Self { own, is_shared, seen: None, leads: None, raised_at: None }
     }
 
     /// The term, while this control leads.
@@ -55,6 +58,15 @@ impl Election {
         self.seen = Some((stored, since));
         let Some(leader) = stored else { return true };
         !self.is_shared || leader.holder == self.own || now.saturating_sub(since) >= TAKE_OVER_AFTER
+    }
+
+    /// Whether the term may be raised now. Edges that claim ever later terms cannot keep a leader busy with that.
+    pub(crate) fn may_raise(&mut self, now: Duration) -> bool {
+        let may_raise = self.raised_at.is_none_or(|at| now.saturating_sub(at) >= RAISE_PERIOD);
+        if may_raise {
+            self.raised_at = Some(now);
+        }
+        may_raise
     }
 
     /// This control leads, since a write that began at this time.
@@ -91,6 +103,7 @@ mod tests {
         assert_eq!(election.term(s(12)), None, "another one has taken over");
         election.handle_lead(8, s(20));
         assert_eq!((election.beats(s(24)), election.term(s(21))), (None, None), "the store was away for too long");
+        assert_eq!([30, 31, 90].map(|at| election.may_raise(s(at))), [true, false, true]);
     }
 
     #[test]

@@ -1,12 +1,12 @@
 //! The planner of steering, and what it planned in the last hour.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{BTreeSet, HashMap, VecDeque},
     time::{Duration, Instant},
 };
 
 use parking_lot::{Mutex, MutexGuard};
-use sallyport_model::{OriginRef, SocketId};
+use sallyport_model::{EdgeId, OriginRef, SocketId};
 use sallyport_steer::{
     Amount,
     plan::{PlanView, Planner},
@@ -44,12 +44,19 @@ pub(crate) struct OriginSample {
 pub(crate) struct SteeringState {
     started: Instant,
     planner: Mutex<Planner>,
+    /// The edges that may have quotas, as the store has them.
+    stored_holders: Mutex<BTreeSet<EdgeId>>,
     history: Mutex<HashMap<SocketId, VecDeque<PlanSample>>>,
 }
 
 impl Default for SteeringState {
     fn default() -> Self {
-        Self { started: Instant::now(), planner: Mutex::default(), history: Mutex::default() }
+        Self {
+            started: Instant::now(),
+            planner: Mutex::default(),
+            stored_holders: Mutex::default(),
+            history: Mutex::default(),
+        }
     }
 }
 
@@ -59,6 +66,23 @@ impl SteeringState {
         // The time is read under the lock, so that it never goes back.
         let planner = self.planner.lock();
         (planner, self.started.elapsed())
+    }
+
+    /// The store has confirmed that this control leads. Returns a later term that edges know and the store does not.
+    pub(crate) fn confirm(&self, asked_at: Duration) -> Option<i64> {
+        let (mut planner, now) = self.planner();
+        planner.confirm(asked_at);
+        planner.lost_term(now).and_then(|term| i64::try_from(term).ok())
+    }
+
+    /// The edges that may have quotas, as the store has them.
+    pub(crate) fn stored_holders(&self) -> BTreeSet<EdgeId> {
+        self.stored_holders.lock().clone()
+    }
+
+    /// Sets which edges may have quotas, as the store has them.
+    pub(crate) fn set_stored_holders(&self, holders: BTreeSet<EdgeId>) {
+        *self.stored_holders.lock() = holders;
     }
 
     /// Keeps these plans, and forgets sockets without one.

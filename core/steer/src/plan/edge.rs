@@ -70,6 +70,8 @@ pub(super) struct EdgeState {
     /// When it was written, by the edge's clock.
     at: Duration,
     pub(super) term: u64,
+    /// When it was first reported.
+    pub(super) term_at: Duration,
     pub(super) classes: HashMap<(SocketId, u64), Class>,
     pub(super) loads: HashMap<Leaf, Load>,
     rtts: HashMap<Leaf, WindowedMin>,
@@ -89,6 +91,7 @@ impl EdgeState {
             heard_at: now,
             at: Duration::ZERO,
             term: 0,
+            term_at: now,
             classes: HashMap::new(),
             loads: HashMap::new(),
             rtts: HashMap::new(),
@@ -104,7 +107,10 @@ impl EdgeState {
         let at = Duration::from_micros(report.at_us);
         let span = at.saturating_sub(self.at);
         let is_first = self.number == 0;
-        (self.number, self.heard_at, self.at, self.term) = (report.number, now, at, self.term.max(report.term));
+        (self.number, self.heard_at, self.at) = (report.number, now, at);
+        if report.term > self.term {
+            (self.term, self.term_at) = (report.term, now);
+        }
         self.unreachable.clone_from(&report.unreachable);
         while self.sent.front().is_some_and(|sent| (sent.term, sent.number) <= (report.term, report.assignment)) {
             let sent = self.sent.pop_front();

@@ -43,6 +43,10 @@ const FORGET_AFTER: Duration = Duration::from_secs(900);
 /// How long after the begin of its term a leader has seen what a former one still did, though an edge says nothing: the
 /// former one may have led for two terms of quotas more, and reports after that may be lost.
 const GROW_AFTER: Duration = TERM.saturating_mul(3);
+/// By how much a term may be greater than that of the store, when the store was restored from an older copy.
+const MAX_LOST_TERMS: u64 = 1_000_000;
+/// Of how many edges that left the last report is remembered.
+const MAX_DEPARTED: usize = 4_096;
 /// How much of a learned bound is planned, in percent.
 const LEARNED_PERCENT: Amount = 95;
 /// How often learned bounds take what origins did.
@@ -76,6 +80,15 @@ struct Learned {
     updated_at: Duration,
 }
 
+/// An edge that may have quotas of a former leader, and has not reported to this control.
+#[derive(Debug, Clone, Copy)]
+struct Unheard {
+    /// Since when this control leads.
+    since: Duration,
+    /// Since when a majority does not reach the edge.
+    unreached_since: Option<Duration>,
+}
+
 /// The planner. Times are measured from any fixed moment.
 #[derive(Debug, Default)]
 pub struct Planner {
@@ -84,9 +97,14 @@ pub struct Planner {
     /// What the edges are called, also those that are lost and still have quotas.
     labels: BTreeMap<EdgeId, EdgeInfo>,
     edges: BTreeMap<EdgeId, EdgeState>,
+    unheard: BTreeMap<EdgeId, Unheard>,
+    /// The last reports of edges that left or are forgotten, by epoch and number: older ones stay refused.
+    departed: HashMap<EdgeId, (u64, u64)>,
     learned: HashMap<Place, Learned>,
     /// The term of this control and the time of its begin, while it leads.
     leads: Option<(u64, Duration)>,
+    /// Until when it is certain that no later leader was elected.
+    confirmed_at: Duration,
     assignments: u64,
     flows: HashMap<(Dimension, Row), Vec<Amount>>,
     plan: [Shares; 2],
@@ -110,7 +128,49 @@ impl Planner {
 
     /// Forgets the silent edges that are not of the installation any more: such an edge has given its quotas up.
     pub fn forget_removed(&mut self, is_removed: impl Fn(EdgeId) -> bool, now: Duration) {
-        self.edges.retain(|id, edge| now.saturating_sub(edge.heard_at) < GONE_AFTER || !is_removed(*id));
+        let is_silent = |since: Duration| now.saturating_sub(since) >= GONE_AFTER;
+        let removed = self.edges.iter().filter(|(id, edge)| is_silent(edge.heard_at) && is_removed(**id));
+        let removed: Vec<_> = removed.map(|(id, _)| *id).collect();
+        removed.into_iter().for_each(|id| self.forget(id));
+        self.unheard.retain(|id, edge| !(is_silent(edge.since) && is_removed(*id)));
+    }
+
+    /// The edges that may have quotas. Another control has to know them when it takes the lead.
+    pub fn holders(&self) -> impl Iterator<Item = EdgeId> {
+        self.edges.keys().chain(self.unheard.keys()).copied()
+    }
+
+    /// Sets which edges may have quotas of the former leader. Until each of them has reported or is certainly gone, no
+    /// quota grows.
+    pub fn set_former_holders(&mut self, holders: impl IntoIterator<Item = EdgeId>, now: Duration) {
+        let unknown = holders.into_iter().filter(|id| !self.edges.contains_key(id));
+        self.unheard = unknown.map(|id| (id, Unheard { since: now, unreached_since: None })).collect();
+    }
+
+    /// The greatest term that a live edge has heard of, if it is greater than the own one and can be true. No leader
+    /// has it, once the store has confirmed that this control leads: the store is older than the term.
+    #[must_use]
+    pub fn lost_term(&self, now: Duration) -> Option<u64> {
+        let (own, _) = self.leads?;
+        let live = self.edges.values().filter(|edge| self.is_live(edge, now) && edge.term_at < self.confirmed_at);
+        live.map(|edge| edge.term).filter(|term| (own + 1..own + MAX_LOST_TERMS).contains(term)).max()
+    }
+
+    /// Forgets an edge, whose quotas then go to others.
+    fn forget(&mut self, id: EdgeId) {
+        if let Some(edge) = self.edges.remove(&id) {
+            self.record_departed(id, (edge.epoch, edge.number));
+        }
+    }
+
+    fn record_departed(&mut self, id: EdgeId, last: (u64, u64)) {
+        if self.departed.len() >= MAX_DEPARTED {
+            let names = &self.names;
+            self.departed.retain(|id, _| names.contains_key(id));
+        }
+        if self.departed.len() < MAX_DEPARTED {
+            self.departed.insert(id, last);
+        }
     }
 
     /// This control leads from now on, with a term that is greater than those of all leaders before.
@@ -121,9 +181,15 @@ impl Planner {
         }
     }
 
+    /// The store has confirmed, after this time, that this control leads: no later leader was elected until then.
+    pub fn confirm(&mut self, asked_at: Duration) {
+        self.confirmed_at = asked_at;
+    }
+
     /// This control does not lead any more.
     pub fn follow(&mut self) {
         self.leads = None;
+        self.unheard.clear();
     }
 
     /// The term of this control, while it leads.
@@ -137,19 +203,21 @@ impl Planner {
     /// # Errors
     /// The report changes nothing.
     pub fn handle_report(&mut self, report: &LoadReport, now: Duration) -> Result<(), ReportRefused> {
-        if !self.names.contains_key(&report.edge) && !self.edges.contains_key(&report.edge) {
+        let is_known = self.names.contains_key(&report.edge) || self.unheard.contains_key(&report.edge);
+        if !is_known && !self.edges.contains_key(&report.edge) {
             return Err(ReportRefused::UnknownEdge);
         }
-        if let Some(known) = self.edges.get(&report.edge) {
-            if (report.epoch, report.number) <= (known.epoch, known.number) {
-                return Err(ReportRefused::Old);
-            }
-            if report.epoch > known.epoch {
-                self.edges.remove(&report.edge);
-            }
+        let last = self.edges.get(&report.edge).map(|known| (known.epoch, known.number));
+        if last.max(self.departed.get(&report.edge).copied()) >= Some((report.epoch, report.number)) {
+            return Err(ReportRefused::Old);
         }
+        if last.is_some_and(|(epoch, _)| report.epoch > epoch) {
+            self.edges.remove(&report.edge);
+        }
+        self.unheard.remove(&report.edge);
         if report.is_last {
             self.edges.remove(&report.edge);
+            self.record_departed(report.edge, (report.epoch, report.number));
             return Ok(());
         }
         let edge = self.edges.entry(report.edge).or_insert_with(|| EdgeState::new(report.epoch, now));
@@ -211,11 +279,12 @@ impl Planner {
         now.saturating_sub(edge.heard_at) < SILENCE
     }
 
-    /// Whether quotas may grow: every edge has said what it has since this control leads, and none follows a later leader,
-    /// which may give back what it has just taken.
+    /// Whether quotas may grow: every edge has said what it has since this control leads, and none may follow a later
+    /// leader, which may give back what it has just taken.
     fn may_grow(&self, now: Duration) -> bool {
         let Some((term, since)) = self.leads else { return false };
-        if self.edges.values().any(|edge| edge.term > term) {
+        let may_follow_another = |edge: &EdgeState| edge.term > term && edge.term_at >= self.confirmed_at;
+        if !self.unheard.is_empty() || self.edges.values().any(may_follow_another) {
             return false;
         }
         let has_learned = now.saturating_sub(since) >= GROW_AFTER;
@@ -224,26 +293,31 @@ impl Planner {
         has_learned || (self.names.keys().all(is_heard) && self.edges.iter().all(is_confirmed))
     }
 
-    /// The edges that are not heard.
+    /// The edges that are not heard, those of a former leader first.
     fn suspects(&self, now: Duration) -> Vec<EdgeId> {
-        let silent = self.edges.iter().filter(|(_, edge)| !self.is_live(edge, now));
-        silent.map(|(id, _)| *id).take(MAX_NAMED_EDGES).collect()
+        let silent = self.edges.iter().filter(|(_, edge)| !self.is_live(edge, now)).map(|(id, _)| *id);
+        self.unheard.keys().copied().chain(silent).take(MAX_NAMED_EDGES).collect()
     }
 
     /// Forgets the silent edges that have given their quotas up: so many others do not reach them that they cannot reach
     /// a majority.
     fn forget_gone(&mut self, now: Duration) {
-        let count = self.edges.len();
+        let count = self.edges.len() + self.unheard.len();
+        let is_past = |since: Duration, period: Duration| now.saturating_sub(since) >= period;
         for suspect in self.suspects(now) {
             let live = self.edges.values().filter(|edge| self.is_live(edge, now));
             let not_reaching = live.filter(|edge| edge.unreachable.contains(&suspect)).count();
             let is_cut_off = not_reaching >= count.div_ceil(2);
-            let Some(edge) = self.edges.get_mut(&suspect) else { continue };
-            let since = is_cut_off.then(|| edge.unreached_since.unwrap_or(now));
-            edge.unreached_since = since;
-            let is_gone = since.is_some_and(|since| now.saturating_sub(since) >= GONE_AFTER);
-            if is_gone || now.saturating_sub(edge.heard_at) >= FORGET_AFTER {
-                self.edges.remove(&suspect);
+            let (silent_since, unreached_since) = match (self.edges.get_mut(&suspect), self.unheard.get_mut(&suspect)) {
+                (Some(edge), _) => (edge.heard_at, &mut edge.unreached_since),
+                (None, Some(edge)) => (edge.since, &mut edge.unreached_since),
+                (None, None) => continue,
+            };
+            *unreached_since = is_cut_off.then(|| unreached_since.unwrap_or(now));
+            let is_gone = unreached_since.is_some_and(|since| is_past(since, GONE_AFTER));
+            if is_gone || is_past(silent_since, FORGET_AFTER) {
+                self.unheard.remove(&suspect);
+                self.forget(suspect);
             }
         }
         for edge in self.edges.values_mut() {

@@ -70,6 +70,8 @@ struct World {
     seed: u64,
     /// Percent of lost messages.
     loss: u64,
+    /// The edge whose messages the bus does not carry.
+    cut_off: Option<usize>,
 }
 
 impl World {
@@ -102,6 +104,7 @@ impl World {
             shed: 0,
             seed: 1,
             loss: 0,
+            cut_off: None,
             sockets,
         };
         let planner = world.planner(1);
@@ -257,7 +260,7 @@ impl World {
             }
         }
         for planner in 0..self.planners.len() {
-            if !self.is_lost() {
+            if !self.is_lost() && self.cut_off != Some(at) {
                 let _ = self.planners[planner].handle_report(&report, self.now);
             }
         }
@@ -267,7 +270,7 @@ impl World {
         for planner in 0..self.planners.len() {
             for assignment in self.planners[planner].tick(self.now) {
                 let at = self.edges.iter().position(|edge| edge.id == assignment.edge).unwrap();
-                if self.is_lost() || !is_there(at) {
+                if self.is_lost() || !is_there(at) || self.cut_off == Some(at) {
                     continue;
                 }
                 let now = self.now;
@@ -387,6 +390,44 @@ fn the_quotas_of_a_dead_edge_are_given_to_others_once_nobody_reaches_it() {
 }
 
 #[test]
+fn a_new_leader_gives_nothing_away_that_an_unheard_edge_may_have() {
+    let origins = [(1, at_region("eu", rps(300)))];
+    let mut world = World::new(vec![socket(1, origins)], &[&[(1, 5)], &[(1, 50)], &[(1, 90)]]);
+    (0..3).for_each(|at| world.demand(at, 1, 100));
+    world.seconds(5);
+    let holders: Vec<_> = world.planners[0].holders().collect();
+    assert_eq!(holders.len(), 3);
+    // The bus loses one edge, which reaches the others and is reached; and another control takes the lead.
+    world.cut_off = Some(0);
+    let mut planner = world.planner(2);
+    planner.set_former_holders(holders, world.now);
+    world.planners = vec![planner];
+    world.demand(1, 1, 200);
+    for second in 0..90 {
+        let began = world.now;
+        world.second(|_| true);
+        world.edges[0].follower.handle_reach(began, 2, 2);
+        let quotas = world.quotas(socket_id(1), origin(1));
+        assert!(quotas <= 300 * PER_UNIT && world.of(1, 1) <= 306, "second {second}: {quotas} {:?}", world.served);
+    }
+    // Its report comes through another edge, and what is left grows.
+    world.demand(0, 1, 10);
+    world.cut_off = None;
+    world.seconds(8);
+    assert!(world.shed <= 20 && world.of(1, 1) >= 290, "{:?} {}", world.served, world.shed);
+
+    // An edge that nobody reaches is gone.
+    let mut planner = world.planner(3);
+    planner.set_former_holders([edge_id(0), edge_id(1), edge_id(2), edge_id(9)], world.now);
+    world.planners = vec![planner];
+    world.demand(0, 1, 100);
+    world.demand(1, 1, 20);
+    world.edges.iter_mut().for_each(|edge| edge.unreachable = vec![edge_id(9)]);
+    world.seconds(20);
+    assert!(world.of(1, 1) >= 215 && world.planners[0].holders().count() == 3, "{:?}", world.served);
+}
+
+#[test]
 fn sockets_share_a_capacity_fairly() {
     let shared = |rps: u32| Capacity { shared: Some("db".parse().unwrap()), ..self::rps(rps) };
     let sockets = vec![socket(1, [(1, at_region("eu", shared(300)))]), socket(2, [(2, at_region("eu", shared(200)))])];
@@ -464,6 +505,39 @@ fn forged_old_and_foreign_reports_are_refused() {
     assert_eq!(planner.handle_report(&report, now), Err(ReportRefused::Old), "a replay");
     report.epoch = 0;
     assert_eq!(planner.handle_report(&report, now), Err(ReportRefused::Old), "an earlier run");
+    (report.epoch, report.number, report.is_last) = (1, report.number + 1, true);
+    assert_eq!(planner.handle_report(&report, now), Ok(()));
+    (report.number, report.is_last) = (report.number - 1, false);
+    assert_eq!(planner.handle_report(&report, now), Err(ReportRefused::Old), "a replay after the last report");
+    report.epoch = 2;
+    assert_eq!(planner.handle_report(&report, now), Ok(()), "the edge is back");
+}
+
+#[test]
+fn a_term_that_no_leader_has_stops_nobody() {
+    let mut world = two_regions();
+    world.demand(0, 1, 280);
+    world.seconds(5);
+    let mut planner = world.planner(2);
+    planner.set_sockets(world.sockets.clone());
+    let of = |world: &mut World, at: usize, term| {
+        let now = world.now;
+        LoadReport { term, ..world.edges[at].follower.begin_report(now) }
+    };
+    let reports = [of(&mut world, 0, 2), of(&mut world, 1, 7)];
+    for report in &reports {
+        planner.handle_report(report, world.now).unwrap();
+    }
+    let asked_at = world.now + SECOND;
+    assert!(!planner.may_grow(asked_at), "a later leader may be there");
+    assert_eq!(planner.lost_term(asked_at), None);
+    planner.confirm(asked_at);
+    assert!(planner.may_grow(asked_at), "the store says that there is none");
+    assert_eq!(planner.lost_term(asked_at), Some(7), "the store was restored");
+    let absurd = LoadReport { term: u64::MAX, ..of(&mut world, 1, 0) };
+    planner.handle_report(&absurd, asked_at).unwrap();
+    planner.confirm(asked_at + SECOND);
+    assert!(planner.may_grow(asked_at) && planner.lost_term(asked_at).is_none());
 }
 
 #[test]
@@ -539,7 +613,8 @@ fn another_plan_can_be_looked_at() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Messages are lost, two controls lead at once, demand and capacity jump, edges pause and come back.
+    /// Messages are lost, the bus loses an edge, two controls lead at once, another one begins to lead, demand jumps,
+    /// edges pause and come back.
     #[test]
     fn quotas_are_never_more_than_the_capacity(seed in any::<u64>(), loss in 0_u64..60) {
         let origins = [(1, at_region("r0", rps(200))), (2, at_region("r1", rps(150))), (3, at_region("r2", rps(90)))];
@@ -548,7 +623,7 @@ proptest! {
         (world.seed, world.loss) = (seed, loss);
         let limits = [(1, 200), (2, 150), (3, 90)];
         let mut paused = usize::MAX;
-        for second in 0..60_u64 {
+        for second in 0..110_u64 {
             if second == 20 {
                 // Both lead; edges follow the later one.
                 let planner = world.planner(2);
@@ -557,6 +632,14 @@ proptest! {
             if second == 40 {
                 world.planners.remove(0);
             }
+            if second == 55 {
+                let mut planner = world.planner(3);
+                planner.set_former_holders(world.planners[0].holders().collect::<Vec<_>>(), world.now);
+                world.planners = vec![planner];
+            }
+            if second % 7 == 0 {
+                world.cut_off = Some(world.random(6) as usize);
+            }
             if world.random(5) == 0 {
                 let (at, demand) = (world.random(3) as usize, world.random(400));
                 world.demand(at, 1, demand);
@@ -564,7 +647,11 @@ proptest! {
             if second % 8 == 0 {
                 paused = world.random(6) as usize;
             }
+            let began = world.now;
             world.second(|at| at != paused);
+            if let Some(at) = world.cut_off.filter(|at| *at < 3 && *at != paused) {
+                world.edges[at].follower.handle_reach(began, 2, 2);
+            }
             for (id, limit) in limits {
                 let quotas = world.quotas(socket_id(1), origin(id));
                 prop_assert!(quotas <= limit * PER_UNIT, "second {second}: {quotas} for {limit}");

@@ -135,10 +135,11 @@ impl AssignmentFollower {
         self.restored_until = Some(until);
     }
 
-    /// Takes the result of a check that began at this time: how many of the other edges were reached.
+    /// Takes the result of a check that began at this time: how many of the other edges were reached. Quotas that had
+    /// ended by then stay ended.
     pub fn handle_reach(&mut self, began: Duration, reached: usize, others: usize) {
         // The edge counts itself.
-        if reached + 1 > others.div_ceil(2) {
+        if self.is_valid(began) && reached + 1 > others.div_ceil(2) {
             self.majority_at = Some(self.majority_at.map_or(began, |at| at.max(began)));
         }
     }

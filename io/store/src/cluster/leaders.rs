@@ -91,4 +91,50 @@ impl Store {
         write.commit().await?;
         Ok(done.rows_affected() > 0)
     }
+
+    /// Replaces the term of a leader by a greater one. Returns whether it still led.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn raise_term(&self, task: &str, holder: HolderId, term: i64, raised: i64) -> Result<bool, StoreError> {
+        let mut write = self.write().await?;
+        let done = sql::query("UPDATE leaders SET term = $4, beat = 1 WHERE task = $1 AND holder = $2 AND term = $3")
+            .bind(task)
+            .bind(holder.as_slice())
+            .bind(term)
+            .bind(raised)
+            .execute(write.sql())
+            .await?;
+        write.commit().await?;
+        Ok(done.rows_affected() > 0)
+    }
+
+    /// What the leaders of a task left to the next one: empty at first.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn legacy(&self, task: &str) -> Result<String, StoreError> {
+        let found =
+            sql::query("SELECT legacy FROM leaders WHERE task = $1").bind(task).fetch_optional(&self.reader).await?;
+        Ok(found.as_ref().map(|found| found.try_get("legacy")).transpose()?.unwrap_or_default())
+    }
+
+    /// Sets what the leader of this term leaves to the next one. Counts as a beat, so nobody takes the lead with an
+    /// older legacy. Returns whether it still leads.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn set_legacy(&self, task: &str, holder: HolderId, term: i64, legacy: &str) -> Result<bool, StoreError> {
+        let mut write = self.write().await?;
+        let done =
+            sql::query("UPDATE leaders SET legacy = $4, beat = beat + 1 WHERE task = $1 AND holder = $2 AND term = $3")
+                .bind(task)
+                .bind(holder.as_slice())
+                .bind(term)
+                .bind(legacy)
+                .execute(write.sql())
+                .await?;
+        write.commit().await?;
+        Ok(done.rows_affected() > 0)
+    }
 }

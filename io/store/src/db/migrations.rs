@@ -587,6 +587,10 @@ const MIGRATIONS: &[&str] = &[
         beat   INTEGER NOT NULL
     ) STRICT;
     ",
+    "
+    -- What a leader leaves to the next one, as JSON.
+    ALTER TABLE leaders ADD COLUMN legacy TEXT NOT NULL DEFAULT '';
+    ",
 ];
 
 /// Number of steps after which the write-ahead log is merged into the database.
