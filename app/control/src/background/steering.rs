@@ -3,7 +3,7 @@
 //! Every control takes every report, so that another one can lead at once.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     sync::Weak,
     time::{Duration, Instant},
 };
@@ -87,18 +87,18 @@ async fn turn(app: &App, election: &mut Election, began: Duration) -> Result<(),
 }
 
 /// The edges that may have quotas, as the former leader left them.
-fn read_holders(legacy: &str) -> BTreeSet<EdgeId> {
+fn read_holders(legacy: &str) -> BTreeMap<EdgeId, EdgeInfo> {
     if legacy.is_empty() {
-        return BTreeSet::new();
+        return BTreeMap::new();
     }
     serde_json::from_str(legacy).unwrap_or_else(|error| {
         tracing::warn!(%error, "the list of edges with quotas in the store is damaged");
-        BTreeSet::new()
+        BTreeMap::new()
     })
 }
 
 /// Writes which edges may have quotas, before these get any. Returns the edges that are in the store.
-async fn keep_holders(app: &App, term: i64, holders: BTreeSet<EdgeId>) -> BTreeSet<EdgeId> {
+async fn keep_holders(app: &App, term: i64, holders: BTreeMap<EdgeId, EdgeInfo>) -> BTreeMap<EdgeId, EdgeInfo> {
     let known = app.steering.stored_holders();
     if known == holders {
         return known;
@@ -176,12 +176,12 @@ async fn make_plan(app: &App, steering: &Steering, term: Option<i64>) {
         Some(term) => Some(keep_holders(app, term, holders).await),
         None => None,
     };
-    let may_have = |edge: EdgeId| stored.as_ref().is_none_or(|stored| stored.contains(&edge));
+    let may_have = |edge: EdgeId| stored.as_ref().is_none_or(|stored| stored.contains_key(&edge));
     assignments.into_iter().filter(|one| may_have(one.edge)).for_each(|one| steering.assign(one));
 }
 
 /// Makes the plan. Returns the assignments, and all edges that may have quotas then. `None`: there are no limits.
-fn plan_now(app: &App, term: Option<i64>) -> Option<(Vec<QuotaAssignment>, BTreeSet<EdgeId>)> {
+fn plan_now(app: &App, term: Option<i64>) -> Option<(Vec<QuotaAssignment>, BTreeMap<EdgeId, EdgeInfo>)> {
     let sockets = steered_sockets(app);
     let edges = edges_of(app);
     let (mut planner, now) = app.steering.planner();
@@ -204,7 +204,7 @@ fn plan_now(app: &App, term: Option<i64>) -> Option<(Vec<QuotaAssignment>, BTree
     let began = Instant::now();
     let assignments = planner.tick(now);
     let (took, gap) = (began.elapsed(), planner.gap_ppm());
-    let holders = planner.holders().collect();
+    let holders = planner.holders();
     drop(planner);
     app.metrics.steering.planned(took, gap, term.is_some(), assignments.len());
     Some((assignments, holders))

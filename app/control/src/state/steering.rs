@@ -1,7 +1,7 @@
 //! The planner of steering, and what it planned in the last hour.
 
 use std::{
-    collections::{BTreeSet, HashMap, VecDeque},
+    collections::{BTreeMap, HashMap, VecDeque},
     time::{Duration, Instant},
 };
 
@@ -9,7 +9,7 @@ use parking_lot::{Mutex, MutexGuard};
 use sallyport_model::{EdgeId, OriginRef, SocketId};
 use sallyport_steer::{
     Amount,
-    plan::{PlanView, Planner},
+    plan::{EdgeInfo, PlanView, Planner},
 };
 
 /// How often a plan is kept.
@@ -45,7 +45,7 @@ pub(crate) struct SteeringState {
     started: Instant,
     planner: Mutex<Planner>,
     /// The edges that may have quotas, as the store has them.
-    stored_holders: Mutex<BTreeSet<EdgeId>>,
+    stored_holders: Mutex<BTreeMap<EdgeId, EdgeInfo>>,
     history: Mutex<HashMap<SocketId, VecDeque<PlanSample>>>,
 }
 
@@ -76,12 +76,12 @@ impl SteeringState {
     }
 
     /// The edges that may have quotas, as the store has them.
-    pub(crate) fn stored_holders(&self) -> BTreeSet<EdgeId> {
+    pub(crate) fn stored_holders(&self) -> BTreeMap<EdgeId, EdgeInfo> {
         self.stored_holders.lock().clone()
     }
 
     /// Sets which edges may have quotas, as the store has them.
-    pub(crate) fn set_stored_holders(&self, holders: BTreeSet<EdgeId>) {
+    pub(crate) fn set_stored_holders(&self, holders: BTreeMap<EdgeId, EdgeInfo>) {
         *self.stored_holders.lock() = holders;
     }
 

@@ -32,7 +32,11 @@ use tokio_rustls::server::TlsStream;
 use tracing::{debug, info};
 
 use super::{
-    MAX_INBOUND_LINKS, MAX_INBOUND_LINKS_PER_EDGE, Mesh, busy::Busy, inbound_flows::InboundFlows, links::connect_tcp,
+    MAX_INBOUND_LINKS, MAX_INBOUND_LINKS_PER_EDGE, Mesh,
+    busy::Busy,
+    contact::{self, STEERING_TUNNEL},
+    inbound_flows::InboundFlows,
+    links::connect_tcp,
 };
 
 use crate::{
@@ -105,7 +109,7 @@ pub(crate) async fn serve(mesh: Arc<Mesh>, stream: Box<TlsStream<ClientTcp>>, fr
     config.shards = mesh.state.config.shards.clone();
     let (events, mut lines) = mpsc::channel(MAX_QUEUED_LINES);
     let dial = Arc::new(LegDial { mesh: Arc::downgrade(&mesh), from });
-    let origins = Arc::new(LocalOrigins { mesh: Arc::downgrade(&mesh) });
+    let origins = Arc::new(LocalOrigins { mesh: Arc::downgrade(&mesh), from });
     let mut phase = mesh.state.phase.subscribe();
     info!(edge = %from, %peer, "another edge opened a link");
     let leaving = async move { phase::reached(&mut phase, Phase::Closing).await };
@@ -230,14 +234,17 @@ impl Dial for LegDial {
 /// Opens the tunnels that are attached here for another edge.
 struct LocalOrigins {
     mesh: Weak<Mesh>,
+    from: EdgeId,
 }
 
 impl OriginHandler for LocalOrigins {
     fn serve(&self, open: Open, stream: IncomingStream) -> BoxFuture<'static, ()> {
-        let mesh = self.mesh.upgrade();
+        let (mesh, from) = (self.mesh.upgrade(), self.from);
         Box::pin(async move {
-            if let Some(mesh) = mesh {
-                pass_on(mesh, open, stream).await;
+            match mesh {
+                Some(mesh) if open.tunnel == STEERING_TUNNEL => contact::answer(mesh, from, stream).await,
+                Some(mesh) => pass_on(mesh, open, stream).await,
+                None => {}
             }
         })
     }

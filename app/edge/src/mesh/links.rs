@@ -9,8 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sallyport_bus::{EdgeCard, Fleet};
-use sallyport_model::EdgeId;
+use sallyport_bus::Fleet;
 use sallyport_net::{ReadAhead, connect_tcp_to, set_notsent_lowat, start_tls};
 use sallyport_tunnel::{CONTROL_NOTSENT_BYTES, EdgeLink};
 use sallyport_wire::SessionConfig;
@@ -29,6 +28,8 @@ const CONNECT_TIME: Duration = Duration::from_secs(1);
 const LINK_TIME: Duration = Duration::from_secs(3);
 /// After how long an unused link is closed.
 const MAX_IDLE: Duration = Duration::from_secs(300);
+/// How long the address of an edge without a lease is kept. It may be there still, although the bus does not reach it.
+const FORGET_AFTER: Duration = Duration::from_secs(900);
 /// How often links are checked for that.
 const TEND_PERIOD: Duration = Duration::from_secs(10);
 /// How often the distance to an edge without a link is measured.
@@ -82,7 +83,7 @@ impl Mesh {
     ///
     /// # Errors
     /// Why the edge cannot be reached.
-    async fn link_to(&self, peer: &Arc<Peer>) -> Result<EdgeLink, Arc<str>> {
+    pub(super) async fn link_to(&self, peer: &Arc<Peer>) -> Result<EdgeLink, Arc<str>> {
         let requested_at = Instant::now();
         let _turn = peer.dialing.lock().await;
         if let Some(link) = peer.link() {
@@ -151,7 +152,9 @@ impl Mesh {
                     debug!(edge = %peer.name(), "a link to another edge is closed, because it is unused");
                     link.close("the link is unused");
                 }
-                if !peer.has_link() && self.settings.fleet.edge(peer.edge()).is_none() {
+                let is_there = peer.has_link() || self.settings.fleet.edge(peer.edge()).is_some();
+                let is_gone = peer.record_presence(is_there) >= FORGET_AFTER || !self.may_link(peer.edge());
+                if !is_there && is_gone {
                     self.forget(&peer);
                 }
             }
@@ -164,23 +167,6 @@ impl Mesh {
         if peers.get(&peer.edge()).is_some_and(|known| Arc::ptr_eq(known, peer)) {
             peers.remove(&peer.edge());
         }
-    }
-
-    /// Which of these edges take a TCP connection now.
-    pub(crate) async fn reach(&self, edges: &[Arc<EdgeCard>]) -> Vec<EdgeId> {
-        let mut tried = JoinSet::new();
-        let mut reached = Vec::new();
-        for card in edges {
-            while tried.len() >= MAX_MEASURED_AT_ONCE {
-                reached.extend(tried.join_next().await.and_then(Result::ok).flatten());
-            }
-            let card = card.clone();
-            tried.spawn(async move { connect_tcp(&card.addresses).await.is_ok().then_some(card.edge) });
-        }
-        while let Some(done) = tried.join_next().await {
-            reached.extend(done.ok().flatten());
-        }
-        reached
     }
 
     /// Measures the distance to edges without a link, by the time of a TCP handshake.

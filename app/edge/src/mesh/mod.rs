@@ -3,11 +3,13 @@
 //! The client's edge dials the edge that holds the tunnel. Between them runs the tunnel protocol: the dialing edge acts
 //! as the edge of a session, and the dialed one as its connector. [`links`] makes these connections and keeps them
 //! while they are used. [`follow`] puts tunnels at other edges among the origins of sockets. [`inbound`] serves links
-//! of other edges, and only for tunnels that are attached here, so a request is relayed at most once.
+//! of other edges, and only for tunnels that are attached here, so a request is relayed at most once. [`contact`] asks
+//! whether other edges answer, for steering.
 //!
 //! May use `state`, `origins`, `client`, `lifecycle`, `util`.
 
 mod busy;
+mod contact;
 mod follow;
 pub(crate) mod inbound;
 mod inbound_flows;
@@ -23,7 +25,7 @@ use std::{
 
 use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
-use sallyport_bus::{EdgeCard, Fleet, Orders};
+use sallyport_bus::{EdgeCard, Fleet, Orders, Steering};
 use sallyport_model::EdgeId;
 use sallyport_tunnel::EdgeTunnels;
 
@@ -52,6 +54,8 @@ pub struct MeshSettings {
     pub fleet: Fleet,
     /// The edges of the installation.
     pub orders: Orders,
+    /// Takes the reports of edges that the bus does not reach.
+    pub steering: Steering,
     /// The certificates by which edges know each other.
     pub tls: MeshTls,
     /// The TLS configuration that verifies the ordinary port of another edge, for the legs that this edge opens.

@@ -242,6 +242,7 @@ impl SteeringFollower {
 
     /// Checks which other edges are reached: the suspects of the leader, and all of them while no leader is heard.
     async fn check(&self, mesh: &OnceLock<Arc<Mesh>>) {
+        let mut turn = 0_usize;
         loop {
             tokio::time::sleep(REPORT_PERIOD).await;
             if self.limited().is_empty() {
@@ -259,7 +260,11 @@ impl SteeringFollower {
                 continue;
             };
             if is_due {
-                let others = mesh.others();
+                let mut others = mesh.others();
+                // The first ones get the report, so they change.
+                turn = turn.wrapping_add(1);
+                let first = turn % others.len().max(1);
+                others.rotate_left(first);
                 let reached = mesh.reach(&others).await;
                 self.extend(began, reached.len(), others.len(), true);
             } else if self.reach.has_suspects() {

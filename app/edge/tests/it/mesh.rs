@@ -5,7 +5,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 use http::Response;
 use http_body_util::BodyExt as _;
 use rustls::pki_types::ServerName;
-use sallyport_bus::{DirectoryChange, EdgeCard, EdgeState, Fleet, Orders, Routes};
+use sallyport_bus::{DirectoryChange, EdgeCard, EdgeState, Fleet, Orders, Routes, Steering};
 use sallyport_edge::{MeshSettings, MeshTls, MeshTlsPair};
 use sallyport_model::{EdgeId, EdgeOrders, SocketType};
 use sallyport_net::{
@@ -88,8 +88,8 @@ impl Installation {
                 };
                 let legs = client_config_of_pem(&std::fs::read(&ca).unwrap(), &[ALPN]).unwrap();
                 let (fleet, tls) = (fleet.clone(), MeshTls::new(tls));
-                let orders = orders.clone();
-                edge.join_mesh(MeshSettings { own, agent: "test/1".into(), fleet, orders, tls, legs });
+                let (orders, steering) = (orders.clone(), Steering::default());
+                edge.join_mesh(MeshSettings { own, agent: "test/1".into(), fleet, orders, steering, tls, legs });
             },
         );
         let card = EdgeCard {

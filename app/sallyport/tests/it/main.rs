@@ -70,6 +70,7 @@ mod ssh_certificates;
 mod ssh_life;
 mod status;
 mod steering;
+mod steering_faults;
 mod tcp;
 mod terminal;
 mod tls;

@@ -33,13 +33,13 @@ fn reads_head(input: &mut BufReader<TcpStream>) -> bool {
 }
 
 /// An origin that knows when each request came.
-struct Counted {
-    address: SocketAddr,
+pub(crate) struct Counted {
+    pub(crate) address: SocketAddr,
     times: Arc<Mutex<Vec<Instant>>>,
 }
 
 impl Counted {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let times = Arc::<Mutex<Vec<Instant>>>::default();
         let counted = times.clone();
         let address = service(move |stream: TcpStream| {
@@ -56,7 +56,7 @@ impl Counted {
     }
 
     /// The most requests in any second.
-    fn peak(&self) -> usize {
+    pub(crate) fn peak(&self) -> usize {
         let times = self.times.lock().unwrap();
         let within = |at: usize| times[at..].partition_point(|time| *time < times[at] + Duration::from_secs(1));
         (0..times.len()).map(within).max().unwrap_or(0)
@@ -69,13 +69,13 @@ impl Counted {
 }
 
 /// Requests at steady rates.
-struct Load {
+pub(crate) struct Load {
     child: Child,
     lines: BufReader<ChildStdout>,
 }
 
 impl Load {
-    fn start(home: &Home, host: &str, phases: &Value) -> Self {
+    pub(crate) fn start(home: &Home, host: &str, phases: &Value) -> Self {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/clients/steering.py");
         let ca = home.data().join("ca.pem");
         let mut command = Command::new("python3");
@@ -92,13 +92,13 @@ impl Load {
     }
 
     /// Waits for the begin of the next phase.
-    fn begins(&mut self) {
+    pub(crate) fn begins(&mut self) {
         let line = self.next();
         assert!(line["begins"].is_number(), "{line}");
     }
 
     /// Waits for the end of the phase, and returns the answers by status.
-    fn ends(&mut self) -> Value {
+    pub(crate) fn ends(&mut self) -> Value {
         let line = self.next();
         assert!(line["ended"].is_number(), "{line}");
         line
@@ -112,7 +112,7 @@ impl Drop for Load {
     }
 }
 
-fn refused(ended: &Value) -> u64 {
+pub(crate) fn refused(ended: &Value) -> u64 {
     let statuses = ended["statuses"].as_object().unwrap();
     statuses.iter().filter(|(status, _)| *status != "200").map(|(_, count)| count.as_u64().unwrap()).sum()
 }

@@ -161,8 +161,9 @@ impl Planner {
             }
         }
         let suspects = self.suspects(now);
-        let live: Vec<EdgeId> =
-            self.edges.iter().filter(|(_, edge)| self.is_live(edge, now)).map(|(id, _)| *id).collect();
+        // The bus does not reach an edge without a lease, whose reports come through other edges.
+        let live = self.edges.iter().filter(|(id, edge)| self.is_live(edge, now) && self.names.contains_key(id));
+        let live: Vec<EdgeId> = live.map(|(id, _)| *id).collect();
         let mut assignments = Vec::new();
         for id in live {
             self.assignments += 1;

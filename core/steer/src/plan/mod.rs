@@ -18,6 +18,7 @@ use std::{
 };
 
 use sallyport_model::{EdgeId, EdgeName, RegionName, SocketId};
+use serde::{Deserialize, Serialize};
 
 pub use explain::explain;
 pub use problem::WhatIf;
@@ -53,7 +54,7 @@ const LEARNED_PERCENT: Amount = 95;
 const LEARN_PERIOD: Duration = Duration::from_secs(1);
 
 /// An edge, as the fleet knows it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EdgeInfo {
     /// Its name.
     pub name: EdgeName,
@@ -121,7 +122,7 @@ impl Planner {
 
     /// Sets the edges of the installation.
     pub fn set_edges(&mut self, edges: BTreeMap<EdgeId, EdgeInfo>) {
-        self.labels.retain(|id, _| self.edges.contains_key(id));
+        self.labels.retain(|id, _| self.edges.contains_key(id) || self.unheard.contains_key(id));
         self.labels.extend(edges.iter().map(|(id, info)| (*id, info.clone())));
         self.names = edges;
     }
@@ -136,15 +137,20 @@ impl Planner {
     }
 
     /// The edges that may have quotas. Another control has to know them when it takes the lead.
-    pub fn holders(&self) -> impl Iterator<Item = EdgeId> {
-        self.edges.keys().chain(self.unheard.keys()).copied()
+    #[must_use]
+    pub fn holders(&self) -> BTreeMap<EdgeId, EdgeInfo> {
+        let all = self.edges.keys().chain(self.unheard.keys());
+        all.filter_map(|id| Some((*id, self.labels.get(id)?.clone()))).collect()
     }
 
     /// Sets which edges may have quotas of the former leader. Until each of them has reported or is certainly gone, no
     /// quota grows.
-    pub fn set_former_holders(&mut self, holders: impl IntoIterator<Item = EdgeId>, now: Duration) {
-        let unknown = holders.into_iter().filter(|id| !self.edges.contains_key(id));
-        self.unheard = unknown.map(|id| (id, Unheard { since: now, unreached_since: None })).collect();
+    pub fn set_former_holders(&mut self, holders: BTreeMap<EdgeId, EdgeInfo>, now: Duration) {
+        let unknown = holders.keys().filter(|id| !self.edges.contains_key(id));
+        self.unheard = unknown.map(|id| (*id, Unheard { since: now, unreached_since: None })).collect();
+        for (id, info) in holders {
+            self.labels.entry(id).or_insert(info);
+        }
     }
 
     /// The greatest term that a live edge has heard of, if it is greater than the own one and can be true. No leader

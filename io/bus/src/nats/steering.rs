@@ -9,7 +9,7 @@ use async_nats::{Message, Subscriber};
 use aws_lc_rs::hmac;
 use futures_core::Stream as _;
 use sallyport_model::EdgeId;
-use sallyport_steer::report::{LoadReport, QuotaAssignment};
+use sallyport_steer::report::{LoadReport, MAX_MESSAGE_BYTES, QuotaAssignment};
 use tokio::sync::{broadcast, watch};
 use tracing::{debug, warn};
 
@@ -18,6 +18,8 @@ use crate::Steering;
 
 /// The length of a code, in bytes.
 const CODE_BYTES: usize = 32;
+/// The largest message with its code, in bytes.
+const MAX_SEALED_BYTES: usize = MAX_MESSAGE_BYTES + CODE_BYTES;
 /// Prefixes of subjects; the edge's id follows.
 const LOADS: &str = "sallyport.load.";
 const QUOTAS: &str = "sallyport.quota.";
@@ -113,7 +115,7 @@ pub async fn carry_steering_of_edge(
     steering: Steering,
 ) {
     let (load, quota) = (format!("{LOADS}{edge}"), format!("{QUOTAS}{edge}"));
-    let mut reports = steering.subscribe_loads();
+    let (mut reports, mut relayed) = (steering.subscribe_loads(), steering.subscribe_relayed());
     loop {
         let mut messages = nats.subscribed(&quota).await;
         loop {
@@ -122,7 +124,15 @@ pub async fn carry_steering_of_edge(
                     let Some(report) = report else { return };
                     let key = key.borrow().clone();
                     if let (Some(key), Ok(bytes)) = (key, report.to_bytes()) {
-                        nats.send_now(load.clone(), key.seal(&load, &bytes)).await;
+                        let sealed = key.seal(&load, &bytes);
+                        steering.set_sealed(&sealed);
+                        nats.send_now(load.clone(), sealed).await;
+                    }
+                }
+                relayed = received(&mut relayed) => {
+                    let Some((of, sealed)) = relayed else { return };
+                    if sealed.len() <= MAX_SEALED_BYTES {
+                        nats.send_now(format!("{LOADS}{of}"), sealed.to_vec()).await;
                     }
                 }
                 message = next(&mut messages) => {
@@ -132,7 +142,10 @@ pub async fn carry_steering_of_edge(
                     let is_own = message.subject.as_str() == quota;
                     let body = key.as_ref().filter(|_| is_own).and_then(|key| key.open(&quota, &message.payload));
                     match body.map(QuotaAssignment::from_bytes) {
-                        Some(Ok(assignment)) if assignment.edge == edge => steering.assign(assignment),
+                        Some(Ok(assignment)) if assignment.edge == edge => {
+                            steering.record_leader_heard();
+                            steering.assign(assignment);
+                        }
                         Some(Err(error)) => debug!(%error, "quotas are not understood"),
                         Some(Ok(_)) | None => debug!("quotas without a right code are dropped"),
                     }

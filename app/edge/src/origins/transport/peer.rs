@@ -35,6 +35,8 @@ struct State {
     used: Option<Instant>,
     /// The last failure: since when, last tried when, and why.
     failed: Option<Failed>,
+    /// Since when the edge has neither a link nor a lease.
+    absent_since: Option<Instant>,
     /// The round trip of a connection, and when it was measured.
     measured: Option<(Option<Duration>, Instant)>,
 }
@@ -110,6 +112,13 @@ impl Peer {
             state.used = Some(now);
         }
         state.used.is_none_or(|used| now.saturating_duration_since(used) > longer_than).then_some(link)
+    }
+
+    /// Records whether the edge has a link or a lease. Returns for how long it has had neither.
+    pub(crate) fn record_presence(&self, is_there: bool) -> Duration {
+        let mut state = self.state();
+        state.absent_since = (!is_there).then(|| state.absent_since.unwrap_or_else(Instant::now));
+        state.absent_since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
     /// Records that the edge could not be reached.

@@ -29,6 +29,7 @@ pub(super) fn settings(state: &EdgeState, bus: &Bus) -> anyhow::Result<MeshSetti
         agent: format!("sallyport-edge {}/{}", state.name, env!("CARGO_PKG_VERSION")),
         fleet: bus.fleet.clone(),
         orders: bus.orders.clone(),
+        steering: bus.steering.clone(),
         tls: MeshTls::new(tls(state)?),
         legs: legs.context("the authority of the installation is damaged: join again")?,
     })
