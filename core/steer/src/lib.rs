@@ -10,9 +10,10 @@
 //! - [`solver`] finds the cheapest distribution: least way first, and no more than fits.
 //! - [`capacity`] learns what an origin can carry, where its owner does not say.
 //! - [`plan`] turns reports into quotas, and says why.
-//! - [`quota`] is the side of the edge.
+//! - [`quota`] is the side of the edge, and [`delta`] keeps its reports short.
 
 pub mod capacity;
+pub mod delta;
 pub mod floor;
 pub mod plan;
 pub mod quota;

@@ -1,7 +1,7 @@
 //! The messages between edges and the leading control: loads in one direction, quotas in the other.
 //!
 //! Counts are cumulative since the start of the edge's process, and every assignment has all quotas of its edge. So a
-//! message that is lost, doubled or late does no harm.
+//! message that is lost, doubled or late does no harm. Most reports leave out what has not changed: [`crate::delta`].
 
 use sallyport_model::{EdgeId, OriginRef, SocketId};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -38,6 +38,9 @@ pub struct LoadReport {
     /// The number of the last assignment of that leader that the edge has taken over.
     #[serde(default)]
     pub assignment: u64,
+    /// The number of the whole report that has what this one leaves out; 0: this one is whole.
+    #[serde(default)]
+    pub base: u64,
     /// The suspected edges that this edge cannot reach.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unreachable: Vec<EdgeId>,
@@ -161,6 +164,9 @@ pub struct QuotaAssignment {
     pub number: u64,
     /// The number of the report that it answers.
     pub answers: u64,
+    /// The number of the last whole report that the leader has; 0: none.
+    #[serde(default)]
+    pub base: u64,
     /// Edges that the leader does not hear from. Each edge checks whether it reaches them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub suspects: Vec<EdgeId>,
@@ -288,6 +294,7 @@ mod tests {
             term: 2,
             number: 1,
             answers: 4,
+            base: 1,
             suspects: Vec::new(),
             quotas: vec![AssignedQuota { socket: SocketId::from_random([2; 16]), origin, plan: 3, quota }],
         }

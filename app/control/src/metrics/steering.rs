@@ -71,6 +71,7 @@ impl SteeringMetrics {
         let reason = match refused {
             None => return,
             Some(ReportRefused::Old) => "old",
+            Some(ReportRefused::NoBase) => "no-base",
             Some(ReportRefused::UnknownEdge) => "unknown-edge",
         };
         self.refused.get_or_create(&ReasonLabels { reason }).inc();

@@ -21,6 +21,7 @@ use sallyport_bus::{Routes, Steering};
 use sallyport_model::EdgeId;
 use sallyport_steer::{
     REPORT_PERIOD,
+    delta::ReportDelta,
     quota::{Applies, AssignmentFollower},
     report::{LoadReport, MAX_ENTRIES, QuotaAssignment},
 };
@@ -55,6 +56,7 @@ pub(crate) struct SteeringFollower {
     settings: SteeringSettings,
     state: Arc<EdgeState>,
     follower: Mutex<AssignmentFollower>,
+    delta: Mutex<ReportDelta>,
     reach: Reach,
     /// Whether the edge has given its quotas back.
     has_left: AtomicBool,
@@ -99,6 +101,7 @@ impl SteeringFollower {
             settings,
             state: state.clone(),
             follower,
+            delta: Mutex::default(),
             reach,
             has_left: AtomicBool::new(false),
             term,
@@ -173,6 +176,8 @@ impl SteeringFollower {
         self.state.sockets.shared().held_quotas.report_rest(&mut report, &reported, self.now());
         report.classes.truncate(MAX_ENTRIES);
         report.origins.truncate(MAX_ENTRIES);
+        let known = self.follower.lock().known_base(self.now());
+        self.delta.lock().shorten(&mut report, known);
         self.metrics.reported();
         report
     }

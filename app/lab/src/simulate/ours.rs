@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use sallyport_model::{AccountId, Capacity, EdgeId, MaxRps, OriginRef, SocketId, TunnelId};
 use sallyport_steer::{
     PER_UNIT, REPORT_PERIOD,
+    delta::ReportDelta,
     plan::{EdgeInfo, Planner, SteeredOrigin, SteeredSocket},
     quota::{Applies, AssignmentFollower, MAX_WAIT, SocketQuotas, Taken, Turn},
     report::{Candidate, ClassLoad, LoadReport, OriginLoad, Quota, QuotaAssignment},
@@ -57,6 +58,7 @@ struct OurEdge {
     epoch: u64,
     clock: Clock,
     follower: AssignmentFollower,
+    delta: ReportDelta,
     quotas: SocketQuotas,
     next_report: Duration,
     unreachable: Vec<EdgeId>,
@@ -105,6 +107,7 @@ impl Ours {
                 epoch: 1,
                 clock: Clock { offset: Duration::from_secs(offset), rate: if is_fast { FAST } else { 1.0 } },
                 follower: AssignmentFollower::new(id, 1),
+                delta: ReportDelta::default(),
                 quotas: SocketQuotas::default(),
                 next_report: REPORT_PERIOD.mul_f64(chance.fraction()),
                 unreachable: Vec::new(),
@@ -131,6 +134,7 @@ impl Ours {
     fn begin(&mut self, at: usize, now: Duration) {
         let edge = &mut self.edges[at];
         edge.follower = AssignmentFollower::new(edge.id, edge.epoch);
+        edge.delta = ReportDelta::default();
         edge.quotas = SocketQuotas::default();
         let origins: Vec<_> = self.origins.iter().map(|origin| (*origin, Some(Quota::NOTHING))).collect();
         edge.quotas.set_origins(&origins, edge.clock.local(now));
@@ -167,6 +171,9 @@ impl Ours {
         };
         planner.set_edges(self.edges.iter().enumerate().filter_map(info).collect());
         planner.lead(term, state.now);
+        if let Some(former) = self.leaders.last() {
+            planner.set_former_holders(former.planner.holders(), state.now);
+        }
         self.leaders.push(Leader {
             planner,
             next_tick: state.now + REPORT_PERIOD,
@@ -251,6 +258,7 @@ impl Ours {
                 quota,
             });
         }
+        edge.delta.shorten(&mut report, edge.follower.known_base(edge.clock.local(state.now)));
         for leader in 0..self.leaders.len() {
             self.send(Message::Report(Box::new(report.clone()), leader), state.now);
         }

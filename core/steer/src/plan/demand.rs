@@ -37,6 +37,13 @@ pub(super) struct Demand {
 }
 
 impl Demand {
+    /// Takes a report that leaves this class out: its counts have not changed.
+    pub(super) fn record_unchanged(&mut self, open: u32, at: Duration) {
+        if let Some((arrived, shed, _)) = self.last {
+            self.record(arrived, shed, open, at);
+        }
+    }
+
     /// Takes cumulative counts of a report that was written at this time of the edge.
     pub(super) fn record(&mut self, arrived: u64, shed: u64, open: u32, at: Duration) {
         let connections = Amount::from(open) * PER_UNIT;

@@ -40,6 +40,7 @@ pub(super) fn amount(quota: &Quota, dimension: Dimension) -> Amount {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Class {
     pub(super) demand: Demand,
+    open: u32,
     pub(super) candidates: Vec<(OriginRef, bool)>,
 }
 
@@ -65,6 +66,8 @@ struct Sent {
 pub(super) struct EdgeState {
     pub(super) epoch: u64,
     pub(super) number: u64,
+    /// The number of the last whole report.
+    pub(super) base: u64,
     /// When the last report arrived.
     pub(super) heard_at: Duration,
     /// When it was written, by the edge's clock.
@@ -76,6 +79,8 @@ pub(super) struct EdgeState {
     pub(super) loads: HashMap<Leaf, Load>,
     rtts: HashMap<Leaf, WindowedMin>,
     sent: VecDeque<Sent>,
+    /// The term and the number of the report that was answered last.
+    answered: (u64, u64),
     /// The quotas of the assignment that the edge has acknowledged last.
     acknowledged: Option<HashMap<Leaf, Quota>>,
     pub(super) unreachable: Vec<EdgeId>,
@@ -88,6 +93,7 @@ impl EdgeState {
         Self {
             epoch,
             number: 0,
+            base: 0,
             heard_at: now,
             at: Duration::ZERO,
             term: 0,
@@ -96,13 +102,14 @@ impl EdgeState {
             loads: HashMap::new(),
             rtts: HashMap::new(),
             sent: VecDeque::new(),
+            answered: (0, 0),
             acknowledged: None,
             unreachable: Vec::new(),
             unreached_since: None,
         }
     }
 
-    /// Takes a report that is newer than all before. Calls `observe` with what each origin did since the last one.
+    /// Takes a report that is newer than all before, and whole or built upon a known one. Calls `observe` with what each origin did since the last one.
     pub(super) fn record(&mut self, report: &LoadReport, now: Duration, mut observe: impl FnMut(Leaf, Observed)) {
         let at = Duration::from_micros(report.at_us);
         let span = at.saturating_sub(self.at);
@@ -112,6 +119,10 @@ impl EdgeState {
             (self.term, self.term_at) = (report.term, now);
         }
         self.unreachable.clone_from(&report.unreachable);
+        let is_whole = report.base == 0;
+        if is_whole {
+            self.base = report.number;
+        }
         while self.sent.front().is_some_and(|sent| (sent.term, sent.number) <= (report.term, report.assignment)) {
             let sent = self.sent.pop_front();
             // Of the first assignment of a term, an edge takes over only what is less than it has.
@@ -124,6 +135,7 @@ impl EdgeState {
             let key = (class.socket, class.class);
             let mut known = self.classes.remove(&key).unwrap_or_default();
             known.demand.record(class.arrived, class.shed, class.open, at);
+            known.open = class.open;
             known.candidates = class.candidates.iter().map(|one| (one.origin, one.is_usable)).collect();
             for candidate in &class.candidates {
                 let leaf = Leaf { socket: class.socket, origin: candidate.origin };
@@ -133,6 +145,12 @@ impl EdgeState {
                 }
             }
             classes.insert(key, known);
+        }
+        if !is_whole {
+            for (key, mut known) in self.classes.drain() {
+                known.demand.record_unchanged(known.open, at);
+                classes.insert(key, known);
+            }
         }
         self.classes = classes;
         let mut loads = HashMap::new();
@@ -149,6 +167,11 @@ impl EdgeState {
                 observe(leaf, observed);
             }
             loads.insert(leaf, Load { counts: *counts, rate, answers });
+        }
+        if !is_whole {
+            for (leaf, load) in self.loads.drain() {
+                loads.entry(leaf).or_insert(Load { counts: load.counts, rate: 0, answers: (0, 0) });
+            }
         }
         self.loads = loads;
         let classes = &self.classes;
@@ -193,8 +216,15 @@ impl EdgeState {
         }
     }
 
+    /// Whether these quotas were sent already in answer to the last report.
+    pub(super) fn was_told(&self, term: u64, quotas: &HashMap<Leaf, Quota>) -> bool {
+        let last = self.sent.back().filter(|last| last.term == term && &last.quotas == quotas);
+        last.is_some() && self.answered == (term, self.number)
+    }
+
     /// Remembers quotas that were sent.
     pub(super) fn note_sent(&mut self, term: u64, number: u64, quotas: HashMap<Leaf, Quota>) {
+        self.answered = (term, self.number);
         self.sent.push_back(Sent { term, number, quotas });
         if self.sent.len() > MAX_UNACKNOWLEDGED
             && let Some(oldest) = self.sent.pop_front()

@@ -166,11 +166,14 @@ impl Planner {
         let live: Vec<EdgeId> = live.map(|(id, _)| *id).collect();
         let mut assignments = Vec::new();
         for id in live {
-            self.assignments += 1;
-            let number = self.assignments;
             let Some(edge) = self.edges.get_mut(&id) else { continue };
             let of_edge = |(_, leaf): &(usize, Leaf)| Some((*leaf, *quotas.get(&(id, *leaf))?));
             let own: HashMap<Leaf, Quota> = limited.iter().filter_map(of_edge).collect();
+            if edge.was_told(term, &own) {
+                continue;
+            }
+            self.assignments += 1;
+            let number = self.assignments;
             let mut assigned: Vec<_> = own
                 .iter()
                 .filter(|(_, quota)| **quota != Quota::NOTHING)
@@ -188,6 +191,7 @@ impl Planner {
                 term,
                 number,
                 answers: edge.number,
+                base: edge.base,
                 suspects: suspects.iter().copied().filter(|suspect| *suspect != id).collect(),
                 quotas: assigned,
             });

@@ -71,6 +71,9 @@ pub enum ReportRefused {
     /// A newer report of the edge is known.
     #[error("a newer report of the edge is known")]
     Old,
+    /// The whole report that this one is built upon has not arrived.
+    #[error("the whole report that this one is built upon has not arrived")]
+    NoBase,
 }
 
 /// A learned bound, with what was observed since it was updated.
@@ -216,6 +219,11 @@ impl Planner {
         let last = self.edges.get(&report.edge).map(|known| (known.epoch, known.number));
         if last.max(self.departed.get(&report.edge).copied()) >= Some((report.epoch, report.number)) {
             return Err(ReportRefused::Old);
+        }
+        let has_base = |edge: &EdgeState| edge.epoch == report.epoch && edge.base >= report.base;
+        let has_base = report.base == 0 || self.edges.get(&report.edge).is_some_and(has_base);
+        if !has_base && !report.is_last {
+            return Err(ReportRefused::NoBase);
         }
         if last.is_some_and(|(epoch, _)| report.epoch > epoch) {
             self.edges.remove(&report.edge);

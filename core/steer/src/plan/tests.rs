@@ -6,6 +6,7 @@ use sallyport_model::{AccountId, Capacity, EdgeId, MaxRps, OriginRef, SocketId, 
 use super::*;
 use crate::{
     PER_UNIT,
+    delta::ReportDelta,
     quota::{Applies, AssignmentFollower, SocketQuotas, Taken, Turn},
     report::{Candidate, ClassLoad, OriginLoad, Quota},
 };
@@ -45,6 +46,7 @@ fn socket(id: u8, origins: impl IntoIterator<Item = (u8, SteeredOrigin)>) -> Ste
 struct Edge {
     id: EdgeId,
     follower: AssignmentFollower,
+    delta: ReportDelta,
     sockets: BTreeMap<SocketId, SocketQuotas>,
     /// The round trip to each origin in milliseconds.
     rtts: BTreeMap<OriginRef, u64>,
@@ -88,6 +90,7 @@ impl World {
             Edge {
                 id,
                 follower: AssignmentFollower::new(id, 1),
+                delta: ReportDelta::default(),
                 sockets: quotas.collect(),
                 rtts: rtts.iter().map(|(id, ms)| (origin(*id), *ms)).collect(),
                 demand: BTreeMap::new(),
@@ -259,6 +262,7 @@ impl World {
                 });
             }
         }
+        edge.delta.shorten(&mut report, edge.follower.known_base(now));
         for planner in 0..self.planners.len() {
             if !self.is_lost() && self.cut_off != Some(at) {
                 let _ = self.planners[planner].handle_report(&report, self.now);

@@ -58,6 +58,8 @@ pub struct AssignmentFollower {
     number: u64,
     term: u64,
     assignment: u64,
+    /// The number of the last whole report that the leader has.
+    known_base: u64,
     /// When the report was sent that the last assignment answers.
     answered_at: Option<Duration>,
     /// When the last check began that found a majority.
@@ -78,6 +80,7 @@ impl AssignmentFollower {
             number: 0,
             term: 0,
             assignment: 0,
+            known_base: 0,
             answered_at: None,
             majority_at: None,
             checked_at: None,
@@ -100,6 +103,7 @@ impl AssignmentFollower {
             at_us: u64::try_from(now.as_micros()).unwrap_or(u64::MAX),
             term: self.term,
             assignment: self.assignment,
+            base: 0,
             unreachable: Vec::new(),
             classes: Vec::new(),
             origins: Vec::new(),
@@ -126,6 +130,7 @@ impl AssignmentFollower {
         let (_, sent_at, named) = sent.ok_or(Refused::Unasked)?;
         let applies = if *named == assignment.term { Applies::Fully } else { Applies::Shrinking };
         (self.term, self.assignment) = (assignment.term, assignment.number);
+        self.known_base = assignment.base;
         self.answered_at = Some(self.answered_at.map_or(*sent_at, |at| at.max(*sent_at)));
         Ok(applies)
     }
@@ -167,6 +172,13 @@ impl AssignmentFollower {
     #[must_use]
     pub fn is_valid(&self, now: Duration) -> bool {
         self.valid_until().is_some_and(|until| now < until)
+    }
+
+    /// The number of the last whole report that the leader has; `None` while no leader is heard, and when it has none.
+    #[must_use]
+    pub fn known_base(&self, now: Duration) -> Option<u64> {
+        let is_heard = self.answered_at.is_some_and(|at| now.saturating_sub(at) < CHECK_AFTER);
+        Some(self.known_base).filter(|base| is_heard && *base > 0)
     }
 
     /// How long ago the report was sent that the last assignment answers; since the start, if the quotas are of the former

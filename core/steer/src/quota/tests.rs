@@ -128,6 +128,7 @@ fn assignment(term: u64, number: u64, answers: u64) -> QuotaAssignment {
         term,
         number,
         answers,
+        base: 0,
         suspects: Vec::new(),
         quotas: Vec::new(),
     }

@@ -37,6 +37,7 @@ fn assignment() -> QuotaAssignment {
         term: 2,
         number: 9,
         answers: 1,
+        base: 1,
         suspects: vec![EdgeId::from_random([4; 16])],
         quotas: vec![AssignedQuota { socket, origin, plan: 150_000, quota }],
     }
