@@ -131,8 +131,8 @@ impl Edge {
         let _ = self.steering.set(steering);
     }
 
-    /// Registers the edge's metrics; those of ssh clients only after [`Edge::serve_ssh`], and those of the mesh only
-    /// after [`Edge::join_mesh`].
+    /// Registers the edge's metrics; those of ssh clients only after [`Edge::serve_ssh`], those of the mesh only after
+    /// [`Edge::join_mesh`], and those of steering only after [`Edge::join_steering`].
     pub fn register_metrics(&self, registry: &mut Registry) {
         let sockets = &self.state.sockets;
         self.state.metrics.register(registry);

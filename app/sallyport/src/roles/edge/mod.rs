@@ -207,8 +207,6 @@ async fn serve(
         bus: bus_metrics,
         dns: dns.as_ref().map(NameServer::counters),
     };
-    observed.publish();
-
     let steering_key = watch::Sender::new(state::steering_key(&state.bootstrap));
     edge.join_steering(SteeringSettings {
         edge: state.id,
@@ -217,6 +215,7 @@ async fn serve(
         kept: Some(data.join(QUOTAS_FILE)),
         restores: !is_takeover,
     });
+    observed.publish();
     let (followed_key, steering) = (steering_key.subscribe(), bus.steering.clone());
     let steered = tokio::spawn(carry_steering_of_edge(nats.clone(), state.id, followed_key, steering)).abort_handle();
     let ends = watch::Sender::new(false);
