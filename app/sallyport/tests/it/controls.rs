@@ -51,7 +51,7 @@ impl Control {
         home.command(&self.args.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
-    fn resume(&mut self, home: &Home) {
+    pub(crate) fn resume(&mut self, home: &Home) {
         let program = Program::start(&mut self.command(home));
         program.wait_for(" ready ");
         self.program = Some(program);
@@ -66,7 +66,7 @@ impl Control {
         format!("https://api.{DOMAIN}:{}", self.ports.0)
     }
 
-    fn get(&self, path: &str, more: &[&str]) -> HttpResponse {
+    pub(crate) fn get(&self, path: &str, more: &[&str]) -> HttpResponse {
         curl(&self.data.join("ca.pem"), &format!("{}{path}", self.api()), more)
     }
 
@@ -107,14 +107,25 @@ fn join(home: &Home, control: &Control, name: &str, more: &[&str]) -> EdgeHere {
 }
 
 /// Lets an edge join by this control, under this name.
-pub(crate) fn join_with(home: &Home, control: &Control, mut edge: EdgeHere, name: &str, more: &[&str]) -> EdgeHere {
+pub(crate) fn join_with(home: &Home, control: &Control, edge: EdgeHere, name: &str, more: &[&str]) -> EdgeHere {
+    join_in(home, control, edge, (name, "eu"), more)
+}
+
+/// Lets an edge join by this control, under this name, in this region.
+pub(crate) fn join_in(
+    home: &Home,
+    control: &Control,
+    mut edge: EdgeHere,
+    (name, region): (&str, &str),
+    more: &[&str],
+) -> EdgeHere {
     let (api, ca) = (control.api(), control.data.join("ca.pem"));
     let token = wait_until("a token that names both controls", || {
         let made = at(home, &api, &ca, &["edge", "token", "create", "--name", name]);
         let token = made["token"].as_str().unwrap().to_owned();
         token.contains(',').then_some(token)
     });
-    edge.start(home, &[&["--join", &token, "--region", "eu"], more].concat());
+    edge.start(home, &[&["--join", &token, "--region", region], more].concat());
     edge
 }
 

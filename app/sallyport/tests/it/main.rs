@@ -71,6 +71,7 @@ mod ssh_life;
 mod status;
 mod steering;
 mod steering_faults;
+mod steering_leads;
 mod tcp;
 mod terminal;
 mod tls;

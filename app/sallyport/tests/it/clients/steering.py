@@ -2,13 +2,16 @@
 
     steering.py CA HOST PHASES
 
-PHASES is JSON: [{"seconds": 5, "rps": {"127.0.0.1:8443": 60}}, ...]. Prints a line of JSON when a phase begins, and
-one when it has ended: the answers by status, and the slowest answer in milliseconds.
+PHASES is JSON: [{"seconds": 5, "rps": {"127.0.0.1:8443": 60}}, ...]. A phase without seconds lasts until the next line
+of the standard input. Prints a line of JSON when a phase begins, and one when it has ended: the answers by status, the
+slowest answer in milliseconds, and until when requests had to wait or were refused, in seconds from the begin of the
+phase. A request has waited if its answer took longer than the "prompt_ms" of the phase, 250 by default.
 """
 
 import asyncio
 import collections
 import json
+import os
 import ssl
 import sys
 import time
@@ -45,27 +48,57 @@ class Edge:
             return 0
 
 
-async def timed(edge, statuses, slowest):
-    began = time.monotonic()
-    statuses[await edge.request()] += 1
-    slowest[0] = max(slowest[0], time.monotonic() - began)
+class Phase:
+    def __init__(self, phase):
+        self.began, self.seconds, self.rps = time.monotonic(), phase.get("seconds"), phase["rps"]
+        self.prompt = phase.get("prompt_ms", 250) / 1e3
+        self.statuses, self.slowest, self.waited_until = collections.Counter(), 0.0, 0.0
+
+    def lasts(self, elapsed, lines):
+        return lines.count == 0 if self.seconds is None else elapsed < self.seconds
+
+    async def request(self, edge):
+        began = time.monotonic()
+        status = await edge.request()
+        took = time.monotonic() - began
+        self.statuses[status] += 1
+        self.slowest = max(self.slowest, took)
+        if status != 200 or took > self.prompt:
+            self.waited_until = max(self.waited_until, began - self.began)
+
+
+class Lines:
+    """The lines of the standard input, to be taken one by one."""
+
+    def __init__(self):
+        self.count = 0
+
+    def read(self):
+        text = os.read(0, 4096)
+        self.count += text.count(b"\n")
+        if not text:
+            sys.exit("the standard input has ended before the last phase")
 
 
 async def main():
-    edges = {}
+    edges, lines = {}, Lines()
+    if any("seconds" not in phase for phase in PHASES):
+        asyncio.get_running_loop().add_reader(0, lines.read)
     for number, phase in enumerate(PHASES):
         print(json.dumps({"begins": number}), flush=True)
-        statuses, slowest, tasks = collections.Counter(), [0.0], []
-        began, sent = time.monotonic(), collections.Counter()
-        while (elapsed := time.monotonic() - began) < phase["seconds"]:
-            for address, rps in phase["rps"].items():
+        tasks, sent, phase = [], collections.Counter(), Phase(phase)
+        while phase.lasts(elapsed := time.monotonic() - phase.began, lines):
+            for address, rps in phase.rps.items():
                 edge = edges.setdefault(address, Edge(address))
                 while sent[address] < elapsed * rps:
                     sent[address] += 1
-                    tasks.append(asyncio.create_task(timed(edge, statuses, slowest)))
+                    tasks.append(asyncio.create_task(phase.request(edge)))
             await asyncio.sleep(0.004)
+        if phase.seconds is None:
+            lines.count -= 1
         await asyncio.gather(*tasks)
-        print(json.dumps({"ended": number, "statuses": statuses, "slowest_ms": slowest[0] * 1e3}), flush=True)
+        ended = {"ended": number, "statuses": phase.statuses, "slowest_ms": phase.slowest * 1e3}
+        print(json.dumps(ended | {"waited_until": phase.waited_until}), flush=True)
 
 
 asyncio.run(main())
