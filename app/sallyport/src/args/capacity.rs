@@ -5,6 +5,8 @@ use std::{collections::BTreeMap, str::FromStr};
 use clap::Args;
 use sallyport_model::{Capacity, CapacityName, EndpointGroup, MAX_ORIGIN_CONNECTIONS, MaxRps, RegionName};
 
+use crate::failure::Failure;
+
 /// The value that removes a limit.
 const OFF: &str = "off";
 
@@ -44,11 +46,49 @@ pub(crate) struct CapacityArgs {
     #[arg(long, value_name = "RPS|auto", allow_hyphen_values = true)]
     max_rps: Option<OrOff<MaxRps>>,
     /// The most requests at once that the service takes from all edges (tcp, tls, udp: connections); off: any number
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, alias = "origin-max-connections", value_name = "COUNT")]
     max_connections: Option<OrOff<Connections>>,
     /// All services with this name have these limits together, such as the database behind them; off: none
     #[arg(long, value_name = "NAME")]
     shared_capacity: Option<OrOff<CapacityName>>,
+}
+
+/// What the service of a connector can carry, beside options of its socket.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "What the service can carry")]
+pub(crate) struct ServiceCapacityArgs {
+    /// The most new requests per second that the service takes from all edges (tcp, tls, udp: connections); auto: as
+    /// many as it answers without getting slow. With --path, each service has this limit
+    #[arg(long, value_name = "RPS|auto", allow_hyphen_values = true)]
+    max_rps: Option<OrOff<MaxRps>>,
+    /// The most requests at once that the service takes from all edges (tcp, tls, udp: connections). For a tunnel, this
+    /// is --max-connections of `tunnel edit`; --max-connections of a socket bounds the clients at each edge
+    #[arg(long, value_name = "COUNT")]
+    origin_max_connections: Option<OrOff<Connections>>,
+    /// All services with this name have these limits together, such as the database behind them
+    #[arg(long, value_name = "NAME")]
+    shared_capacity: Option<OrOff<CapacityName>>,
+}
+
+impl ServiceCapacityArgs {
+    /// Whether no option was given.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.max_rps.is_none() && self.origin_max_connections.is_none() && self.shared_capacity.is_none()
+    }
+
+    /// The capacity; `None` without a limit.
+    ///
+    /// # Errors
+    /// A shared capacity has no limit.
+    pub(crate) fn get(&self) -> Result<Option<Capacity>, Failure> {
+        let Self { max_rps, origin_max_connections: max_connections, shared_capacity } = self.clone();
+        let capacity = CapacityArgs { max_rps, max_connections, shared_capacity }.change(None).unwrap_or_default();
+        capacity.check().map_err(|_| {
+            Failure::usage("--shared-capacity needs a limit that is shared")
+                .next("add --max-rps or --origin-max-connections")
+        })?;
+        Ok(Some(capacity).filter(|capacity| !capacity.is_empty()))
+    }
 }
 
 impl CapacityArgs {
@@ -159,6 +199,31 @@ mod tests {
         capacity: CapacityArgs,
         #[command(flatten)]
         regions: RegionCapacityArgs,
+    }
+
+    #[derive(Debug, Parser)]
+    struct OfService {
+        #[command(flatten)]
+        capacity: ServiceCapacityArgs,
+    }
+
+    #[test]
+    fn a_service_has_the_limits_of_its_tunnel() {
+        let of_service = |text: &str| {
+            let words = std::iter::once("x").chain(text.split_whitespace());
+            OfService::try_parse_from(words).map(|line| line.capacity.get().map_err(|failure| failure.message))
+        };
+        let set = of_service("--max-rps auto --origin-max-connections 5 --shared-capacity db").unwrap().unwrap();
+        let set = set.unwrap();
+        assert_eq!(words(&set), "rps as learned, 5 at once, shared as db");
+        let same = line("--max-rps auto --origin-max-connections 5 --shared-capacity db").unwrap().capacity;
+        assert_eq!(same.change(None), Some(set), "the name of the option is known there too");
+        assert_eq!((of_service("").unwrap(), of_service("--max-rps off").unwrap()), (Ok(None), Ok(None)));
+        let alone = of_service("--shared-capacity db").unwrap().unwrap_err();
+        assert_eq!(alone, "--shared-capacity needs a limit that is shared");
+        for bad in ["--max-rps 0", "--max-rps NaN", "--origin-max-connections 0", "--shared-capacity DB"] {
+            assert!(of_service(bad).is_err(), "{bad}");
+        }
     }
 
     fn line(text: &str) -> Result<Line, clap::Error> {

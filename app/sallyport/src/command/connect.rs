@@ -62,6 +62,7 @@ impl ConnectArgs {
             None => display_name(&self.origin.address().to_string())?,
         };
         let socket_type = self.origin.socket_type(self.socket_type)?;
+        self.origin.capacity().get()?;
         let (path, others) = self.paths.read(self.origin.service())?;
         let mut create = CreateSocket {
             origin_protocol: self.origin_protocol.unwrap_or_default(),

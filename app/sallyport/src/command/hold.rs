@@ -8,12 +8,15 @@ use sallyport_connector::{
     ConnectorOptions, DEFAULT_REDUNDANCY, EdgePlace, MAX_REDUNDANCY, OriginTls, Service, TransportChoice,
     TunnelCredential,
 };
-use sallyport_model::{OriginAddr, RegionName, SocketType, TunnelId};
+use sallyport_model::{Capacity, OriginAddr, RegionName, SocketType, TunnelId};
 use sallyport_net::{Congestion, Fingerprint, Outbound, Shutdown};
 use tokio::sync::mpsc;
 
 use crate::{
-    args::service::{ServiceAddress, ServiceArg},
+    args::{
+        capacity::ServiceCapacityArgs,
+        service::{ServiceAddress, ServiceArg},
+    },
     context::{AGENT, Target},
     duration,
     failure::Failure,
@@ -52,6 +55,8 @@ pub(crate) struct OriginArgs {
     /// How long the service may take to accept a connection
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration::parse_positive)]
     connect_timeout: Duration,
+    #[command(flatten)]
+    capacity: ServiceCapacityArgs,
     #[command(flatten)]
     way: TransportArgs,
 }
@@ -98,6 +103,8 @@ pub(crate) struct Origin {
     pub(super) address: OriginAddr,
     tls: Option<OriginTls>,
     connect_timeout: Duration,
+    /// What it can carry.
+    pub(super) capacity: Option<Capacity>,
     way: TransportArgs,
 }
 
@@ -112,6 +119,11 @@ pub(crate) struct Credential {
 }
 
 impl OriginArgs {
+    /// What the service can carry, as the options say.
+    pub(crate) fn capacity(&self) -> &ServiceCapacityArgs {
+        &self.capacity
+    }
+
     /// The service as it was named.
     pub(crate) fn service(&self) -> &ServiceAddress {
         &self.service.0
@@ -172,7 +184,8 @@ impl OriginArgs {
                 None
             }
         };
-        Ok(Origin { socket_type, address, tls, connect_timeout: self.connect_timeout, way: self.way })
+        let (connect_timeout, capacity) = (self.connect_timeout, self.capacity.get()?);
+        Ok(Origin { socket_type, address, tls, connect_timeout, capacity, way: self.way })
     }
 }
 

@@ -209,7 +209,7 @@ impl ConnectArgs {
     /// Reads the options.
     ///
     /// # Errors
-    /// No socket is named, or paths are given for an existing tunnel.
+    /// No socket is named, or paths or limits are given for an existing tunnel.
     pub(super) fn read(self) -> anyhow::Result<Connection> {
         let of_address = self.origin.service().path.as_ref();
         if let Some(tunnel) = &self.tunnel_id
@@ -221,6 +221,15 @@ impl ConnectArgs {
             );
             return Err(failure.next(how).into());
         }
+        if let Some(tunnel) = self.tunnel_id.as_ref().filter(|_| !self.origin.capacity().is_empty()) {
+            let failure = Failure::usage("a tunnel that there is has its limits already");
+            let how = format!(
+                "leave them out; `sallyport tunnel edit SOCKET --tunnel-id {tunnel}` has --max-rps, --max-connections and \
+                 --shared-capacity"
+            );
+            return Err(failure.next(how).into());
+        }
+        self.origin.capacity().get()?;
         Ok(Connection {
             path: self.path.get(of_address)?,
             socket: self.socket.get()?.clone(),

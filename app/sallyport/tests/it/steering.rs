@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::{
     fleet::{Bus, ControlHere, DOMAIN, EdgeHere},
-    harness::{Home, text, wait_until},
+    harness::{Home, Program, text, wait_until},
     lab::until,
     mesh::service,
     tcp::{connect, free_ports, id, socket},
@@ -472,4 +472,42 @@ fn a_client_returns_to_its_origin_within_limits_too() {
     let mut counts = origins.map(|origin| origin.since(began));
     counts.sort_unstable();
     assert_eq!(counts, [0, 12]);
+}
+
+#[test]
+fn a_service_brings_its_limits_along() {
+    let home = Home::new();
+    let server = home.up(&[]);
+    home.account();
+    let origin = Counted::start();
+    let port = origin.address.port().to_string();
+    let limits = ["--max-rps", "20", "--origin-max-connections", "50"];
+    let args = ["connect", &port, "--host", "127.0.0.1", "--name", "shop", "-o", "json"];
+    let connect = Program::start(&mut home.command(&[&args[..], &limits].concat()));
+    connect.wait_for("attached");
+    let capacities = |socket: &str| {
+        let tunnels = home.json(&["tunnel", "ls", socket]);
+        tunnels.as_array().unwrap().iter().map(|tunnel| tunnel["capacity"].clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(capacities("shop"), [json!({ "max_rps": 20, "max_connections": 50 })]);
+    let host = home.json(&["socket", "show", "shop"])["dns_name"].as_str().unwrap().to_owned();
+    let at = format!("127.0.0.1:{}", server.port);
+    let mut load = Load::start(&home, &host, &json!([{ "seconds": 5, "rps": { &at: 60 } }]));
+    load.begins();
+    let over = load.ends();
+    assert!(refused(&over) > 60 && origin.peak() <= 22, "{over} {}", origin.peak());
+
+    let (socket, _) = home.socket(&[]);
+    let file = home.dir.path().join("services.toml");
+    let service = format!("[[service]]\nsocket-id = \"{socket}\"\nport = {port}\nhost = \"127.0.0.1\"\n");
+    std::fs::write(&file, service + "max-rps = \"auto\"\nshared-capacity = \"db\"\n").unwrap();
+    let run = Program::start(&mut home.command(&["run", file.to_str().unwrap(), "-o", "json"]));
+    run.wait_for("attached");
+    assert_eq!(capacities(&socket), [json!({ "max_rps": "auto", "shared": "db" })]);
+    let tunnel = home.json(&["tunnel", "ls", &socket])[0]["id"].as_str().unwrap().to_owned();
+    let again = ["tunnel", "connect", &socket, &port, "--tunnel-id", &tunnel, "--max-rps", "5"];
+    let refused = home.run(&again);
+    assert_eq!(refused.status.code(), Some(2));
+    let printed = text(&refused.stderr);
+    assert!(printed.contains("has its limits already") && printed.contains("tunnel edit"), "{printed}");
 }

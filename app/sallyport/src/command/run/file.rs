@@ -506,6 +506,8 @@ fn refused(error: &clap::Error) -> Failure {
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
+    use sallyport_model::MaxRps;
+
     use super::*;
 
     fn parsed(text: &str) -> Result<ServiceFile, Failure> {
@@ -588,6 +590,37 @@ mod tests {
     }
 
     #[test]
+    fn services_say_what_they_can_carry() {
+        let file = parsed(
+            r#"
+            [[service]]
+            port = 3000
+            path = ["/api=8000"]
+            max-connections = 9
+            max-rps = 200
+
+            [[service]]
+            socket-id = "wandering-shape-7752"
+            port = 5432
+            max_rps = "auto"
+            origin-max-connections = 5
+            shared-capacity = "db"
+            "#,
+        )
+        .unwrap();
+        let [shop, database] = &file.services[..] else { panic!() };
+        let Plan::Requested(request) = &shop.plan else { panic!() };
+        let services = request.services(SocketType::Http).unwrap();
+        let limits = services.iter().map(|service| service.tunnel().capacity.unwrap().max_rps);
+        assert!(limits.eq([Some(MaxRps::Declared(200)); 2]));
+        assert_eq!(request.create.limits.as_ref().unwrap().max_connections, Some(9), "that is the socket's");
+        let Plan::Lasting { origin, .. } = &database.plan else { panic!() };
+        let capacity = origin.capacity().get().unwrap().unwrap();
+        assert_eq!((capacity.max_rps, capacity.max_connections), (Some(MaxRps::Learned), Some(5)));
+        assert!(database.tunnel_words.contains(&"--max-rps=auto".to_owned()), "a new limit is for a new tunnel");
+    }
+
+    #[test]
     fn errors_are_one_sentence_with_their_place() {
         let id = "0b7e3c1a-5f0e-4c57-9f63-6a1f0f9e2d11";
         for (text, message) in [
@@ -604,6 +637,15 @@ mod tests {
             ("[[service]]\n\"\" = 1\nport = 1", "\"\" is no option"),
             ("[[service]]\nport = 1\nallow = [\"10.0.0.0/33\"]", "services.toml:3: service \"1\": allow: "),
             ("[[service]]\nport = 1\n\ndeny = [\"country:Switzerland\"]", "services.toml:4: service \"1\": deny: "),
+            ("[[service]]\nport = 1\nmax-rps = 0", "services.toml:3: service \"1\": invalid value '0' for '--max-rps"),
+            ("[[service]]\nport = 1\nmax-rps = \"fast\"", "invalid value 'fast' for '--max-rps <RPS|auto>'"),
+            ("[[service]]\nport = 1\norigin-max-connections = -1", "'--origin-max-connections <COUNT>'"),
+            ("[[service]]\nport = 1\nshared-capacity = \"db\"", "--shared-capacity needs a limit"),
+            ("[[service]]\nsocket-id = \"a-b-1000\"\nport = 1\nmax-connections = 5", "unexpected argument '--max-conn"),
+            (
+                "[[service]]\nsocket-id = \"a-b-1000\"\ntunnel-id = \"web-1\"\nport = 1\nmax-rps = 5",
+                "a tunnel that there is has its limits already",
+            ),
             ("[[service]]\nport = [1, 2]", "port: expected one value, and no list"),
             ("[[service]]\nport = 1979-05-27", "port: expected a text or a number"),
             ("[[service]]\nport = 1\npassthrough = 1", "passthrough: expected true or false"),

@@ -31,7 +31,8 @@ impl PathService {
     /// The tunnel to make for it.
     pub(crate) fn tunnel(&self) -> CreateTunnel {
         let PathRoute { prefix, rewrite } = self.path.clone();
-        CreateTunnel { path: (!prefix.is_root()).then_some(prefix), rewrite_path: rewrite, ..CreateTunnel::default() }
+        let (path, capacity) = ((!prefix.is_root()).then_some(prefix), self.origin.capacity.clone());
+        CreateTunnel { path, rewrite_path: rewrite, capacity, ..CreateTunnel::default() }
     }
 }
 
