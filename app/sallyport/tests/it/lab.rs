@@ -34,7 +34,7 @@ pub(crate) struct Here {
 impl Here {
     /// A laboratory whose name begins with this letter, unique among tests; `None` with a message if it cannot be built
     /// here.
-    fn new(letter: char) -> Option<Self> {
+    pub(crate) fn new(letter: char) -> Option<Self> {
         let skip = |why: &str| {
             println!("skipped: no laboratory can stand here: {why}");
             None
@@ -73,14 +73,19 @@ impl Here {
 
     /// Builds three regions, and finds out the name of their socket. Returns what was printed.
     fn up(&mut self) -> String {
+        self.up_with(&["--delay", "5ms"])
+    }
+
+    /// As [`Self::up`], with other options.
+    pub(crate) fn up_with(&mut self, more: &[&str]) -> String {
         let began = Instant::now();
-        let printed = self.done(&["up", "--regions", "3", "--delay", "5ms"]);
+        let printed = self.done(&[&["up", "--regions", "3"], more].concat());
         self.host = self.json(&["status"])["host"].as_str().unwrap().to_owned();
         println!("the laboratory stands after {:?}", began.elapsed());
         printed
     }
 
-    fn command(&self, args: &[&str]) -> Command {
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = self.home.command(&["lab", "--lab", &self.name, "--dir"]);
         command.arg(self.dir.path()).args(args).env("PATH", &self.path);
         command
@@ -198,6 +203,11 @@ impl Here {
         // All its connections are open by then, on a busy machine too.
         thread::sleep(Duration::from_secs(1));
         Load { program, from: from.to_owned() }
+    }
+
+    /// The root certificate of the laboratory.
+    pub(crate) fn ca(&self) -> PathBuf {
+        self.dir.path().join(&self.name).join("ca.pem")
     }
 
     /// The state file of an edge.

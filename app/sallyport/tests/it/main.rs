@@ -38,6 +38,7 @@ mod json_schema;
 mod lab;
 mod lab_faults;
 mod lab_start;
+mod lab_steering;
 mod losing;
 mod machines;
 mod main_job;
