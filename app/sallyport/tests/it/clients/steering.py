@@ -5,7 +5,8 @@
 PHASES is JSON: [{"seconds": 5, "rps": {"127.0.0.1:8443": 60}}, ...]. A phase without seconds lasts until the next line
 of the standard input. Prints a line of JSON when a phase begins, and one when it has ended: the answers by status, the
 slowest answer in milliseconds, and until when requests had to wait or were refused, in seconds from the begin of the
-phase. A request has waited if its answer took longer than the "prompt_ms" of the phase, 250 by default.
+phase. A request has waited if its answer took longer than the "prompt_ms" of the phase, 250 by default. With
+"connections" in the first phase, each edge gets so many before that phase begins, and never more.
 """
 
 import asyncio
@@ -20,32 +21,33 @@ CA, HOST, PHASES = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
 
 
 class Edge:
-    def __init__(self, address):
+    def __init__(self, address, most):
+        self.places = asyncio.Semaphore(most or sys.maxsize)
         self.ip, port = address.rsplit(":", 1)
         self.port = int(port)
         self.idle = []
         self.context = ssl.create_default_context(cafile=CA)
 
+    async def open(self):
+        return await asyncio.open_connection(self.ip, self.port, ssl=self.context, server_hostname=HOST)
+
     async def request(self):
         """The status of one request; 0 if the connection broke."""
-        try:
-            if self.idle:
-                reader, writer = self.idle.pop()
-            else:
-                opened = asyncio.open_connection(self.ip, self.port, ssl=self.context, server_hostname=HOST)
-                reader, writer = await opened
-            writer.write(f"GET / HTTP/1.1\r\nHost: {HOST}:{self.port}\r\n\r\n".encode())
-            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 20)
-            status = int(head.split(b" ", 2)[1])
-            fields = dict(line.split(b": ", 1) for line in head.lower().split(b"\r\n")[1:] if b": " in line)
-            await reader.readexactly(int(fields.get(b"content-length", b"0")))
-            if fields.get(b"connection") == b"close":
-                writer.close()
-            else:
-                self.idle.append((reader, writer))
-            return status
-        except (OSError, asyncio.TimeoutError, asyncio.IncompleteReadError):
-            return 0
+        async with self.places:
+            try:
+                reader, writer = self.idle.pop() if self.idle else await self.open()
+                writer.write(f"GET / HTTP/1.1\r\nHost: {HOST}:{self.port}\r\n\r\n".encode())
+                head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 20)
+                status = int(head.split(b" ", 2)[1])
+                fields = dict(line.split(b": ", 1) for line in head.lower().split(b"\r\n")[1:] if b": " in line)
+                await reader.readexactly(int(fields.get(b"content-length", b"0")))
+                if fields.get(b"connection") == b"close":
+                    writer.close()
+                else:
+                    self.idle.append((reader, writer))
+                return status
+            except (OSError, asyncio.TimeoutError, asyncio.IncompleteReadError):
+                return 0
 
 
 class Phase:
@@ -81,7 +83,11 @@ class Lines:
 
 
 async def main():
-    edges, lines = {}, Lines()
+    edges, lines, most = {}, Lines(), PHASES[0].get("connections", 0)
+    for address in PHASES[0]["rps"] if most else ():
+        edges[address] = Edge(address, most)
+        for _ in range(most):
+            edges[address].idle.append(await edges[address].open())
     if any("seconds" not in phase for phase in PHASES):
         asyncio.get_running_loop().add_reader(0, lines.read)
     for number, phase in enumerate(PHASES):
@@ -89,7 +95,7 @@ async def main():
         tasks, sent, phase = [], collections.Counter(), Phase(phase)
         while phase.lasts(elapsed := time.monotonic() - phase.began, lines):
             for address, rps in phase.rps.items():
-                edge = edges.setdefault(address, Edge(address))
+                edge = edges.get(address) or edges.setdefault(address, Edge(address, most))
                 while sent[address] < elapsed * rps:
                     sent[address] += 1
                     tasks.append(asyncio.create_task(phase.request(edge)))
