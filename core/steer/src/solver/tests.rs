@@ -1,3 +1,4 @@
+use microlp::{ComparisonOp, LinearExpr, OptimizationDirection};
 use proptest::prelude::*;
 
 use super::*;
@@ -86,6 +87,43 @@ fn check(problem: &Problem, solution: &Solution) {
     assert_eq!(solution.cost, solution.bound, "the solution is an optimum");
 }
 
+/// The cost of an optimum by a solver of another hand, from the linear program of the problem.
+fn optimum_elsewhere(problem: &Problem) -> f64 {
+    let mut program = microlp::Problem::new(OptimizationDirection::Minimize);
+    let any = (0.0, f64::INFINITY);
+    let loads: Vec<_> = problem.nodes.iter().map(|_| program.add_var(0.0, any)).collect();
+    // What passes a node comes from supplies and from nodes within it.
+    let mut passes: Vec<LinearExpr> = loads.iter().map(|_| LinearExpr::empty()).collect();
+    for (node, load) in problem.nodes.iter().zip(&loads) {
+        if let Some(parent) = node.parent {
+            passes[parent].add(*load, -1.0);
+        }
+    }
+    for supply in &problem.supplies {
+        let mut all = LinearExpr::empty();
+        all.add(program.add_var(supply.shed_cost as f64, any), 1.0);
+        for (node, cost) in &supply.costs {
+            let flow = program.add_var(*cost as f64, any);
+            all.add(flow, 1.0);
+            passes[*node].add(flow, -1.0);
+        }
+        program.add_constraint(all, ComparisonOp::Eq, supply.amount as f64);
+    }
+    for ((node, load), mut passes) in problem.nodes.iter().zip(&loads).zip(passes) {
+        passes.add(*load, 1.0);
+        program.add_constraint(passes, ComparisonOp::Eq, 0.0);
+        let Some(capacity) = node.capacity else { continue };
+        let (mut parts, mut start) = (LinearExpr::empty(), 0);
+        parts.add(*load, -1.0);
+        for Segment { end, slope } in segments(capacity) {
+            parts.add(program.add_var(slope as f64, (0.0, (end - start) as f64)), 1.0);
+            start = end;
+        }
+        program.add_constraint(parts, ComparisonOp::Eq, 0.0);
+    }
+    program.solve().unwrap().into_solution().unwrap().objective()
+}
+
 fn problems() -> impl Strategy<Value = Problem> {
     let leaf = (prop_oneof![3 => (0_u64..400).prop_map(Some), 1 => Just(None)], 0_usize..4);
     let pool = prop_oneof![3 => (0_u64..600).prop_map(Some), 1 => Just(None)];
@@ -123,5 +161,11 @@ proptest! {
         let mut turned = problem.clone();
         turned.supplies.reverse();
         prop_assert_eq!(problem.solve().unwrap().cost, turned.solve().unwrap().cost);
+    }
+
+    #[test]
+    fn a_solver_of_another_hand_finds_the_same_cost(problem in problems()) {
+        let (ours, other) = (problem.solve().unwrap().cost as f64, optimum_elsewhere(&problem));
+        prop_assert!((ours - other).abs() <= 1e-9 * ours + 1e-3, "{ours} is not {other}");
     }
 }
