@@ -51,6 +51,12 @@ pub(crate) struct SteeringArgs {
     /// Run Sallyport's steering alone with these seeds, such as 0..10000, and print a summary; the last one is not run
     #[arg(long, value_name = "RANGE", value_parser = seeds, conflicts_with_all = ["steering_seed", "svg"])]
     seeds: Option<Range<u64>>,
+    /// With --seeds: give each seed one scenario by turns, and impairments of its own, several at once
+    #[arg(
+        long, requires = "seeds",
+        conflicts_with_all = ["report_delay", "message_loss", "reorder", "skew", "failover", "even"]
+    )]
+    mixed: bool,
     /// How late reports are, 10s at the most
     #[arg(id = "report_delay", long = "delay", value_name = "TIME", default_value = "0s", value_parser = late)]
     delay: Duration,
@@ -150,15 +156,21 @@ fn steering(context: &Context, args: &SteeringArgs) -> anyhow::Result<()> {
         has_skew: args.skew,
         has_failover: args.failover,
     };
-    let options = |scenario, seed| SteeringOptions {
-        scenario,
-        seed,
-        arrivals: if args.even { Arrivals::Even } else { Arrivals::Random },
-        impairments,
-        has_baselines: args.seeds.is_none(),
+    let arrivals = if args.even { Arrivals::Even } else { Arrivals::Random };
+    let options = |scenario, seed| {
+        let (arrivals, impairments) = match args.mixed {
+            true => (Arrivals::of_seed(seed), Impairments::of_seed(seed)),
+            false => (arrivals, impairments),
+        };
+        SteeringOptions { scenario, seed, arrivals, impairments, has_baselines: args.seeds.is_none() }
     };
     if let Some(seeds) = &args.seeds {
-        return many(context, &scenarios, seeds, options);
+        let runs = |seed| match (args.mixed, scenarios.as_slice()) {
+            (true, [one]) => vec![options(*one, seed)],
+            (true, _) => vec![options(Scenario::of_seed(seed), seed)],
+            (false, all) => all.iter().map(|scenario| options(*scenario, seed)).collect(),
+        };
+        return many(context, seeds, runs);
     }
     if args.svg.is_some() && scenarios.len() > 1 {
         return Err(Failure::usage("a drawing shows one scenario: choose one with --scenario").into());
@@ -204,7 +216,32 @@ struct Summary {
 struct Miss {
     scenario: Scenario,
     seed: u64,
+    arrivals: Arrivals,
+    impairments: Impairments,
     misses: Vec<String>,
+}
+
+impl Miss {
+    /// The options that run it again.
+    fn options(&self) -> String {
+        let Impairments { delay, loss_percent, has_reorder, has_skew, has_failover } = self.impairments;
+        let mut text = format!("--scenario {} --seed {}", self.scenario, self.seed);
+        if !delay.is_zero() {
+            text += &format!(" --delay {}ms", delay.as_millis());
+        }
+        if loss_percent > 0 {
+            text += &format!(" --loss {loss_percent}");
+        }
+        let is_even = self.arrivals == Arrivals::Even;
+        for (has, option) in
+            [(has_reorder, "reorder"), (has_skew, "skew"), (has_failover, "failover"), (is_even, "even")]
+        {
+            if has {
+                text += &format!(" --{option}");
+            }
+        }
+        text
+    }
 }
 
 impl Summary {
@@ -222,9 +259,8 @@ impl Summary {
 
 fn many(
     context: &Context,
-    scenarios: &[Scenario],
     seeds: &Range<u64>,
-    options: impl Fn(Scenario, u64) -> SteeringOptions + Sync,
+    runs: impl Fn(u64) -> Vec<SteeringOptions> + Sync,
 ) -> anyhow::Result<()> {
     let next = AtomicU64::new(seeds.start);
     let work = || {
@@ -234,9 +270,11 @@ fn many(
             if seed >= seeds.end {
                 return reports;
             }
-            for scenario in scenarios {
-                let SteeringReport { policies, misses, .. } = simulate(&options(*scenario, seed));
-                reports.extend(policies.into_iter().next().map(|ours| (*scenario, seed, ours, misses)));
+            for options in runs(seed) {
+                let SteeringReport { scenario, policies, misses, arrivals, impairments, .. } = simulate(&options);
+                let miss = Miss { scenario, seed, arrivals, impairments, misses };
+                let miss = (!miss.misses.is_empty()).then_some(miss);
+                reports.extend(policies.into_iter().next().map(|ours| (scenario, seed, ours, miss)));
             }
         }
     };
@@ -246,17 +284,15 @@ fn many(
         threads.into_iter().flat_map(|thread| thread.join().unwrap_or_default()).collect::<Vec<_>>()
     });
     reports.sort_by_key(|(scenario, seed, ..)| (scenario.name(), *seed));
-    let expected = (seeds.end - seeds.start) * scenarios.len() as u64;
+    let expected = (seeds.end - seeds.start) * runs(seeds.start).len() as u64;
     if reports.len() as u64 != expected {
         return Err(Failure::new(Kind::Failed, "a simulation ended early").into());
     }
     let mut sums = BTreeMap::<&str, Summary>::new();
     let mut misses = Vec::new();
-    for (scenario, seed, ours, missed) in reports {
-        sums.entry(scenario.name()).or_default().add(&ours, !missed.is_empty());
-        if !missed.is_empty() {
-            misses.push(Miss { scenario, seed, misses: missed });
-        }
+    for (scenario, _, ours, miss) in reports {
+        sums.entry(scenario.name()).or_default().add(&ours, miss.is_some());
+        misses.extend(miss);
     }
     let count = misses.len();
     let data = json!({ "scenarios": sums, "misses": misses });
@@ -283,8 +319,8 @@ fn summary(sums: &BTreeMap<&str, Summary>, misses: &[Miss]) -> String {
         ]
     });
     let mut text = output::table(header, rows);
-    for Miss { scenario, seed, misses } in misses.iter().take(MAX_LISTED) {
-        text += &format!("\nmissed  {scenario} seed {seed}: {}", misses.join("; "));
+    for miss in misses.iter().take(MAX_LISTED) {
+        text += &format!("\nmissed  {}: {}", miss.options(), miss.misses.join("; "));
     }
     if misses.len() > MAX_LISTED {
         text += &format!("\nmissed  {} more", misses.len() - MAX_LISTED);

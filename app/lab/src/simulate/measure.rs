@@ -255,7 +255,13 @@ impl Measure {
                 late.iter().map(|second| second.in_force.get(origin).copied().unwrap_or(0.0)).sum::<f64>() / count;
             let most = SETTLED * setting.origins[origin].capacity + noise;
             let is_off = |second: &Second| second.in_force.get(origin).is_none_or(|load| (load - level).abs() > most);
-            settled = settled.max(seconds.iter().rposition(is_off).map_or(0, |last| last + 1));
+            // A burst of random arrivals may put a load off for a second.
+            let alone = match setting.arrivals {
+                Arrivals::Random => 1,
+                Arrivals::Even => 0,
+            };
+            let last = seconds.windows(alone + 1).rposition(|seconds| seconds.iter().all(is_off));
+            settled = settled.max(last.map_or(0, |last| last + alone + 1));
         }
         (settled <= seconds.len() * 3 / 4).then_some(settled)
     }

@@ -26,6 +26,7 @@ use self::{
     scenario::{Change, Setting},
     world::World,
 };
+use crate::chance::Chance;
 
 /// The longest delay of reports.
 pub const MAX_REPORT_DELAY: Duration = Duration::from_secs(10);
@@ -74,6 +75,44 @@ pub struct Impairments {
     pub has_skew: bool,
     /// The leader falls silent at the worst moment, another one takes over, and for a while both believe that they lead.
     pub has_failover: bool,
+}
+
+impl Impairments {
+    /// What goes wrong with this seed where each seed has impairments of its own: with a quarter of all seeds nothing,
+    /// with the others each of them in a third of the cases, so that many go wrong together.
+    #[must_use]
+    pub fn of_seed(seed: u64) -> Self {
+        let mut chance = Chance::of_purpose(seed, 4);
+        let is_clean = chance.below(4) == 0;
+        let mut draw = |most: u64| {
+            let (is_drawn, amount) = (chance.below(3) == 0, chance.within((1, most)));
+            if is_drawn && !is_clean { amount } else { 0 }
+        };
+        Self {
+            delay: Duration::from_millis(draw(u64::try_from(MAX_REPORT_DELAY.as_millis()).unwrap_or(0))),
+            loss_percent: u8::try_from(draw(u64::from(MAX_LOSS_PERCENT))).unwrap_or(MAX_LOSS_PERCENT),
+            has_reorder: draw(1) > 0,
+            has_skew: draw(1) > 0,
+            has_failover: draw(1) > 0,
+        }
+    }
+}
+
+impl Scenario {
+    /// The scenario of a seed where all of them take turns.
+    #[must_use]
+    pub fn of_seed(seed: u64) -> Self {
+        let count = Self::ALL.len() as u64;
+        Self::ALL[usize::try_from(seed % count).unwrap_or(0)]
+    }
+}
+
+impl Arrivals {
+    /// How requests come with this seed where that differs from seed to seed: with every fourth evenly.
+    #[must_use]
+    pub fn of_seed(seed: u64) -> Self {
+        if Chance::of_purpose(seed, 5).below(4) == 0 { Self::Even } else { Self::Random }
+    }
 }
 
 /// Options of a simulation.
@@ -131,7 +170,10 @@ pub struct Series {
 /// Runs a scenario with all policies.
 #[must_use]
 pub fn simulate(options: &SteeringOptions) -> SteeringReport {
-    let setting = Setting::new(options.scenario, options.seed, options.arrivals);
+    let mut setting = Setting::new(options.scenario, options.seed, options.arrivals);
+    if let Some(settled) = Limits::new(&setting, options).settled {
+        setting.stretch(2 * settled as u64);
+    }
     let (edges, origins) = (setting.edges.len(), setting.origins.len());
     let mut ours = Ours::new(&setting, options.seed, options.impairments);
     let mut runs = vec![run(OURS, &mut ours, &setting, options)];
@@ -194,7 +236,7 @@ impl Limits {
             settled += RESERVED;
         }
         if setting.elasticity > 0.0 {
-            settled += FEEDBACK;
+            settled += FEEDBACK + late;
         }
         let is_asked = !has_loss
             && setting.hold.is_none()

@@ -18,6 +18,12 @@ use super::{
 };
 use crate::chance::Chance;
 
+/// How often the leader plans, and the shortest time between two plans.
+const PLAN_PERIOD: Duration = Duration::from_millis(500);
+const MIN_PLAN_PERIOD: Duration = Duration::from_millis(100);
+/// The shortest time between two reports, and how many in a row come early because requests wait.
+const MIN_REPORT_PERIOD: Duration = Duration::from_millis(150);
+const MAX_HURRIED: u32 = 4;
 /// How long a message takes without impairments.
 const ON_THE_WAY: Duration = Duration::from_millis(40);
 /// How much later some messages come with `reorder`.
@@ -60,17 +66,57 @@ struct OurEdge {
     follower: AssignmentFollower,
     delta: ReportDelta,
     quotas: SocketQuotas,
+    /// When the last report left, and when the next one is due.
+    reported_at: Duration,
     next_report: Duration,
+    /// The term of the last assignment.
+    term: u64,
+    /// Whether the leader waits for a report: it is new, or a quota became less.
+    has_given_back: bool,
+    /// Whether requests wait, and how many reports in a row came early for that.
+    has_waiting: bool,
+    hurried: u32,
     unreachable: Vec<EdgeId>,
     is_there: bool,
 }
 
 struct Leader {
     planner: Planner,
-    next_tick: Duration,
+    planned_at: Duration,
+    next_plan: Duration,
+    has_urgent_report: bool,
     changes: usize,
     /// Whether the last plan counted with every edge.
     is_whole: bool,
+}
+
+impl OurEdge {
+    /// Whether a report leaves now, and whether it is urgent.
+    fn due_report(&mut self, now: Duration) -> Option<bool> {
+        let is_hurried = self.has_waiting && self.hurried < MAX_HURRIED;
+        let is_urgent = self.has_given_back || is_hurried;
+        if now < self.next_report && !(is_urgent && now >= self.reported_at + MIN_REPORT_PERIOD) {
+            return None;
+        }
+        // Where requests wait for long, more reports change nothing.
+        self.hurried = if !is_urgent { 0 } else { self.hurried + u32::from(is_hurried) };
+        (self.has_given_back, self.has_waiting) = (false, self.has_waiting && !is_hurried);
+        (self.reported_at, self.next_report) = (now, now + REPORT_PERIOD);
+        Some(is_urgent)
+    }
+}
+
+impl Leader {
+    fn is_due(&self, now: Duration) -> bool {
+        now >= self.next_plan || self.has_urgent_report && now >= self.planned_at + MIN_PLAN_PERIOD
+    }
+
+    fn begin_plan(&mut self, now: Duration) {
+        if now >= self.next_plan {
+            self.next_plan = now + PLAN_PERIOD;
+        }
+        (self.planned_at, self.has_urgent_report) = (now, false);
+    }
 }
 
 enum Message {
@@ -109,6 +155,11 @@ impl Ours {
                 follower: AssignmentFollower::new(id, 1),
                 delta: ReportDelta::default(),
                 quotas: SocketQuotas::default(),
+                reported_at: Duration::ZERO,
+                term: 0,
+                has_given_back: false,
+                has_waiting: false,
+                hurried: 0,
                 next_report: REPORT_PERIOD.mul_f64(chance.fraction()),
                 unreachable: Vec::new(),
                 is_there: true,
@@ -139,6 +190,7 @@ impl Ours {
         let origins: Vec<_> = self.origins.iter().map(|origin| (*origin, Some(Quota::NOTHING))).collect();
         edge.quotas.set_origins(&origins, edge.clock.local(now));
         edge.unreachable.clear();
+        (edge.has_given_back, edge.has_waiting, edge.hurried) = (false, false, 0);
     }
 
     /// The socket as control has it.
@@ -176,7 +228,9 @@ impl Ours {
         }
         self.leaders.push(Leader {
             planner,
-            next_tick: state.now + REPORT_PERIOD,
+            planned_at: state.now,
+            next_plan: state.now + PLAN_PERIOD,
+            has_urgent_report: false,
             changes: state.changes,
             is_whole: false,
         });
@@ -207,6 +261,7 @@ impl Ours {
                 {
                     // An old report changes nothing.
                     let _ = leader.planner.handle_report(&report, state.now);
+                    leader.has_urgent_report |= report.is_urgent;
                 }
             }
             Message::Assignment(assignment, at) => {
@@ -217,7 +272,9 @@ impl Ours {
                 }
                 if let Ok(applies) = edge.follower.handle_assignment(&assignment) {
                     let own = assignment.quotas.iter().map(|quota| (quota.origin, quota.plan, quota.quota));
-                    edge.quotas.assign(&own.collect::<Vec<_>>(), applies, edge.clock.local(state.now));
+                    let is_less = edge.quotas.assign(&own.collect::<Vec<_>>(), applies, edge.clock.local(state.now));
+                    let is_first = std::mem::replace(&mut edge.term, assignment.term) != assignment.term;
+                    edge.has_given_back |= is_first || is_less;
                     keep_valid(edge);
                     let is_out = |suspect: &&EdgeId| !reach.contains(suspect);
                     edge.unreachable = assignment.suspects.iter().filter(is_out).copied().collect();
@@ -226,9 +283,10 @@ impl Ours {
         }
     }
 
-    fn report(&mut self, at: usize, state: &State<'_>) {
+    fn report(&mut self, at: usize, is_urgent: bool, state: &State<'_>) {
         let edge = &mut self.edges[at];
         let mut report = edge.follower.begin_report(edge.clock.local(state.now));
+        report.is_urgent = is_urgent;
         report.unreachable.clone_from(&edge.unreachable);
         let candidates = self.origins.iter().enumerate().map(|(origin, of)| Candidate {
             origin: *of,
@@ -289,9 +347,8 @@ impl Ours {
             if !edge.follower.is_valid(local) {
                 edge.quotas.assign(&[], Applies::Fully, local);
             }
-            if now >= edge.next_report {
-                edge.next_report += REPORT_PERIOD;
-                self.report(at, state);
+            if let Some(is_urgent) = edge.due_report(now) {
+                self.report(at, is_urgent, state);
             }
         }
     }
@@ -310,7 +367,7 @@ impl Ours {
             }
         }
         for at in 0..self.leaders.len() {
-            if now < self.leaders[at].next_tick || !self.is_working(at, now) {
+            if !self.leaders[at].is_due(now) || !self.is_working(at, now) {
                 continue;
             }
             if self.leaders[at].changes != state.changes {
@@ -319,7 +376,7 @@ impl Ours {
                 self.leaders[at].changes = state.changes;
             }
             let leader = &mut self.leaders[at];
-            leader.next_tick = leader.next_tick.max(now.saturating_sub(REPORT_PERIOD)) + REPORT_PERIOD;
+            leader.begin_plan(now);
             let assignments = leader.planner.tick(now);
             let heard = leader.planner.view(self.socket, now).map_or(0, |view| {
                 let heard = view.edges.iter().filter(|edge| edge.is_heard).count();
@@ -365,7 +422,9 @@ impl Policy for Ours {
             }
         };
         let deadline = edge.clock.local(asking.since) + MAX_WAIT;
-        match edge.quotas.take(&origins, turn, edge.clock.local(state.now), deadline) {
+        let taken = edge.quotas.take(&origins, turn, edge.clock.local(state.now), deadline);
+        edge.has_waiting |= !matches!(taken, Taken::Now(_));
+        match taken {
             Taken::Now(at) => Choice::Now(near[at]),
             Taken::Wait(at, when) => Choice::Wait(near[at], edge.clock.global(when).max(state.now) + TICK),
             Taken::Busy | Taken::Unassigned => Choice::Busy,

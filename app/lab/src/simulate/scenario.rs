@@ -197,6 +197,17 @@ impl Setting {
         setting
     }
 
+    /// Makes the time after each change at least this long, in seconds, so that loads can settle within the first half.
+    pub(super) fn stretch(&mut self, least: u64) {
+        let least = Duration::from_secs(least);
+        for at in 0..self.changes.len() {
+            let end = self.changes.get(at + 1).map_or(Duration::from_secs(self.seconds), |(next, _)| *next);
+            let more = least.saturating_sub(end - self.changes[at].0);
+            self.changes[at + 1..].iter_mut().for_each(|(next, _)| *next += more);
+            self.seconds += more.as_secs();
+        }
+    }
+
     /// The region with the fewest edges, but at least one: most edges always remain.
     fn smallest_region(&self) -> usize {
         let count = |region: &usize| self.edges.iter().filter(|edge| edge.region == *region).count();

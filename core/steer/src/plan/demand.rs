@@ -4,8 +4,10 @@ use std::{collections::VecDeque, time::Duration};
 
 use crate::{Amount, PER_UNIT};
 
-/// How much of a new value counts, in 1/256: one half.
+/// How much of the value of a second counts, in 1/256: one half. Of a shorter time less counts, since it varies more.
 const WEIGHT: u64 = 128;
+/// The most that counts of the value of a longer time.
+const MAX_WEIGHT: u64 = 192;
 /// The least, after many reversals.
 const MIN_WEIGHT: u64 = 16;
 /// How many reversals within [`REVERSAL_WINDOW`] halve the weight.
@@ -15,12 +17,18 @@ const REVERSAL_WINDOW: Duration = Duration::from_secs(30);
 const REVERSAL_PERCENT: u64 = 2;
 /// A change beyond this many standard deviations of random arrivals is taken at once.
 const JUMP_DEVIATIONS: u64 = 4;
+/// A change beyond so many on the same side twice in a row is taken at the second time, in tenths. The average has gone half
+/// of the way then.
+const LEAN_DEVIATIONS_TENTHS: u64 = 25;
 /// The time over which the history of an edge is averaged, in milliseconds.
 const HISTORY_MS: u64 = 10_000;
 /// How many times its history an edge may claim.
 pub(super) const MAX_CLAIM: Amount = 4;
 /// What an edge without a history may claim.
 const MIN_CLAIM: Amount = 20 * PER_UNIT;
+/// The shortest span that a rate is taken from. Of a shorter one only a jump counts: urgent reports come fast, and their
+/// counts vary too much.
+const MIN_SPAN: Duration = Duration::from_millis(500);
 /// The longest span between two reports that a rate is taken from.
 const MAX_SPAN: Duration = Duration::from_secs(30);
 
@@ -49,7 +57,7 @@ impl Demand {
         let connections = Amount::from(open) * PER_UNIT;
         let Some((former, former_shed, former_at)) = self.last else {
             self.last = Some((arrived, shed, at));
-            self.connections.set(connections, 0, at);
+            self.connections.set(connections, 0, Duration::ZERO, at);
             return;
         };
         let span = at.saturating_sub(former_at);
@@ -57,8 +65,8 @@ impl Demand {
         if span.is_zero() || arrived < former {
             return;
         }
-        self.last = Some((arrived, shed, at));
         if span > MAX_SPAN {
+            self.last = Some((arrived, shed, at));
             return;
         }
         let nanos = span.as_nanos().max(1);
@@ -69,11 +77,15 @@ impl Demand {
         let rate = per_second(arrived - former);
         // Random arrivals differ by the square root of their number.
         let deviation = per_second((arrived - former).max(self.rate.value / PER_UNIT).isqrt());
-        self.rate.set(rate, deviation, at);
-        self.shed = per_second(shed.saturating_sub(former_shed));
         // Where requests come and none runs, one would run.
         let connections = if rate > 0 { connections.max(PER_UNIT) } else { connections };
-        self.connections.set(connections, Amount::from(open.isqrt()) * PER_UNIT, at);
+        self.connections.set(connections, Amount::from(open.isqrt()) * PER_UNIT, span, at);
+        let is_jump = self.rate.set(rate, deviation, span, at);
+        if span < MIN_SPAN && !is_jump {
+            return;
+        }
+        self.last = Some((arrived, shed, at));
+        self.shed = per_second(shed.saturating_sub(former_shed));
         let ms = u64::try_from(span.as_millis()).unwrap_or(HISTORY_MS).min(HISTORY_MS);
         if self.history == 0 {
             self.history = rate;
@@ -110,29 +122,43 @@ struct Smoothed {
     weight: u64,
     is_rising: bool,
     turns: VecDeque<Duration>,
+    /// Whether the last value was far above, or far below.
+    leans: Option<bool>,
     is_known: bool,
 }
 
 impl Default for Smoothed {
     fn default() -> Self {
-        Self { value: 0, weight: WEIGHT, is_rising: true, turns: VecDeque::new(), is_known: false }
+        Self { value: 0, weight: WEIGHT, is_rising: true, turns: VecDeque::new(), leans: None, is_known: false }
     }
 }
 
 impl Smoothed {
-    fn set(&mut self, new: Amount, deviation: Amount, at: Duration) {
+    /// Takes the value of a span that ends at this time. Returns whether it counts as a jump.
+    fn set(&mut self, new: Amount, deviation: Amount, span: Duration, at: Duration) -> bool {
         let former = self.value;
-        let is_jump = new.abs_diff(former) > deviation.saturating_mul(JUMP_DEVIATIONS) && self.weight == WEIGHT;
-        self.value = if is_jump || !self.is_known {
+        let millis = if span < MIN_SPAN { 0 } else { u64::try_from(span.as_millis()).unwrap_or(u64::MAX) };
+        let weight = (self.weight.saturating_mul(millis) / 1_000).min(MAX_WEIGHT);
+        let (distance, is_above) = (new.abs_diff(former), new > former);
+        let is_far = distance > deviation.saturating_mul(JUMP_DEVIATIONS);
+        let is_beyond =
+            |part: u64| distance.saturating_mul(10 * part) > deviation.saturating_mul(LEAN_DEVIATIONS_TENTHS);
+        let is_second = span >= MIN_SPAN && self.leans == Some(is_above) && is_beyond(2);
+        let is_jump = ((is_far || is_second) && self.weight == WEIGHT) || !self.is_known;
+        if span >= MIN_SPAN {
+            self.leans = (is_beyond(1) && !is_jump).then_some(is_above);
+        }
+        self.value = if is_jump {
             new
         } else if new > former {
-            former + (new - former).div_ceil(256) * self.weight.min(256)
+            former + (new - former).div_ceil(256) * weight
         } else {
-            former - (former - new) * self.weight / 256
+            former - (former - new) * weight / 256
         };
         self.value = self.value.min(new.max(former));
         self.is_known = true;
         self.note_turn(former, at);
+        is_jump
     }
 
     fn note_turn(&mut self, former: Amount, at: Duration) {
@@ -179,6 +205,33 @@ mod tests {
         let noisy = run(&mut demand, [200, 180, 201, 185, 190]);
         assert!(noisy.iter().all(|value| (182..=198).contains(value)), "{noisy:?}");
         assert_eq!(run(&mut demand, [0]), [0]);
+    }
+
+    #[test]
+    fn a_few_more_requests_count_at_the_second_report() {
+        let mut demand = Demand::default();
+        assert_eq!(run(&mut demand, [40, 40, 40]).last(), Some(&40));
+        let values = run(&mut demand, [70, 70]);
+        assert!(values[0] < 70 && values[1] == 70, "{values:?}");
+        let mut demand = Demand::default();
+        run(&mut demand, [40, 40]);
+        let values = run(&mut demand, [58, 40]);
+        assert!(values.iter().all(|value| (40..=49).contains(value)), "a burst is none of a crowd: {values:?}");
+    }
+
+    #[test]
+    fn of_reports_in_quick_succession_only_a_jump_counts() {
+        let mut demand = Demand::default();
+        run(&mut demand, [100, 100]);
+        let ms = |ms: u64| Duration::from_millis(2_000 + ms);
+        for (arrived, at) in [(205, 150), (235, 300), (240, 450)] {
+            demand.record(arrived, 0, 0, ms(at));
+            assert_eq!(demand.measured(), 100 * PER_UNIT);
+        }
+        demand.record(300, 0, 0, ms(1_000));
+        assert_eq!(demand.measured(), 100 * PER_UNIT, "all of them together are a second as usual");
+        demand.record(500, 0, 0, ms(1_200));
+        assert_eq!(demand.measured(), 1_000 * PER_UNIT);
     }
 
     #[test]
