@@ -1,7 +1,7 @@
 //! What the planner knows of one edge: its demand, its loads, and the quotas that it may have.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{HashMap, HashSet, VecDeque},
     time::Duration,
 };
 
@@ -147,7 +147,8 @@ impl EdgeState {
             classes.insert(key, known);
         }
         if !is_whole {
-            for (key, mut known) in self.classes.drain() {
+            let left = MAX_ENTRIES.saturating_sub(classes.len());
+            for (key, mut known) in self.classes.drain().take(left) {
                 known.demand.record_unchanged(known.open, at);
                 classes.insert(key, known);
             }
@@ -169,8 +170,11 @@ impl EdgeState {
             loads.insert(leaf, Load { counts: *counts, rate, answers });
         }
         if !is_whole {
-            for (leaf, load) in self.loads.drain() {
-                loads.entry(leaf).or_insert(Load { counts: load.counts, rate: 0, answers: (0, 0) });
+            let named: HashSet<Leaf> = loads.keys().copied().collect();
+            let is_named = |leaf: &Leaf| named.contains(leaf);
+            let left = MAX_ENTRIES.saturating_sub(loads.len());
+            for (leaf, load) in self.loads.drain().filter(|(leaf, _)| !is_named(leaf)).take(left) {
+                loads.insert(leaf, Load { counts: load.counts, rate: 0, answers: (0, 0) });
             }
         }
         self.loads = loads;

@@ -8,7 +8,7 @@ use crate::{
     PER_UNIT,
     delta::ReportDelta,
     quota::{Applies, AssignmentFollower, SocketQuotas, Taken, Turn},
-    report::{Candidate, ClassLoad, OriginLoad, Quota},
+    report::{Candidate, ClassLoad, MAX_ENTRIES, OriginLoad, Quota},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -543,6 +543,36 @@ fn a_term_that_no_leader_has_stops_nobody() {
     planner.handle_report(&absurd, asked_at).unwrap();
     planner.confirm(asked_at + SECOND);
     assert!(planner.may_grow(asked_at) && planner.lost_term(asked_at).is_none());
+}
+
+#[test]
+fn reports_of_changes_need_a_whole_one_and_never_add_up_without_bound() {
+    let mut world = two_regions();
+    let (now, mut planner) = (world.now, world.planner(1));
+    let follower = &mut world.edges[0].follower;
+    let mut report = follower.begin_report(now);
+    report.base = 1;
+    assert_eq!(planner.handle_report(&report, now), Err(ReportRefused::NoBase));
+    planner.handle_report(&follower.begin_report(now), now).unwrap();
+    for number in 0..4_u64 {
+        let mut report = follower.begin_report(now);
+        report.base = 2;
+        report.classes = (0..MAX_ENTRIES as u64)
+            .map(|class| ClassLoad {
+                socket: socket_id(1),
+                class: number << 32 | class,
+                arrived: 1,
+                shed: 0,
+                open: 0,
+                candidates: Vec::new(),
+            })
+            .collect();
+        planner.handle_report(&report, now).unwrap();
+        assert_eq!(planner.edges[&edge_id(0)].classes.len(), MAX_ENTRIES);
+    }
+    report.base = 9;
+    report.number = 99;
+    assert_eq!(planner.handle_report(&report, now), Err(ReportRefused::NoBase));
 }
 
 #[test]
