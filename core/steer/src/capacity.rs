@@ -62,13 +62,34 @@ pub struct Observed {
 }
 
 impl Observed {
-    fn add(&mut self, other: Self) {
-        self.span += other.span;
+    /// Adds what happened in the while after this one.
+    pub fn add(&mut self, other: Self) {
+        self.span = self.span.saturating_add(other.span);
+        self.add_counts(other);
+    }
+
+    /// Adds what happened in the same while.
+    pub fn add_counts(&mut self, other: Self) {
         self.sent = self.sent.saturating_add(other.sent);
         self.done = self.done.saturating_add(other.done);
         self.failed = self.failed.saturating_add(other.failed);
         self.latency_us = self.latency_us.saturating_add(other.latency_us);
         self.way_us = self.way_us.saturating_add(other.way_us);
+    }
+
+    /// The same rates over this while.
+    #[must_use]
+    pub fn over(self, span: Duration) -> Self {
+        let (own, other) = (self.span.as_micros().max(1), span.as_micros());
+        let scaled = |count: u64| u64::try_from(u128::from(count) * other / own).unwrap_or(u64::MAX);
+        Self {
+            span,
+            sent: scaled(self.sent),
+            done: scaled(self.done),
+            failed: scaled(self.failed),
+            latency_us: scaled(self.latency_us),
+            way_us: scaled(self.way_us),
+        }
     }
 
     fn rate(self, count: u64) -> Amount {

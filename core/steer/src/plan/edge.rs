@@ -174,6 +174,7 @@ impl EdgeState {
             let is_named = |leaf: &Leaf| named.contains(leaf);
             let left = MAX_ENTRIES.saturating_sub(loads.len());
             for (leaf, load) in self.loads.drain().filter(|(leaf, _)| !is_named(leaf)).take(left) {
+                observe(leaf, Observed { span, ..Observed::default() });
                 loads.insert(leaf, Load { counts: load.counts, rate: 0, answers: (0, 0) });
             }
         }

@@ -76,12 +76,25 @@ pub enum ReportRefused {
     NoBase,
 }
 
-/// A learned bound, with what was observed since it was updated.
+/// A learned bound, with what reports of each edge said since it was updated.
 #[derive(Debug, Default)]
 struct Learned {
     estimator: Estimator,
-    observed: Observed,
+    observed: HashMap<EdgeId, Observed>,
     updated_at: Duration,
+}
+
+impl Learned {
+    /// Takes what was observed, as if the reports of all edges were about the same time.
+    fn update(&mut self, now: Duration) {
+        let Some(span) = self.observed.values().map(|observed| observed.span).max() else { return };
+        let mut sum = Observed { span, ..Observed::default() };
+        for observed in std::mem::take(&mut self.observed).into_values() {
+            sum.add_counts(observed.over(span));
+        }
+        self.estimator.observe(sum, now);
+        self.updated_at = now;
+    }
 }
 
 /// An edge that may have quotas of a former leader, and has not reported to this control.
@@ -235,19 +248,19 @@ impl Planner {
             return Ok(());
         }
         let edge = self.edges.entry(report.edge).or_insert_with(|| EdgeState::new(report.epoch, now));
-        let (topology, learned) = (&self.topology, &mut self.learned);
+        let (topology, mut observed_at) = (&self.topology, HashMap::<usize, Observed>::new());
         edge.record(report, now, |leaf, observed| {
             let Some(at) = topology.leaf(leaf) else { return };
             for up in topology.chain(at).filter(|up| topology.nodes[*up].is_learned) {
-                let of_place = learned.entry(topology.nodes[up].place.clone()).or_default();
-                let sum = &mut of_place.observed;
-                sum.sent = sum.sent.saturating_add(observed.sent);
-                sum.done = sum.done.saturating_add(observed.done);
-                sum.failed = sum.failed.saturating_add(observed.failed);
-                sum.latency_us = sum.latency_us.saturating_add(observed.latency_us);
-                sum.way_us = sum.way_us.saturating_add(observed.way_us);
+                let sum = observed_at.entry(up).or_default();
+                sum.span = observed.span;
+                sum.add_counts(observed);
             }
         });
+        for (at, observed) in observed_at {
+            let learned = self.learned.entry(topology.nodes[at].place.clone()).or_default();
+            learned.observed.entry(report.edge).or_default().add(observed);
+        }
         Ok(())
     }
 
@@ -266,14 +279,8 @@ impl Planner {
 
     /// Updates learned bounds.
     fn learn(&mut self, now: Duration) {
-        for learned in self.learned.values_mut() {
-            let span = now.saturating_sub(learned.updated_at);
-            if span >= LEARN_PERIOD {
-                let observed = Observed { span, ..std::mem::take(&mut learned.observed) };
-                learned.estimator.observe(observed, now);
-                learned.updated_at = now;
-            }
-        }
+        let due = |learned: &&mut Learned| now.saturating_sub(learned.updated_at) >= LEARN_PERIOD;
+        self.learned.values_mut().filter(due).for_each(|learned| learned.update(now));
     }
 
     /// What a place can carry; `None`: any amount.

@@ -73,7 +73,10 @@ struct Want {
     edge: EdgeId,
     socket: SocketId,
     class: u64,
+    /// What the edge may claim at most beside others.
     amount: Amount,
+    /// What it claims.
+    claimed: Amount,
     /// The place, the cost and the region of each origin.
     ways: Vec<(usize, i64, Option<RegionName>)>,
 }
@@ -112,7 +115,7 @@ impl Planner {
         components.retain(|_, component| component.places.iter().any(|at| capacities[*at].is_some()));
         for (root, component) in &mut components {
             let wants = of_component.remove(root).unwrap_or_default();
-            self.fill(component, &wants, &capacities);
+            self.fill(component, wants, &capacities);
         }
         components.into_values().collect()
     }
@@ -143,12 +146,16 @@ impl Planner {
                 ways.sort_by_key(|(at, ..)| *at);
                 ways.dedup_by_key(|(at, ..)| *at);
                 let capacity = ways.iter().map(|(at, ..)| self.capacity(*at, dimension).unwrap_or(MAX_AMOUNT)).sum();
-                let measured = match dimension {
-                    Dimension::Rate => known.demand.rate(Amount::min(capacity, MAX_AMOUNT) / count),
-                    Dimension::Connections => known.demand.connections(),
+                let (credible, claimed) = match dimension {
+                    Dimension::Rate => {
+                        let fair_share = Amount::min(capacity, MAX_AMOUNT) / count;
+                        (known.demand.rate(fair_share), known.demand.measured())
+                    }
+                    Dimension::Connections => (known.demand.connections(), known.demand.connections()),
                 };
-                let amount = what_if.demands.get(&(*socket_id, *id)).copied().unwrap_or(measured).min(MAX_AMOUNT);
-                wants.push(Want { edge: *id, socket: *socket_id, class: *class, amount, ways });
+                let other = what_if.demands.get(&(*socket_id, *id)).copied();
+                let [amount, claimed] = [credible, claimed].map(|amount| other.unwrap_or(amount).min(MAX_AMOUNT));
+                wants.push(Want { edge: *id, socket: *socket_id, class: *class, amount, claimed, ways });
             }
         }
         wants.sort_by_key(|want| (want.socket, want.edge, want.class));
@@ -175,7 +182,7 @@ impl Planner {
     }
 
     /// Makes nodes and supplies.
-    fn fill(&self, component: &mut Component, wants: &[Want], capacities: &[Option<Amount>]) {
+    fn fill(&self, component: &mut Component, mut wants: Vec<Want>, capacities: &[Option<Amount>]) {
         let index: HashMap<usize, usize> =
             component.places.iter().enumerate().map(|(at, place)| (*place, at)).collect();
         let nodes = component.places.iter().map(|place| Node {
@@ -185,7 +192,11 @@ impl Planner {
         component.problem.nodes = nodes.collect();
         let roots = component.problem.nodes.iter().filter(|node| node.parent.is_none());
         let total = roots.map(|node| node.capacity.unwrap_or(UNBOUNDED)).fold(0, Amount::saturating_add);
-        let fair = fair_amounts(total, wants);
+        // As long as there is enough for all, nobody needs to be protected from an edge that claims much.
+        if wants.iter().map(|want| want.claimed).fold(0, Amount::saturating_add) <= total {
+            wants.iter_mut().for_each(|want| want.amount = want.claimed);
+        }
+        let fair = fair_amounts(total, &wants);
         for (want, fair) in wants.iter().zip(fair) {
             let Some(socket) = self.topology.sockets.get(&want.socket) else { continue };
             let mut number = 0;

@@ -496,6 +496,17 @@ fn an_edge_that_claims_a_huge_demand_does_not_starve_others() {
 }
 
 #[test]
+fn a_crowd_at_an_edge_that_had_little_gets_all_that_is_free() {
+    let mut world = World::new(vec![socket(1, [(1, at_region("eu", rps(300)))])], &[&[(1, 5)], &[(1, 50)]]);
+    world.demand(0, 1, 10);
+    world.demand(1, 1, 10);
+    world.seconds(20);
+    world.demand(0, 1, 250);
+    world.seconds(4);
+    assert!(world.shed <= 6 && world.of(1, 1) >= 255, "{:?} {}", world.served, world.shed);
+}
+
+#[test]
 fn forged_old_and_foreign_reports_are_refused() {
     let mut world = two_regions();
     world.demand(0, 1, 100);
