@@ -8,6 +8,7 @@
 #![allow(clippy::unwrap_used, reason = "what fails here fails the count")]
 
 mod http_cases;
+mod steer_cases;
 mod wire_cases;
 
 use std::{
@@ -28,7 +29,7 @@ struct Case {
 }
 
 fn main() -> ExitCode {
-    let cases = || wire_cases::CASES.iter().chain(http_cases::CASES);
+    let cases = || wire_cases::CASES.iter().chain(http_cases::CASES).chain(steer_cases::CASES);
     let Some(name) = std::env::args().nth(1) else {
         return say(&cases().map(|case| format!("{}\n", case.name)).collect::<String>());
     };
