@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use sallyport_model::OriginRef;
 
-use super::view::{EdgeView, OriginView, PlanView, ShareView};
+use super::{
+    topology::Place,
+    view::{EdgeView, OriginView, PlaceView, PlanView, ShareView},
+};
 use crate::{Amount, PER_UNIT};
 
 /// From which part of its capacity an origin counts as full, in percent.
@@ -105,15 +108,32 @@ fn edge_words(plan: &PlanView, edge: &EdgeView, label: &Labels) -> Vec<String> {
     words
 }
 
-/// Why traffic does not go to the nearest origin.
+/// Why traffic does not go to the nearest origin: what is full, and what that is.
 fn why(plan: &PlanView, nearest: OriginRef, label: &Labels) -> String {
-    let full = plan.origins.iter().find(|origin| origin.origin == nearest).filter(|origin| is_full(origin));
-    full.map(|origin| format!(", because {} is full", label.of(origin.origin))).unwrap_or_default()
+    let Some(origin) = plan.origins.iter().find(|origin| origin.origin == nearest) else { return String::new() };
+    if is_full_itself(origin) {
+        return format!(", because {} is full", label.of(origin.origin));
+    }
+    let Some(full) = origin.within.iter().find(|place| is_full_place(place)) else { return String::new() };
+    let name = match &full.place {
+        Place::Origin(leaf) => label.of(leaf.origin).to_owned(),
+        Place::Region(_, region) => format!("the region {region}"),
+        Place::Shared(_, name) => format!("the shared capacity {name}"),
+    };
+    format!(", because {name} is at {} of {} rps", units(full.planned), units(full.capacity))
 }
 
 fn is_full(origin: &OriginView) -> bool {
-    let by_rate = origin.capacity.is_some_and(|capacity| origin.planned * 100 >= capacity * FULL_PERCENT);
+    is_full_itself(origin) || origin.within.iter().any(is_full_place)
+}
+
+fn is_full_itself(origin: &OriginView) -> bool {
+    let by_rate = origin.own_capacity.is_some_and(|capacity| origin.planned * 100 >= capacity * FULL_PERCENT);
     by_rate || origin.max_connections.is_some_and(|most| origin.open >= most)
+}
+
+fn is_full_place(place: &PlaceView) -> bool {
+    place.planned * 100 >= place.capacity * FULL_PERCENT
 }
 
 /// A rate with at most one decimal.

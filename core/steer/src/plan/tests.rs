@@ -305,6 +305,11 @@ impl World {
         }
     }
 
+    fn words(&self, socket: u8) -> Vec<String> {
+        let view = self.planners[0].view(socket_id(socket), self.now).unwrap();
+        explain(&view, &|origin| origin.to_string())
+    }
+
     fn demand(&mut self, at: usize, socket: u8, demand: u64) {
         self.edges[at].demand.insert(socket_id(socket), demand);
     }
@@ -336,8 +341,7 @@ fn what_is_beyond_the_nearest_origin_goes_to_the_next_one() {
     world.second(|_| true);
     assert_eq!(world.shed, 0);
     assert!(world.of(1, 1) <= 205 && world.of(1, 1) >= 195 && world.of(1, 2) <= 140, "{:?}", world.served);
-    let view = world.planners[0].view(socket_id(1), world.now).unwrap();
-    let words = explain(&view, &|origin| origin.to_string());
+    let words = world.words(1);
     assert!(words.contains(&"eu is at 200 of 200 rps".to_owned()), "{words:?}");
     let spilled = words.iter().find(|words| words.contains("goes to us, 84 ms away, because eu is full"));
     assert!(spilled.is_some_and(|words| words.starts_with("28 % of e0")), "{words:?}");
@@ -480,6 +484,30 @@ fn a_region_has_a_limit_of_its_own() {
     world.demand(0, 1, 300);
     world.seconds(6);
     assert!(world.of(1, 1) + world.of(1, 2) <= 103 && world.of(1, 3) >= 195, "{:?}", world.served);
+    let words = world.words(1);
+    let why = ", because the region eu is at 100 of 100 rps";
+    assert!(
+        words.iter().any(|words| words.starts_with("66 % of e0 goes to us, 84 ms") && words.ends_with(why)),
+        "{words:?}"
+    );
+}
+
+#[test]
+fn words_name_the_shared_capacity_that_is_full_and_not_the_origin() {
+    let shared = |rps: u32| Capacity { shared: Some("db".parse().unwrap()), ..self::rps(rps) };
+    let near = socket(1, [(1, at_region("eu", shared(200))), (3, at_region("us", rps(900)))]);
+    let sockets = vec![near, socket(2, [(2, at_region("eu", shared(200)))])];
+    let mut world = World::new(sockets, &[&[(1, 5), (2, 5), (3, 84)]]);
+    world.demand(0, 1, 300);
+    world.demand(0, 2, 100);
+    world.seconds(8);
+    let words = world.words(1);
+    let why = ", because the shared capacity db is at 200 of 200 rps";
+    assert!(words.iter().any(|words| words.contains(" goes to us, 84 ms") && words.ends_with(why)), "{words:?}");
+    world.demand(0, 2, 0);
+    world.seconds(8);
+    let words = world.words(1);
+    assert!(words.iter().any(|words| words.ends_with(", because eu is full")), "by its own limit: {words:?}");
 }
 
 #[test]

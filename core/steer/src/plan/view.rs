@@ -8,7 +8,7 @@ use super::{
     Planner,
     grant::Shares,
     problem::WhatIf,
-    topology::{Dimension, Leaf},
+    topology::{Dimension, Leaf, Place},
 };
 use crate::Amount;
 
@@ -30,8 +30,12 @@ pub struct OriginView {
     pub origin: OriginRef,
     /// Its region.
     pub region: Option<RegionName>,
-    /// What it can carry; `None`: any amount.
+    /// What it can carry, with the limits that it has together with others; `None`: any amount.
     pub capacity: Option<Amount>,
+    /// What it can carry by its own limit.
+    pub own_capacity: Option<Amount>,
+    /// The limits that it has together with others: of its region, and of a shared capacity.
+    pub within: Vec<PlaceView>,
     /// Whether this was learned.
     pub is_learned: bool,
     /// The name of the capacity that it shares with others.
@@ -46,6 +50,17 @@ pub struct OriginView {
     pub open: u32,
     /// The most requests at once.
     pub max_connections: Option<u32>,
+}
+
+/// A limit of several origins in a plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlaceView {
+    /// The place.
+    pub place: Place,
+    /// What its origins can carry together.
+    pub capacity: Amount,
+    /// What is planned for them.
+    pub planned: Amount,
 }
 
 /// An edge in a plan.
@@ -104,12 +119,15 @@ impl Planner {
             };
             let least = |dimension| self.topology.chain(at).filter_map(|up| self.capacity(up, dimension)).min();
             let capacity = what_if.capacities.get(&leaf).copied().unwrap_or_else(|| least(Dimension::Rate));
+            let own = what_if.capacities.get(&leaf).copied().unwrap_or_else(|| self.capacity(at, Dimension::Rate));
             let connections = least(Dimension::Connections).map(|most| most / crate::PER_UNIT);
             let planned = self.names.keys().filter_map(|edge| rates.of.get(&(*edge, leaf))).map(|share| share.planned);
             Some(OriginView {
                 origin: *origin,
                 region: settings.region.clone(),
                 capacity,
+                own_capacity: own,
+                within: self.topology.chain(at).skip(1).filter_map(|up| self.place_view(up, rates)).collect(),
                 is_learned: self.topology.chain(at).any(|up| self.topology.nodes[up].is_learned),
                 shared: settings.capacity.shared.as_ref().map(ToString::to_string),
                 planned: planned.sum(),
@@ -152,5 +170,15 @@ impl Planner {
         });
         let edges = edges.collect();
         Some(PlanView { socket, origins, edges })
+    }
+
+    /// The rate of a place that contains origins; `None`: it has no limit.
+    fn place_view(&self, place: usize, rates: &Shares) -> Option<PlaceView> {
+        let capacity = self.capacity(place, Dimension::Rate)?;
+        let is_within =
+            |leaf: Leaf| self.topology.leaf(leaf).is_some_and(|leaf| self.topology.chain(leaf).any(|up| up == place));
+        let planned = rates.limited.iter().filter(|(leaf, _)| is_within(**leaf)).map(|(_, planned)| *planned);
+        let planned = planned.fold(0, Amount::saturating_add);
+        Some(PlaceView { place: self.topology.nodes[place].place.clone(), capacity, planned })
     }
 }

@@ -121,7 +121,7 @@ fn show(plan: &SocketPlan) -> String {
     let header = ["ORIGIN", "REGION", "CAPACITY", "PLANNED", "NOW", "OPEN", "LATENCY"];
     parts.push(output::table(header, plan.origins.iter().map(origin_row)));
     if !plan.edges.is_empty() {
-        let header = ["EDGE", "REGION", "COMES IN", "REFUSED", "GOES TO"];
+        let header = ["EDGE", "REGION", "COMES IN", "REFUSED", "PLANNED OF GRANTED"];
         parts.push(output::table(header, plan.edges.iter().map(|edge| edge_row(edge, plan))));
     }
     if !plan.history.is_empty() {
@@ -158,7 +158,8 @@ fn edge_row(edge: &PlannedEdge, plan: &SocketPlan) -> [String; 5] {
     };
     let shares = edge.shares.iter().filter(|share| share.planned_rps > 0.0 || share.rps > 0.0).map(|share| {
         let away = share.round_trip_ms.map(|ms| format!(" ({ms:.0} ms)")).unwrap_or_default();
-        format!("{} {}{away}", name(&share.origin), number(share.planned_rps))
+        let granted = share.quota_rps.map(|rps| format!(" of {}", number(rps))).unwrap_or_default();
+        format!("{} {}{granted}{away}", name(&share.origin), number(share.planned_rps))
     });
     let shares: Vec<_> = shares.collect();
     [
@@ -177,7 +178,38 @@ fn number(rate: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use sallyport_api::PlannedShare;
+
     use super::*;
+
+    #[test]
+    fn a_row_of_an_edge_has_what_is_planned_and_what_is_granted() {
+        let share = |origin: &str, quota_rps, planned_rps| PlannedShare {
+            origin: origin.to_owned(),
+            planned_rps,
+            rps: 0.0,
+            quota_rps,
+            round_trip_ms: Some(5.2),
+        };
+        let edge = PlannedEdge {
+            edge: "ams-1".parse().unwrap(),
+            region: "eu".parse().unwrap(),
+            is_heard: true,
+            rps: 150.0,
+            refused_rps: 0.0,
+            shares: vec![share("a", Some(180.0), 150.0), share("b", None, 20.0), share("c", Some(9.0), 0.0)],
+        };
+        let plan = SocketPlan {
+            socket_id: sallyport_model::SocketId::from_random([1; 16]),
+            is_preview: false,
+            words: Vec::new(),
+            origins: Vec::new(),
+            edges: Vec::new(),
+            history: Vec::new(),
+        };
+        let row = edge_row(&edge, &plan);
+        assert_eq!(row, ["ams-1", "eu", "150", "0", "a 150 of 180 (5 ms), b 20.0 (5 ms)"]);
+    }
 
     #[test]
     fn numbers_of_a_dry_run_are_checked() {
