@@ -116,8 +116,12 @@ pub(crate) struct PoolQuotas {
     /// The begin of the edge's time, from which the quotas count.
     started: Instant,
     is_limited: AtomicBool,
+    /// Whether any quota bounds an origin. It changes with routes and assignments alone.
+    is_bounded: AtomicBool,
     quotas: Mutex<SocketQuotas>,
     waiting: AtomicUsize,
+    /// How many more waiting requests hear of the last free place, if those before them want another origin.
+    passes: AtomicUsize,
     /// Notified when a place is free, and when an assignment comes.
     changed: Notify,
     /// Notified when requests wait.
@@ -149,25 +153,57 @@ impl Drop for Queued<'_> {
     }
 }
 
-/// A request that is counted as demand until dropped.
+/// A request at this edge. It is counted as demand from its first look at the quotas until dropped.
 #[derive(Debug)]
-struct DemandGuard {
+struct Demand {
     quotas: Arc<PoolQuotas>,
     class: u64,
+    /// Whether no attempt of the request was counted before.
+    is_first: bool,
+    is_counted: bool,
 }
 
-impl Drop for DemandGuard {
+impl Demand {
+    fn new(quotas: &Arc<PoolQuotas>, class: u64, is_first: bool) -> Self {
+        Self { quotas: quotas.clone(), class, is_first, is_counted: false }
+    }
+
+    /// Counts the request, once.
+    fn count(&mut self, quotas: &mut SocketQuotas) {
+        if !std::mem::replace(&mut self.is_counted, true) {
+            let count = quotas.class_mut(self.class);
+            count.arrived += u64::from(self.is_first);
+            count.open += 1;
+        }
+    }
+
+    /// The same request, whose counting goes over.
+    fn hand_over(&mut self) -> Self {
+        let is_counted = std::mem::take(&mut self.is_counted);
+        Self { quotas: self.quotas.clone(), class: self.class, is_first: self.is_first, is_counted }
+    }
+
+    fn end(&mut self, quotas: &mut SocketQuotas) {
+        if std::mem::take(&mut self.is_counted) {
+            let open = &mut quotas.class_mut(self.class).open;
+            *open = open.saturating_sub(1);
+        }
+    }
+}
+
+impl Drop for Demand {
     fn drop(&mut self) {
-        let mut quotas = self.quotas.quotas.lock();
-        let open = &mut quotas.class_mut(self.class).open;
-        *open = open.saturating_sub(1);
+        if self.is_counted {
+            let quotas = self.quotas.clone();
+            self.end(&mut quotas.quotas.lock());
+        }
     }
 }
 
 /// A request at an origin with a quota; it counts as open until dropped.
 #[derive(Debug)]
 pub(crate) struct QuotaUse {
-    demand: DemandGuard,
+    demand: Demand,
     origin: OriginRef,
     began: Instant,
 }
@@ -182,8 +218,12 @@ impl QuotaUse {
 
 impl Drop for QuotaUse {
     fn drop(&mut self) {
-        self.demand.quotas.quotas.lock().record_end(self.origin);
-        self.demand.quotas.changed.notify_one();
+        let pool = self.demand.quotas.clone();
+        let mut quotas = pool.quotas.lock();
+        quotas.record_end(self.origin);
+        self.demand.end(&mut quotas);
+        drop(quotas);
+        pool.offer_place();
     }
 }
 
@@ -204,8 +244,10 @@ impl PoolQuotas {
             held,
             started,
             is_limited: AtomicBool::new(false),
+            is_bounded: AtomicBool::new(false),
             quotas: Mutex::default(),
             waiting: AtomicUsize::new(0),
+            passes: AtomicUsize::new(0),
             changed: Notify::new(),
             wanted,
         })
@@ -235,6 +277,7 @@ impl PoolQuotas {
             quotas.set_valid_until(valid_until);
         }
         self.is_limited.store(quotas.is_limited(), Ordering::Release);
+        self.is_bounded.store(quotas.is_bounded(), Ordering::Release);
         drop(quotas);
         self.changed.notify_waiters();
     }
@@ -244,6 +287,7 @@ impl PoolQuotas {
         let mut quotas = self.quotas.lock();
         let is_less = quotas.assign(assigned, applies, self.now());
         quotas.set_valid_until(valid_until);
+        self.is_bounded.store(quotas.is_bounded(), Ordering::Release);
         drop(quotas);
         self.changed.notify_waiters();
         is_less
@@ -254,31 +298,56 @@ impl PoolQuotas {
         self.quotas.lock().set_valid_until(until);
     }
 
-    /// Takes a unit for one of these origins. A client that returns to an origin gets that one, if it has room now.
-    fn take(&self, candidates: &[OriginRef], has_hinted: bool, turn: Turn, deadline: Duration) -> Taken {
+    /// Takes a unit for one of these origins, and counts the request. A client that returns to an origin gets that one,
+    /// if it has room now.
+    fn take(
+        &self,
+        demand: &mut Demand,
+        candidates: &[OriginRef],
+        has_hinted: bool,
+        (turn, deadline): Patience,
+    ) -> Taken {
         let (mut quotas, now) = (self.quotas.lock(), self.now());
-        if has_hinted && let Some(hinted) = candidates.get(..1) {
-            match quotas.take(hinted, turn, now, now) {
-                Taken::Now(at) => return Taken::Now(at),
-                Taken::Wait(..) => quotas.leave_queue(hinted[0]),
-                Taken::Busy | Taken::Unassigned | Taken::Shed => {}
+        demand.count(&mut quotas);
+        let hinted = candidates.get(..1).filter(|_| has_hinted);
+        let taken = match hinted.map(|hinted| (hinted, quotas.take(hinted, turn, now, now))) {
+            Some((_, Taken::Now(at))) => Taken::Now(at),
+            Some((hinted, Taken::Wait(..))) => {
+                quotas.leave_queue(hinted[0]);
+                quotas.take(candidates, turn, now, deadline)
             }
+            Some((_, Taken::Busy | Taken::Unassigned | Taken::Shed)) | None => {
+                quotas.take(candidates, turn, now, deadline)
+            }
+        };
+        if let Taken::Now(at) = taken {
+            quotas.record_sent(candidates[at]);
         }
-        quotas.take(candidates, turn, now, deadline)
+        taken
     }
 
     /// Whether any quota bounds an origin now.
     fn is_bounded(&self) -> bool {
-        self.quotas.lock().is_bounded()
+        self.is_bounded.load(Ordering::Acquire)
     }
 
-    /// Counts a request of this class.
-    fn enter(self: &Arc<Self>, class: u64, is_first: bool) -> DemandGuard {
-        let mut quotas = self.quotas.lock();
-        let count = quotas.class_mut(class);
-        count.arrived += u64::from(is_first);
-        count.open += 1;
-        DemandGuard { quotas: self.clone(), class }
+    /// Tells a waiting request that a place is free.
+    fn offer_place(&self) {
+        let waiting = self.waiting.load(Ordering::Relaxed);
+        if waiting > 0 {
+            self.passes.store(waiting, Ordering::Relaxed);
+            self.changed.notify_one();
+        }
+    }
+
+    /// Tells the next waiting request of a free place that this one cannot use, until all have heard.
+    fn pass_place_on(&self) {
+        if self.quotas.lock().has_free_place() {
+            let less = |passes: usize| passes.checked_sub(1);
+            if self.passes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok() {
+                self.changed.notify_one();
+            }
+        }
     }
 
     fn record_shed(&self, class: u64) {
@@ -304,6 +373,17 @@ fn initial_quota(own: &Capacity, regions: &[&Capacity]) -> Option<Quota> {
     Some(Quota { rate: has_rate.then_some(0), connections: has_connections.then_some(0) })
 }
 
+/// What a request asks the quotas for.
+enum Asked {
+    /// A unit of one of these origins, in this order.
+    Bounded(Ordered, Vec<OriginRef>),
+    /// Nothing more: the choice is made.
+    Made(QuotaChoice),
+}
+
+/// Whether a request has waited, and until when it waits.
+type Patience = (Turn, Duration);
+
 impl SocketPool {
     /// Selects an origin of the group by the quotas of the socket, without waiting.
     pub(crate) fn try_choose_by_quota(
@@ -313,17 +393,13 @@ impl SocketPool {
         hint: &AffinityHint,
     ) -> QuotaChoice {
         let quotas = self.quotas();
-        let demand = quotas.enter(group.number(), tried.count() == 0);
-        if !quotas.is_bounded() {
-            return self.choose_unbounded(demand, group, tried, hint);
-        }
-        let Ordered { origins, has_hinted } = self.candidates(group, tried, hint);
-        if origins.is_empty() {
-            return QuotaChoice::NoOrigin;
-        }
-        let refs = refs_of(&origins);
-        match quotas.take(&refs, has_hinted, Turn::New, quotas.now()) {
-            Taken::Now(at) => QuotaChoice::Chosen(taken(quotas, demand, &origins[at], tried)),
+        let mut demand = Demand::new(quotas, group.number(), tried.count() == 0);
+        let (ordered, refs) = match self.ask(&mut demand, group, tried, hint) {
+            Asked::Bounded(ordered, refs) => (ordered, refs),
+            Asked::Made(choice) => return choice,
+        };
+        match quotas.take(&mut demand, &refs, ordered.has_hinted, (Turn::New, quotas.now())) {
+            Taken::Now(at) => QuotaChoice::Chosen(taken(demand, &ordered.origins[at], tried)),
             Taken::Wait(at, _) => {
                 quotas.quotas.lock().leave_queue(refs[at]);
                 self.shed(group)
@@ -340,29 +416,32 @@ impl SocketPool {
         hint: &AffinityHint,
     ) -> QuotaChoice {
         let quotas = self.quotas();
-        let demand = quotas.enter(group.number(), tried.count() == 0);
+        let mut demand = Demand::new(quotas, group.number(), tried.count() == 0);
         let (began, mut turn, mut place) = (quotas.now(), Turn::New, None);
         // The wait for a unit begins when there are quotas.
-        let mut since = began;
+        let (mut since, mut is_woken) = (began, false);
         loop {
             // Registered before the look, so that no change is missed.
             let changed = quotas.changed.notified();
-            if !quotas.is_bounded() {
-                return self.choose_unbounded(demand, group, tried, hint);
-            }
-            let Ordered { origins, has_hinted } = self.candidates(group, tried, hint);
-            if origins.is_empty() {
-                return QuotaChoice::NoOrigin;
-            }
-            let refs = refs_of(&origins);
+            let (ordered, refs) = match self.ask(&mut demand, group, tried, hint) {
+                Asked::Bounded(ordered, refs) => (ordered, refs),
+                Asked::Made(choice) => return choice,
+            };
             let deadline = since + MAX_WAIT;
-            let taken_unit = quotas.take(&refs, has_hinted, turn, deadline);
+            let taken_unit = quotas.take(&mut demand, &refs, ordered.has_hinted, (turn, deadline));
             if let Taken::Now(at) = taken_unit {
-                return QuotaChoice::Chosen(taken(quotas, demand, &origins[at], tried));
+                return QuotaChoice::Chosen(taken(demand, &ordered.origins[at], tried));
             }
             quotas.wanted.notify_one();
+            if std::mem::take(&mut is_woken) {
+                quotas.pass_place_on();
+            }
             if place.is_none() {
                 place = quotas.enter_waiting();
+                if place.is_some() && taken_unit == Taken::Busy {
+                    // Who ends from now on sees that this request waits; who ended before has left a place.
+                    continue;
+                }
             }
             let left = |until: Duration| until.saturating_sub(quotas.now());
             match taken_unit {
@@ -381,6 +460,7 @@ impl SocketPool {
                     if place.is_none() || tokio::time::timeout(left(until), changed).await.is_err() {
                         return self.shed(group);
                     }
+                    is_woken = true;
                     if is_unassigned {
                         since = quotas.now();
                     }
@@ -390,18 +470,38 @@ impl SocketPool {
         }
     }
 
+    /// What a request of the group asks the quotas for: a unit of the origins that can take it. Without quotas, the choice
+    /// is made at once.
+    fn ask(&self, demand: &mut Demand, group: Group, tried: &mut Attempts<u64>, hint: &AffinityHint) -> Asked {
+        let quotas = self.quotas();
+        if !quotas.is_bounded() {
+            return Asked::Made(self.choose_unbounded(demand, group, tried, hint));
+        }
+        let ordered = self.candidates(group, tried, hint);
+        if ordered.origins.is_empty() {
+            demand.count(&mut quotas.quotas.lock());
+            return Asked::Made(QuotaChoice::NoOrigin);
+        }
+        let refs = refs_of(&ordered.origins);
+        Asked::Bounded(ordered, refs)
+    }
+
     /// Selects as if there were no limits, and counts what the origin gets: a limit is still to be learned.
     fn choose_unbounded(
         &self,
-        demand: DemandGuard,
+        demand: &mut Demand,
         group: Group,
         tried: &mut Attempts<u64>,
         hint: &AffinityHint,
     ) -> QuotaChoice {
-        let Some(chosen) = self.choose(group, tried, hint) else { return QuotaChoice::NoOrigin };
+        let chosen = self.choose(group, tried, hint);
+        let mut quotas = self.quotas().quotas.lock();
+        demand.count(&mut quotas);
+        let Some(chosen) = chosen else { return QuotaChoice::NoOrigin };
         let origin = chosen.origin().handle().origin();
-        self.quotas().quotas.lock().record_sent(origin);
-        QuotaChoice::Chosen(chosen.with_quota(QuotaUse { demand, origin, began: Instant::now() }))
+        quotas.record_sent(origin);
+        drop(quotas);
+        QuotaChoice::Chosen(chosen.with_quota(QuotaUse { demand: demand.hand_over(), origin, began: Instant::now() }))
     }
 
     fn shed(&self, group: Group) -> QuotaChoice {
@@ -455,9 +555,8 @@ fn refs_of(origins: &[Arc<Origin>]) -> Vec<OriginRef> {
 }
 
 /// The request goes to this origin.
-fn taken(quotas: &PoolQuotas, demand: DemandGuard, origin: &Arc<Origin>, tried: &mut Attempts<u64>) -> InFlight {
+fn taken(demand: Demand, origin: &Arc<Origin>, tried: &mut Attempts<u64>) -> InFlight {
     let reference = origin.handle().origin();
-    quotas.quotas.lock().record_sent(reference);
     tried.record(origin.number());
     InFlight::enter(origin.clone()).with_quota(QuotaUse { demand, origin: reference, began: Instant::now() })
 }

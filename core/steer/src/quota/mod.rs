@@ -157,6 +157,13 @@ impl SocketQuotas {
         self.origins.iter().any(|entry| entry.is_limited && is_bound(&entry.quota))
     }
 
+    /// Whether an origin whose requests at once are bounded could have another one.
+    #[must_use]
+    pub fn has_free_place(&self) -> bool {
+        let is_free = |entry: &OriginQuota| entry.quota.connections.is_some_and(|most| entry.count.open < most);
+        self.origins.iter().any(|entry| entry.is_limited && is_free(entry))
+    }
+
     /// Whether any origin has a limit.
     #[must_use]
     pub fn is_limited(&self) -> bool {
