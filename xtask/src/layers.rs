@@ -86,7 +86,7 @@ const PURE: &[&str] = &[
 ];
 
 /// Further external packages for the tests of core/.
-const PURE_IN_TESTS: &[&str] = &["proptest", "serde_json"];
+const PURE_IN_TESTS: &[&str] = &["microlp", "proptest", "serde_json"];
 
 /// Packages that core/ may not use, with the reason.
 const IMPURE: &[(&str, &str)] = &[
