@@ -13,6 +13,7 @@
 //! - `http`, `tcp`, `udp`: the three kinds of traffic.
 //! - `ssh`, `tunnels`, `mesh`: stock ssh clients, connectors, and other edges.
 //! - `steering`: reports of load, and the quotas of the leading control.
+//! - `measure`: the round trips to other edges, to origins, and to hosts that control names.
 //! - `edge`, `listener`, `serve`: the edge as a whole, its ports, and its life.
 
 mod access;
@@ -23,6 +24,7 @@ mod edge;
 mod http;
 mod lifecycle;
 mod listener;
+mod measure;
 mod mesh;
 mod metrics;
 mod origins;

@@ -104,6 +104,7 @@ impl Edge {
                 geo,
                 judged,
                 drain_order,
+                self.measurements.run(&self.mesh),
                 mesh
             )
         };

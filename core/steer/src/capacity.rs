@@ -9,7 +9,9 @@
 
 use std::time::Duration;
 
-use crate::{Amount, floor::WindowedMin, solver::MAX_AMOUNT};
+use sallyport_ping::WindowedMin;
+
+use crate::{Amount, solver::MAX_AMOUNT};
 
 /// How often a used bound grows.
 pub const GROWTH_PERIOD: Duration = Duration::from_secs(30);

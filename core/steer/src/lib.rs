@@ -14,7 +14,6 @@
 
 pub mod capacity;
 pub mod delta;
-pub mod floor;
 pub mod plan;
 pub mod quota;
 pub mod report;

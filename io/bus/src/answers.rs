@@ -218,3 +218,82 @@ pub struct EdgeFigures {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_ms: Option<u64>,
 }
+
+/// The ways that one edge measures.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct WayList {
+    /// First those that the edge was told, then those to edges, then those to origins.
+    pub ways: Vec<WayFigures>,
+    /// What the edge cannot measure, and why.
+    #[serde(default)]
+    pub notes: Vec<String>,
+    /// Whether there are more ways after the last one.
+    #[serde(default)]
+    pub has_more: bool,
+}
+
+/// The figures of one way. Times are in microseconds.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct WayFigures {
+    /// The name of an edge, the address of a direct origin, SOCKET/ID of a tunnel, or the host that the edge was told.
+    pub to: String,
+    /// The kind of the target.
+    pub kind: WayKind,
+    /// How the way is measured.
+    pub by: WayMethod,
+    /// The address that was measured last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+    /// Number of probes since the edge measures this way.
+    pub sent: u64,
+    /// Number of probes without an answer.
+    pub lost: u64,
+    /// Number of the recent probes, of which the following figures are.
+    pub recent: u64,
+    /// Number of the recent probes without an answer.
+    pub recent_lost: u64,
+    /// The last round trip.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_us: Option<u64>,
+    /// The shortest recent round trip.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_us: Option<u64>,
+    /// The median of the recent round trips.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub median_us: Option<u64>,
+    /// The longest recent round trip.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_us: Option<u64>,
+    /// The shortest round trip of the last five minutes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub floor_us: Option<u64>,
+    /// Why the last probe had no answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
+}
+
+/// The kind of a way's target. The order is that of lists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WayKind {
+    /// A host that the edge was told.
+    #[default]
+    Host,
+    /// Another edge.
+    Edge,
+    /// An origin.
+    Origin,
+}
+
+/// How a way is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WayMethod {
+    /// By ICMP echo.
+    #[default]
+    Icmp,
+    /// By TCP connects.
+    Tcp,
+    /// By a link or a tunnel that is open.
+    Link,
+}

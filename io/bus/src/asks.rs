@@ -9,7 +9,7 @@ use sallyport_directory::EdgeCard;
 use sallyport_model::{AccountId, ChallengeId, SocketId, SocketName};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use crate::{EdgeFigures, EndedList, FlowList, FlowSeen, LiveFlows, SocketUse, TunnelFigures};
+use crate::{EdgeFigures, EndedList, FlowList, FlowSeen, LiveFlows, SocketUse, TunnelFigures, WayList};
 
 /// The schema version written, and the only one read. Fields and questions may be added.
 pub const ASK_SCHEMA: u32 = 1;
@@ -69,6 +69,11 @@ pub enum Ask {
     },
     /// Figures of the edge process, for the owner of the installation.
     Figures,
+    /// The ways that the edge measures, for the owner of the installation.
+    Ways {
+        /// A host that the edge measures from now on, for a while.
+        to: Option<String>,
+    },
     /// Whether the edge answers this challenge of an ACME server.
     HasChallenge {
         /// The challenge.
@@ -92,6 +97,8 @@ pub enum Answer {
     Tunnels(Vec<TunnelFigures>),
     /// To [`Ask::Figures`].
     Figures(EdgeFigures),
+    /// To [`Ask::Ways`].
+    Ways(WayList),
     /// To [`Ask::HasChallenge`].
     HasChallenge(bool),
     /// The question is of a later version of this program.
@@ -114,9 +121,12 @@ impl Responder for LiveFlows {
             Ask::KillFlow { organisation, flow } => {
                 Answer::Killed(self.kill(organisation, &flow).map(|flow| flow.socket_name.clone()))
             }
-            Ask::Stats { .. } | Ask::Ended { .. } | Ask::Tunnels { .. } | Ask::Figures | Ask::HasChallenge { .. } => {
-                Answer::NotUnderstood
-            }
+            Ask::Stats { .. }
+            | Ask::Ended { .. }
+            | Ask::Tunnels { .. }
+            | Ask::Figures
+            | Ask::Ways { .. }
+            | Ask::HasChallenge { .. } => Answer::NotUnderstood,
         }
     }
 }
@@ -139,7 +149,13 @@ impl Answer {
                 counted.origins.truncate(counted.origins.len() / 2);
                 true
             }
+            Self::Ways(list) if list.ways.len() > 1 => {
+                list.ways.truncate(list.ways.len() / 2);
+                list.has_more = true;
+                true
+            }
             Self::Flows(_)
+            | Self::Ways(_)
             | Self::Killed(_)
             | Self::Stats(_)
             | Self::Ended(_)
@@ -247,6 +263,7 @@ mod tests {
     use sallyport_model::SocketType;
 
     use super::*;
+    use crate::WayFigures;
 
     fn seen(id: usize) -> FlowSeen {
         FlowSeen {
@@ -272,6 +289,17 @@ mod tests {
         assert!(cut.has_more && !cut.flows.is_empty());
         assert_eq!(cut.flows, list.flows[..cut.flows.len()], "the first ones stay");
         assert!(Answer::Flows(list).into_bytes(10).is_err(), "what cannot be cut enough does not travel");
+    }
+
+    #[test]
+    fn ways_are_cut_to_what_may_travel_and_say_so() {
+        let way = |number: usize| WayFigures { to: format!("host-{number}.example"), ..WayFigures::default() };
+        let list = WayList { ways: (0..500).map(way).collect(), notes: vec!["a note".to_owned()], has_more: false };
+        let bytes = Answer::Ways(list.clone()).into_bytes(10_000).unwrap();
+        let Some(Answer::Ways(cut)) = read(&bytes, MAX_ANSWER_BYTES) else { panic!("not read") };
+        assert!(cut.has_more && !cut.ways.is_empty() && cut.notes == list.notes);
+        assert_eq!(cut.ways, list.ways[..cut.ways.len()]);
+        assert!(Answer::Ways(list).into_bytes(10).is_err());
     }
 
     #[test]

@@ -10,7 +10,7 @@ mod wire;
 use std::{io, net::IpAddr, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
-use sallyport_ping::{BeginError, Key};
+use sallyport_ping::{BeginError, Key, is_one_host};
 pub use sallyport_ping::{
     Family, MAX_DATA_BYTES, MAX_TIMEOUT, MAX_WAITING, MIN_DATA_BYTES, Rejected, RoundTrip, Source, Statistics, Summary,
 };
@@ -163,9 +163,7 @@ impl Prober {
 /// # Errors
 /// It is a multicast, broadcast or unspecified address.
 pub fn check_target(target: IpAddr) -> Result<(), ProbeError> {
-    let is_broadcast = matches!(target, IpAddr::V4(address) if address.is_broadcast());
-    let is_of_one = !(target.is_multicast() || target.is_unspecified() || is_broadcast);
-    if is_of_one { Ok(()) } else { Err(ProbeError::NotOneHost(target)) }
+    if is_one_host(target) { Ok(()) } else { Err(ProbeError::NotOneHost(target)) }
 }
 
 /// An error about a target.

@@ -73,6 +73,8 @@ pub struct EdgeConfig {
     pub max_connections_per_address: usize,
     /// How many requests one client connection may carry.
     pub max_requests_per_connection: u64,
+    /// How often the edge measures the ways to other edges and to origins; `None`: never.
+    pub measure_every: Option<Duration>,
     /// The networks of balancers. Connections from there begin with a PROXY protocol header.
     pub trusted_proxies: Vec<Network>,
     /// The networks in which direct origins may be.
@@ -124,6 +126,7 @@ impl EdgeConfig {
             max_connections: 65_536,
             max_connections_per_address: 16_384,
             max_requests_per_connection: 100_000,
+            measure_every: None,
             trusted_proxies: Vec::new(),
             direct_origins: DialedNetworks::default(),
             geo: None,

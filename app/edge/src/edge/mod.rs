@@ -24,6 +24,7 @@ use crate::{
         counts::{Connections, Handshakes},
         readiness::{Readiness, ReadinessCheck},
     },
+    measure::Measurements,
     mesh::{Mesh, MeshSettings},
     metrics::quic::{QuicCollector, QuicMetrics},
     ssh::{self, SshSettings, SshTunnels, metrics::SshMetrics},
@@ -47,6 +48,7 @@ pub struct Edge {
     pub(crate) ssh: OnceLock<Ssh>,
     pub(crate) mesh: OnceLock<Arc<Mesh>>,
     pub(crate) steering: OnceLock<Arc<SteeringFollower>>,
+    pub(crate) measurements: Arc<Measurements>,
     pub(crate) handshakes: Arc<Handshakes>,
     pub(crate) ssh_logins: Arc<Handshakes>,
     pub(crate) connections: Arc<Connections>,
@@ -104,6 +106,7 @@ impl Edge {
             ssh: OnceLock::new(),
             mesh: OnceLock::new(),
             steering: OnceLock::new(),
+            measurements: Measurements::new(&state),
             handshakes: Arc::default(),
             ssh_logins: Arc::new(Handshakes::of_ssh()),
             connections,
@@ -155,6 +158,7 @@ impl Edge {
         if let Some(steering) = self.steering.get() {
             steering.register_metrics(registry);
         }
+        self.measurements.register_metrics(registry);
         if let Some(ssh) = self.ssh.get() {
             registry.register_collector(Box::new(SshMetrics(ssh.server.stats().clone())));
         }

@@ -41,6 +41,10 @@ impl Edge {
                 self.route_of(organisation, socket).map(|_| self.attached_tunnels(socket)).unwrap_or_default(),
             ),
             Ask::Figures => Answer::Figures(self.figures()),
+            Ask::Ways { to } => {
+                let refused = to.and_then(|to| self.measurements.tell(&to).err());
+                Answer::Ways(self.measurements.list(refused))
+            }
             Ask::HasChallenge { challenge } => Answer::HasChallenge(self.state.config.challenges.has(challenge)),
         }
     }

@@ -156,6 +156,12 @@ impl Mesh {
         edges.iter().filter_map(known).collect()
     }
 
+    /// The round trip of the link to this edge, if there is one.
+    pub(crate) fn link_round_trip(&self, edge: EdgeId) -> Option<Duration> {
+        let peer = self.peers.lock().get(&edge).cloned();
+        peer.and_then(|peer| peer.link_round_trip())
+    }
+
     fn peers(&self) -> Vec<Arc<Peer>> {
         self.peers.lock().values().cloned().collect()
     }

@@ -543,7 +543,7 @@ impl SocketPool {
     fn reported_candidates(&self, group: Group) -> Vec<Candidate> {
         let usable = self.candidates(group, &Attempts::default(), &AffinityHint::Any);
         let usable = usable.origins.into_iter().map(|origin| {
-            let rtt = origin.handle().round_trip().map(|rtt| u64::try_from(rtt.as_micros()).unwrap_or(u64::MAX));
+            let rtt = origin.handle().distance().map(|rtt| u64::try_from(rtt.as_micros()).unwrap_or(u64::MAX));
             Candidate { origin: origin.handle().origin(), rtt_us: rtt, is_usable: !origin.health_state().is_ejected() }
         });
         usable.take(MAX_CANDIDATES).collect()

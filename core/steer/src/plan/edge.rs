@@ -6,6 +6,7 @@ use std::{
 };
 
 use sallyport_model::{EdgeId, OriginRef, SocketId};
+use sallyport_ping::WindowedMin;
 
 use super::{
     demand::Demand,
@@ -14,7 +15,6 @@ use super::{
 use crate::{
     Amount, PER_UNIT,
     capacity::Observed,
-    floor::WindowedMin,
     report::{LoadReport, MAX_ENTRIES, OriginLoad, Quota},
     solver::MAX_AMOUNT,
 };

@@ -224,6 +224,15 @@ impl OriginTransport {
         }
     }
 
+    /// How far the origin is, for the cost of requests: the shortest round trip of the last minutes where the edge
+    /// measures that.
+    pub(crate) fn distance(&self) -> Option<Duration> {
+        match self {
+            Self::Direct(transport) => transport.distance(),
+            Self::Tunnel(_) | Self::Ssh(_) | Self::Remote(_) => self.round_trip(),
+        }
+    }
+
     /// Opens a datagram flow to the origin. The datagrams of the origin go to `sink`. Does not wait.
     ///
     /// # Errors

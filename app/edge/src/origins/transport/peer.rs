@@ -153,6 +153,11 @@ impl Peer {
         of_link.or_else(|| state.measured.and_then(|(round_trip, _)| round_trip))
     }
 
+    /// The round trip of the link, if there is one.
+    pub(crate) fn link_round_trip(&self) -> Option<Duration> {
+        self.state().link.as_ref().filter(|link| link.is_usable()).and_then(EdgeLink::smoothed_rtt)
+    }
+
     /// Whether the round trip is due to be measured: no link measures it, and the last measurement is older than this.
     pub(crate) fn wants_measure(&self, older_than: Duration) -> bool {
         let state = self.state();

@@ -5,6 +5,8 @@ use std::{
     net::{IpAddr, SocketAddr},
 };
 
+use sallyport_ping::TargetError;
+
 use crate::{
     failure::{Failure, Kind},
     output,
@@ -46,7 +48,9 @@ impl Families {
 /// # Errors
 /// The text is no host, or the host has no such address.
 pub(super) async fn resolve(text: &str, families: Families) -> Result<Target, Failure> {
-    let (host, port) = split(text)?;
+    let wanted: sallyport_ping::Target =
+        text.parse().map_err(|error: TargetError| Failure::usage(output::safe(&error.to_string())))?;
+    let (host, port) = (wanted.host(), wanted.port());
     let found = sallyport_net::resolve(host, port.unwrap_or_default()).await;
     let found = found.map_err(|error| Failure::new(Kind::Unreachable, output::safe(&error.to_string())))?;
     let Some(address) = found.into_iter().find(|address| families.has(address.ip())) else {
@@ -56,53 +60,15 @@ pub(super) async fn resolve(text: &str, families: Families) -> Result<Target, Fa
     Ok(if port.is_some() { Target::Connect(address) } else { Target::Echo(address.ip().to_canonical()) })
 }
 
-/// The host and the port of HOST, HOST:PORT, ADDRESS, [ADDRESS] or [ADDRESS]:PORT.
-fn split(text: &str) -> Result<(&str, Option<u16>), Failure> {
-    let wrong = || {
-        let text = output::safe(text);
-        Failure::usage(format!("expected HOST, HOST:PORT or [ADDRESS]:PORT with a port from 1 to 65535, not {text:?}"))
-    };
-    let (host, port) = if text.parse::<IpAddr>().is_ok() {
-        (text, None)
-    } else if let Some((address, rest)) = text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-        address.parse::<IpAddr>().map_err(|_| wrong())?;
-        match rest.strip_prefix(':') {
-            None if rest.is_empty() => (address, None),
-            Some(port) => (address, Some(port)),
-            None => return Err(wrong()),
-        }
-    } else {
-        text.rsplit_once(':').map_or((text, None), |(host, port)| (host, Some(port)))
-    };
-    let is_name = host.parse::<IpAddr>().is_ok() || !host.contains([':', '[', ']', '/', '%']);
-    if host.is_empty() || !is_name || host.contains(char::is_whitespace) {
-        return Err(wrong());
-    }
-    let port = port.map(|port| port.parse().ok().filter(|port| *port != 0).ok_or_else(wrong)).transpose()?;
-    Ok((host, port))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn hosts_are_split_from_ports() {
-        for (text, host, port) in [
-            ("a.example", "a.example", None),
-            ("a.example:443", "a.example", Some(443)),
-            ("192.0.2.1", "192.0.2.1", None),
-            ("192.0.2.1:80", "192.0.2.1", Some(80)),
-            ("2001:db8::1", "2001:db8::1", None),
-            ("[2001:db8::1]", "2001:db8::1", None),
-            ("[2001:db8::1]:80", "2001:db8::1", Some(80)),
-        ] {
-            assert_eq!(split(text).unwrap(), (host, port), "{text}");
-        }
-        for bad in
-            ["", ":80", "a:", "a:x", "a:0", "a:65536", "a:b:c", "[a]:80", "[::1", "[::1]80", "a b", "http://a", "a/b"]
-        {
-            assert_eq!(split(bad).unwrap_err().kind, Kind::Usage, "{bad}");
+    #[tokio::test]
+    async fn a_text_that_is_no_host_is_refused() {
+        let both = Families { v4: true, v6: true };
+        for bad in ["", ":80", "a:0", "a:b:c", "[a]:80", "a b", "http://a", "224.0.0.1"] {
+            assert_eq!(resolve(bad, both).await.unwrap_err().kind, Kind::Usage, "{bad}");
         }
     }
 

@@ -196,6 +196,8 @@ pub(crate) struct DirectTransport {
     flows: AtomicUsize,
     /// How long connecting takes, smoothed, in microseconds; 0 before the first measurement.
     round_trip_us: AtomicU64,
+    /// The shortest round trip of the edge's own measurements lately, in microseconds; 0 without one.
+    measured_us: AtomicU64,
 }
 
 impl DirectTransport {
@@ -217,6 +219,7 @@ impl DirectTransport {
             log_limit: ErrorLogLimit::default(),
             flows: AtomicUsize::new(0),
             round_trip_us: AtomicU64::new(0),
+            measured_us: AtomicU64::new(0),
         })
     }
 
@@ -235,10 +238,30 @@ impl DirectTransport {
         self.origin.region.as_ref()
     }
 
-    /// How long connecting takes, if measured: about one round trip.
+    /// How long connecting takes, about one round trip; else the measured round trip.
     pub(crate) fn round_trip(&self) -> Option<Duration> {
-        let us = self.round_trip_us.load(Ordering::Relaxed);
-        (us > 0).then(|| Duration::from_micros(us))
+        micros(&self.round_trip_us).or_else(|| micros(&self.measured_us))
+    }
+
+    /// The shortest measured round trip of the last minutes; else how long connecting takes.
+    pub(crate) fn distance(&self) -> Option<Duration> {
+        micros(&self.measured_us).or_else(|| micros(&self.round_trip_us))
+    }
+
+    /// Sets the shortest measured round trip of the last minutes.
+    pub(crate) fn set_measured(&self, shortest: Option<Duration>) {
+        let us = shortest.map_or(0, |time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX).max(1));
+        self.measured_us.store(us, Ordering::Relaxed);
+    }
+
+    /// Whether the origin gets datagrams.
+    pub(crate) fn is_of_datagrams(&self) -> bool {
+        self.socket_type == SocketType::Udp
+    }
+
+    /// The addresses to measure: those that this edge may dial.
+    pub(crate) async fn probed_addresses(&self) -> Result<Vec<SocketAddr>, String> {
+        self.addresses().await.map_err(|failure| failure.message)
     }
 
     fn took(&self, time: Duration) {
@@ -369,6 +392,12 @@ impl DirectTransport {
             tracing::warn!(socket = %self.socket, origin = %self.origin.id, reason, "a direct origin is not reached");
         }
     }
+}
+
+/// A time in microseconds, unless it is 0.
+fn micros(us: &AtomicU64) -> Option<Duration> {
+    let us = us.load(Ordering::Relaxed);
+    (us > 0).then(|| Duration::from_micros(us))
 }
 
 fn why_not_connected(error: &io::Error) -> OpenFailure {
