@@ -10,6 +10,7 @@ use sallyport_http::{host::label_under, page::Site};
 use sallyport_model::SocketRoute;
 
 use crate::{
+    client::round_trips::ClientRoundTrips,
     config::EdgeConfig,
     lifecycle::{counts::Running, phase::Phases},
     metrics::Metrics,
@@ -29,6 +30,8 @@ pub(crate) struct EdgeState {
     pub(crate) sockets: Arc<Sockets>,
     /// The metrics.
     pub(crate) metrics: Metrics,
+    /// The round trips of clients.
+    pub(crate) clients: Arc<ClientRoundTrips>,
     /// Makes the ids of requests and flows.
     pub(crate) ids: RequestIds,
     /// Running work, for which a shutdown waits.
@@ -50,6 +53,7 @@ impl EdgeState {
             directory,
             sockets,
             metrics: Metrics::new(),
+            clients: ClientRoundTrips::new(config.trusted_proxies.clone()),
             ids: RequestIds::new(ids::random()),
             running: Running::default(),
             phase: Phases::new(),

@@ -297,3 +297,47 @@ pub enum WayMethod {
     /// By a link or a tunnel that is open.
     Link,
 }
+
+/// How the clients of an edge are put together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ClientsBy {
+    /// By network: 24 bits of IPv4 addresses, 48 bits of IPv6 addresses.
+    #[default]
+    Prefix,
+    /// By autonomous system.
+    System,
+}
+
+/// Where the clients of one edge come from.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ClientList {
+    /// Those with the most connections first.
+    pub clients: Vec<ClientFigures>,
+    /// Whether there are more after the last one.
+    #[serde(default)]
+    pub has_more: bool,
+}
+
+/// The clients of one network or autonomous system.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ClientFigures {
+    /// The network; `None` for a system.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefix: Option<String>,
+    /// The number of the autonomous system, if the edge knows it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub system: Option<u32>,
+    /// The country, if the edge knows it, and if all networks of a system are in one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub country: Option<String>,
+    /// Number of networks.
+    pub networks: u64,
+    /// Number of ended connections.
+    pub connections: u64,
+    /// The shortest round trip of the last ten minutes, in microseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_us: Option<u64>,
+    /// The end of the last connection, in milliseconds since 1970 (UTC), by the edge's clock.
+    pub seen_ms: i64,
+}

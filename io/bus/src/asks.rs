@@ -9,7 +9,9 @@ use sallyport_directory::EdgeCard;
 use sallyport_model::{AccountId, ChallengeId, SocketId, SocketName};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use crate::{EdgeFigures, EndedList, FlowList, FlowSeen, LiveFlows, SocketUse, TunnelFigures, WayList};
+use crate::{
+    ClientList, ClientsBy, EdgeFigures, EndedList, FlowList, FlowSeen, LiveFlows, SocketUse, TunnelFigures, WayList,
+};
 
 /// The schema version written, and the only one read. Fields and questions may be added.
 pub const ASK_SCHEMA: u32 = 1;
@@ -74,6 +76,13 @@ pub enum Ask {
         /// A host that the edge measures from now on, for a while.
         to: Option<String>,
     },
+    /// Where the clients of the edge come from, for the owner of the installation.
+    Clients {
+        /// How clients are put together.
+        by: ClientsBy,
+        /// The most entries to return: those with the most connections.
+        limit: usize,
+    },
     /// Whether the edge answers this challenge of an ACME server.
     HasChallenge {
         /// The challenge.
@@ -99,6 +108,8 @@ pub enum Answer {
     Figures(EdgeFigures),
     /// To [`Ask::Ways`].
     Ways(WayList),
+    /// To [`Ask::Clients`].
+    Clients(ClientList),
     /// To [`Ask::HasChallenge`].
     HasChallenge(bool),
     /// The question is of a later version of this program.
@@ -126,6 +137,7 @@ impl Responder for LiveFlows {
             | Ask::Tunnels { .. }
             | Ask::Figures
             | Ask::Ways { .. }
+            | Ask::Clients { .. }
             | Ask::HasChallenge { .. } => Answer::NotUnderstood,
         }
     }
@@ -154,7 +166,13 @@ impl Answer {
                 list.has_more = true;
                 true
             }
+            Self::Clients(list) if list.clients.len() > 1 => {
+                list.clients.truncate(list.clients.len() / 2);
+                list.has_more = true;
+                true
+            }
             Self::Flows(_)
+            | Self::Clients(_)
             | Self::Ways(_)
             | Self::Killed(_)
             | Self::Stats(_)
@@ -263,7 +281,7 @@ mod tests {
     use sallyport_model::SocketType;
 
     use super::*;
-    use crate::WayFigures;
+    use crate::{ClientFigures, WayFigures};
 
     fn seen(id: usize) -> FlowSeen {
         FlowSeen {
@@ -300,6 +318,17 @@ mod tests {
         assert!(cut.has_more && !cut.ways.is_empty() && cut.notes == list.notes);
         assert_eq!(cut.ways, list.ways[..cut.ways.len()]);
         assert!(Answer::Ways(list).into_bytes(10).is_err());
+    }
+
+    #[test]
+    fn clients_are_cut_to_what_may_travel_and_say_so() {
+        let clients =
+            |prefix: usize| ClientFigures { connections: 1, networks: prefix as u64, ..ClientFigures::default() };
+        let list = ClientList { clients: (0..500).map(clients).collect(), has_more: false };
+        let bytes = Answer::Clients(list.clone()).into_bytes(5_000).unwrap();
+        let Some(Answer::Clients(cut)) = read(&bytes, MAX_ANSWER_BYTES) else { panic!("not read") };
+        assert!(cut.has_more && !cut.clients.is_empty());
+        assert_eq!(cut.clients, list.clients[..cut.clients.len()], "those with the most connections stay");
     }
 
     #[test]

@@ -38,8 +38,8 @@ use sallyport_model::{
 use tokio::sync::{broadcast, watch};
 
 pub use answers::{
-    EdgeFigures, EndedFlow, EndedHttp, EndedList, FlowList, FlowSeen, OriginUse, SocketUse, TunnelFigures, WayFigures,
-    WayKind, WayList, WayMethod,
+    ClientFigures, ClientList, ClientsBy, EdgeFigures, EndedFlow, EndedHttp, EndedList, FlowList, FlowSeen, OriginUse,
+    SocketUse, TunnelFigures, WayFigures, WayKind, WayList, WayMethod,
 };
 pub use asker::Asker;
 pub use asks::{

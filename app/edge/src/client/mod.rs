@@ -3,5 +3,6 @@
 //! May use `util`.
 
 pub(crate) mod certificate;
+pub(crate) mod round_trips;
 pub(crate) mod tcp;
 pub(crate) mod tls;

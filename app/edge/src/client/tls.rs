@@ -15,6 +15,7 @@ use tokio_rustls::server::TlsStream;
 
 use crate::client::{
     certificate::ClientCertificate,
+    round_trips::RoundTripRecorder,
     tcp::{ClientIo as _, ClientTcp},
 };
 
@@ -29,8 +30,14 @@ pub(crate) struct HttpClient {
 }
 
 /// A client's TLS connection.
+pub(crate) struct ClientTls {
+    layer: TlsLayer,
+    /// Records the round trip at the end of the connection.
+    recorder: Option<RoundTripRecorder>,
+}
+
 #[expect(clippy::large_enum_variant, reason = "the large one is the usual one")]
-pub(crate) enum ClientTls {
+enum TlsLayer {
     /// TLS 1.3, without a buffer while the connection is idle.
     Unbuffered(UnbufferedTlsStream<ClientTcp>),
     /// TLS 1.2, or a client that may present a certificate.
@@ -38,11 +45,34 @@ pub(crate) enum ClientTls {
 }
 
 impl ClientTls {
+    /// A connection of TLS 1.3 that holds no buffer while it is idle.
+    pub(crate) fn unbuffered(stream: UnbufferedTlsStream<ClientTcp>) -> Self {
+        Self { layer: TlsLayer::Unbuffered(stream), recorder: None }
+    }
+
+    /// A connection of TLS 1.2, or of a client that may present a certificate.
+    pub(crate) fn buffered(stream: TlsStream<ClientTcp>) -> Self {
+        Self { layer: TlsLayer::Buffered(Box::new(stream)), recorder: None }
+    }
+
+    /// Has the round trip recorded at the end of the connection.
+    pub(crate) fn set_recorder(&mut self, recorder: RoundTripRecorder) {
+        self.recorder = Some(recorder);
+    }
+
     /// The TCP connection below.
     pub(crate) fn socket(&self) -> &TcpStream {
-        match self {
-            Self::Unbuffered(stream) => stream.get_ref().socket(),
-            Self::Buffered(stream) => stream.socket(),
+        match &self.layer {
+            TlsLayer::Unbuffered(stream) => stream.get_ref().socket(),
+            TlsLayer::Buffered(stream) => stream.socket(),
+        }
+    }
+}
+
+impl Drop for ClientTls {
+    fn drop(&mut self) {
+        if let Some(recorder) = self.recorder.take() {
+            recorder.record(self.socket());
         }
     }
 }
@@ -56,9 +86,9 @@ impl RelayEnd for ClientTls {
 /// Calls the same method on either variant.
 macro_rules! with_either {
     ($stream:expr, $method:ident($($argument:expr),*)) => {
-        match $stream.get_mut() {
-            ClientTls::Unbuffered(stream) => Pin::new(stream).$method($($argument),*),
-            ClientTls::Buffered(stream) => Pin::new(stream).$method($($argument),*),
+        match &mut $stream.get_mut().layer {
+            TlsLayer::Unbuffered(stream) => Pin::new(stream).$method($($argument),*),
+            TlsLayer::Buffered(stream) => Pin::new(stream).$method($($argument),*),
         }
     };
 }

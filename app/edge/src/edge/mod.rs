@@ -2,6 +2,7 @@
 //!
 //! May use every room but `listener` and `serve`.
 
+mod clients;
 mod drain_order;
 mod gauges;
 mod queries;
@@ -14,7 +15,10 @@ use sallyport_bus::{Directory, Routes};
 use sallyport_tunnel::{EdgeTunnels, EdgeTunnelsConfig};
 use tokio::net::TcpListener;
 
-use self::gauges::{Gauges, TunnelsInDebug};
+use self::{
+    clients::ClientCollector,
+    gauges::{Gauges, TunnelsInDebug},
+};
 
 use crate::{
     access::Access,
@@ -152,6 +156,7 @@ impl Edge {
             shards: self.state.config.shards.clone(),
         }));
         registry.register_collector(Box::new(QuicCollector(self.quic.clone())));
+        registry.register_collector(Box::new(ClientCollector(self.state.clients.clone())));
         if let Some(mesh) = self.mesh.get() {
             mesh.register_metrics(registry);
         }

@@ -45,6 +45,7 @@ impl Edge {
                 let refused = to.and_then(|to| self.measurements.tell(&to).err());
                 Answer::Ways(self.measurements.list(refused))
             }
+            Ask::Clients { by, limit } => Answer::Clients(self.client_networks(by, limit.min(MAX_ANSWER_ITEMS))),
             Ask::HasChallenge { challenge } => Answer::HasChallenge(self.state.config.challenges.has(challenge)),
         }
     }

@@ -18,7 +18,10 @@ use tokio::{
 };
 
 use crate::{
-    client::tls::{ClientTls, HttpClient},
+    client::{
+        round_trips::RoundTripRecorder,
+        tls::{ClientTls, HttpClient},
+    },
     edge::Edge,
     http::{h1, h2, send_bound::SendBound, tunnel_websocket},
     lifecycle::counts::{ConnectionPlace, HandshakePlace},
@@ -217,7 +220,8 @@ fn dispatch_http(
     peer: SocketAddr,
     place: &mut Option<ConnectionPlace>,
 ) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-    let HttpClient { stream, negotiated, certificate } = client;
+    let HttpClient { mut stream, negotiated, certificate } = client;
+    stream.set_recorder(RoundTripRecorder::new(&edge.state.clients, peer.ip()));
     let stream = SendBound::new(stream, edge.state.config.send_timeout, ClientTls::socket);
     match negotiated {
         // A client that offers this ALPN got the tunnel's handshake before, and never arrives here.

@@ -343,7 +343,7 @@ async fn end_unbuffered(mut io: ClientTcp, config: Arc<ServerConfig>) -> io::Res
     let request_came = stream.has_request();
     near(stream.get_mut()).handshake_is_over(request_came);
     let negotiated = negotiated(alpn.as_deref(), Some(ProtocolVersion::TLSv1_3), sallyport_wire::ALPN);
-    Ok(HttpClient { stream: ClientTls::Unbuffered(stream), negotiated, certificate: None })
+    Ok(HttpClient { stream: ClientTls::unbuffered(stream), negotiated, certificate: None })
 }
 
 /// Terminates TLS for HTTP with a client that does not offer TLS 1.3.
@@ -360,7 +360,7 @@ fn buffered(stream: TlsStream<ClientTcp>) -> HttpClient {
     let tls = stream.get_ref().1;
     let negotiated = negotiated(tls.alpn_protocol(), tls.protocol_version(), sallyport_wire::ALPN);
     let certificate = ClientCertificate::of(tls);
-    HttpClient { stream: ClientTls::Buffered(Box::new(stream)), negotiated, certificate }
+    HttpClient { stream: ClientTls::buffered(stream), negotiated, certificate }
 }
 
 /// The TCP stream below, which holds session tickets back until the next write: the response, or the settings of

@@ -67,6 +67,7 @@ pub(crate) fn serve<S: ClientIo>(
     // 1. Name the flow: its id, its client, its time.
     let AcceptedFlow { mut io, route, ends, server_name, identity } = accepted;
     let pool = access.state.sockets.pool(route.id);
+    let (clients, client) = (access.state.clients.clone(), ends.client.ip());
     let mut context = FlowContext::new(&access.state, &route, &pool, ends.client);
     let mut revalidation = AccessRevalidation::new(
         &access,
@@ -120,6 +121,7 @@ pub(crate) fn serve<S: ClientIo>(
             end = steps => end,
             verdict = &mut ended => Err(verdict),
         };
+        clients.record_tcp(io.socket(), client);
         // A reset tells the client that the flow is incomplete.
         if end.is_err() {
             drop(io.socket().set_zero_linger());

@@ -12,6 +12,7 @@ mod relay;
 mod replay;
 mod reset_watcher;
 mod resolve;
+mod round_trip;
 mod shard_stream;
 mod socket_options;
 
@@ -26,5 +27,6 @@ pub use relay::{Pace, RelayCounts, RelayEnd, RelayError, Side, Unpaced, relay};
 pub use replay::{MAX_REPLAY_BYTES, ReplayStream};
 pub use reset_watcher::ResetWatcher;
 pub use resolve::{MAX_ADDRESSES, resolve};
+pub use round_trip::shortest_round_trip;
 pub use shard_stream::ShardTcpStream;
 pub use socket_options::{acknowledge, keep_for_end, set_notsent_lowat, set_user_timeout};

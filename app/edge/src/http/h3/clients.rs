@@ -1,6 +1,10 @@
 //! The client of a connection, whose address may change (RFC 9000 section 9).
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
 
 use parking_lot::Mutex;
 use sallyport_quic::proven_address;
@@ -114,6 +118,11 @@ impl Clients {
             None => return None,
         }
         Some(current.clone())
+    }
+
+    /// The last address at which the client was proven to receive.
+    pub(super) fn proven_ip(&self) -> IpAddr {
+        self.current.lock().addr.ip()
     }
 
     /// Counts one more request of the connection.

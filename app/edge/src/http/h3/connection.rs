@@ -218,6 +218,7 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
+        self.server.state.clients.record_quic(self.clients.proven_ip(), self.state.quic.rtt());
         self.state.quic.close(varint(ErrorCode::NO_ERROR), b"");
         self.count_faults();
     }
