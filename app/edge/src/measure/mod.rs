@@ -56,8 +56,8 @@ pub(crate) struct Measurements {
     hosts: Mutex<HostList>,
     /// Notified when a host is told.
     told: Notify,
-    /// Why echo requests are not sent.
-    no_echo: Mutex<Option<String>>,
+    /// Why echo requests are not sent, over IPv4 and over IPv6.
+    no_echo: Mutex<[Option<String>; 2]>,
     metrics: MeasureMetrics,
 }
 
@@ -84,7 +84,7 @@ impl Measurements {
             table: Mutex::default(),
             hosts: Mutex::default(),
             told: Notify::new(),
-            no_echo: Mutex::new(no_echo),
+            no_echo: Mutex::new([no_echo.clone(), no_echo]),
             metrics: MeasureMetrics::default(),
         })
     }
@@ -109,7 +109,9 @@ impl Measurements {
 
     /// The ways, with this note besides.
     pub(crate) fn list(&self, note: Option<String>) -> WayList {
-        let notes = self.no_echo.lock().clone().into_iter().chain(note).collect();
+        let mut notes: Vec<_> = self.no_echo.lock().iter().flatten().cloned().collect();
+        notes.dedup();
+        notes.extend(note);
         self.forget_old_hosts();
         let ways = self.table.lock().list(self.now());
         WayList { ways, notes, has_more: false }
@@ -203,22 +205,16 @@ impl Measurements {
     /// Whether echo requests may be sent. The reason why not is logged once.
     async fn can_echo(&self, family: Family) -> bool {
         let Some(prober) = &self.prober else { return false };
-        let outcome = prober.open(family).await;
+        let failure = prober.open(family).await.err().map(|error| error.to_string());
         let mut no_echo = self.no_echo.lock();
-        match outcome {
-            Ok(()) => {
-                *no_echo = None;
-                true
-            }
-            Err(error) => {
-                let text = error.to_string();
-                if no_echo.as_ref() != Some(&text) {
-                    tracing::info!(reason = text, "ways are measured by TCP connects alone");
-                    *no_echo = Some(text);
-                }
-                false
-            }
+        let known = &mut no_echo[usize::from(family == Family::V6)];
+        if let Some(reason) = &failure
+            && known.as_ref() != Some(reason)
+        {
+            tracing::info!(reason, "ways are measured by TCP connects alone");
         }
+        *known = failure;
+        known.is_none()
     }
 
     /// Makes one probe of a round, and records its outcome.
