@@ -10,6 +10,7 @@
 
 mod account;
 mod audit;
+mod catchment;
 mod certificate;
 mod client;
 mod domain;
@@ -35,6 +36,7 @@ mod ssh_key;
 mod stats;
 mod token;
 mod tunnel;
+mod way;
 mod zone;
 
 pub use account::{
@@ -45,6 +47,7 @@ pub use audit::{
     AuditAdmin, AuditCertificate, AuditEvent, AuditFlow, AuditGap, AuditKind, AuditLogin, AuditNode, AuditOrder,
     AuditProblem, AuditQuery, AuditVerification, MAX_AUDIT_WAIT_SECONDS, to_millisecond,
 };
+pub use catchment::{ClientGroup, ClientPage, ClientQuery, ClientsBy};
 pub use certificate::{Certificate, CertificateState, ImportCertificate};
 pub use client::{
     BeginDeviceLogin, ClientCertificate, ClientLogin, ClientSshCertificate, ClientToken, CreateClientCertificate,
@@ -98,4 +101,5 @@ pub const IDEMPOTENCY_KEY: &str = "idempotency-key";
 pub const MAX_IDEMPOTENCY_KEY_BYTES: usize = 128;
 /// The largest request body that the API reads, in bytes.
 pub const MAX_BODY_BYTES: usize = 65_536;
+pub use way::{EdgeQuery, MeasureWay, Way, WayKind, WayMethod, WayNote, WayPage};
 pub use zone::{CreateZone, CreateZoneRecord, Zone, ZoneKey, ZoneRecord};

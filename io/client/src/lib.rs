@@ -17,6 +17,7 @@ mod probe;
 mod session;
 mod socket_ref;
 mod transport;
+mod ways;
 
 pub use address::{AddressError, ApiAddress};
 pub use client::{ApiClient, Auth, ClientConfig, MAX_LIST_ITEMS};

@@ -6,6 +6,7 @@
 mod account_access;
 mod accounts;
 mod audit;
+mod catchment;
 mod certificates;
 mod domains;
 mod edges;
@@ -31,6 +32,7 @@ mod ssh_keys;
 mod stats;
 mod tokens;
 mod tunnels;
+mod ways;
 mod zones;
 
 use axum::{
@@ -120,6 +122,8 @@ pub(crate) fn routes() -> Router<App> {
         .route("/v1/audit", get(audit::list))
         .route("/v1/audit/verify", get(audit::verify))
         .route("/v1/edges", get(edges::list))
+        .route("/v1/edges/clients", get(catchment::list))
+        .route("/v1/edges/ways", get(ways::list).post(ways::measure))
         .route("/v1/edges/{id}", delete(edges::delete))
         .route("/v1/edges/{id}/drain", post(edges::drain))
         .route("/v1/edges/{id}/resume", post(edges::resume))

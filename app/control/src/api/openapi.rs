@@ -13,9 +13,9 @@ use utoipa::{
 };
 
 use super::{
-    account_access, accounts, audit, certificates, domains, edges, flow_log, flows, info, invitations, login_sessions,
-    logins, members, organisations, origins, persons, plans, policies, providers, service_tokens, sockets,
-    ssh_authorities, ssh_keys, stats, tokens, tunnels, zones,
+    account_access, accounts, audit, catchment, certificates, domains, edges, flow_log, flows, info, invitations,
+    login_sessions, logins, members, organisations, origins, persons, plans, policies, providers, service_tokens,
+    sockets, ssh_authorities, ssh_keys, stats, tokens, tunnels, ways, zones,
 };
 use crate::device;
 
@@ -59,7 +59,8 @@ use crate::device;
         service_tokens::delete,
         audit::list, audit::verify, flows::list, flows::kill, flow_log::list, stats::get, plans::get, plans::preview,
         edges::list, edges::delete, edges::drain, edges::resume, edges::create_token, edges::list_tokens,
-        edges::delete_token, edges::hand_over,
+        edges::delete_token, edges::hand_over, ways::list, ways::measure,
+        catchment::list,
     ),
     components(schemas(Problem)),
     modifiers(&BearerToken, &BodyMayBeAbsent, &OneTypeOfEach, &ProblemResponses),

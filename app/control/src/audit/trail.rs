@@ -35,6 +35,7 @@ const ACTIONS: &[(&str, &str, &str)] = &[
     ("POST", "/v1/sockets/{id}/tunnels/{tunnel_id}/ssh-certificate", "tunnel.sign-key"),
     ("DELETE", "/v1/flows/{id}", "flow.kill"),
     ("PUT", "/v1/installation/owner", "installation.hand-over"),
+    ("POST", "/v1/edges/ways", "edge.measure"),
     ("POST", "/node/v1/join", "edge.join"),
     ("POST", "/user", "account.create"),
     ("POST", "/connect", "socket.create"),

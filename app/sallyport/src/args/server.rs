@@ -1,11 +1,12 @@
 //! Options that several servers share: the domain, databases of addresses, stock ssh clients, accounts.
 
-use std::{net::Ipv4Addr, path::PathBuf, sync::Arc};
+use std::{net::Ipv4Addr, path::PathBuf, sync::Arc, time::Duration};
 
 use clap::{Args, ValueEnum};
 use sallyport_geo::Geo;
 
 use super::listen::{ListenAddress, listen_address};
+use crate::duration;
 
 /// Options for address databases.
 #[derive(Debug, Clone, Args)]
@@ -30,6 +31,30 @@ impl GeoArgs {
         }
         Ok(Some(Arc::new(Geo::open(self.geoip_country.as_deref(), self.geoip_asn.as_deref())?)))
     }
+}
+
+/// Options for what an edge measures.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct MeasureArgs {
+    /// How often the edge measures the ways to other edges and to direct origins: a second or more; 0s for never
+    #[arg(long, value_name = "TIME", env = "SALLYPORT_MEASURE_EVERY", default_value = "10s")]
+    #[arg(value_parser = measure_every)]
+    measure_every: Duration,
+}
+
+impl MeasureArgs {
+    /// The interval; `None` for never.
+    pub(crate) fn interval(&self) -> Option<Duration> {
+        Some(self.measure_every).filter(|time| !time.is_zero())
+    }
+}
+
+fn measure_every(text: &str) -> Result<Duration, String> {
+    let time = duration::parse(text)?;
+    if !time.is_zero() && time < Duration::from_secs(1) {
+        return Err("expected a second or more, or 0s for never".to_owned());
+    }
+    Ok(time)
 }
 
 /// Options for stock ssh clients.
@@ -77,6 +102,15 @@ pub(crate) fn is_of_this_machine(domain: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn edges_measure_each_second_at_most() {
+        assert_eq!(measure_every("0s").unwrap(), Duration::ZERO);
+        assert_eq!(measure_every("1s").unwrap(), Duration::from_secs(1));
+        for bad in ["", "999ms", "-1s", "soon", "NaN", "2d"] {
+            assert!(measure_every(bad).is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn a_domain_is_lower_case_and_leaves_room_for_names() {

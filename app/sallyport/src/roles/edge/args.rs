@@ -12,7 +12,7 @@ use crate::{
         audit::{AuditLogArgs, AuditUseArgs},
         dns::DnsArgs,
         listen::{ListenAddress, QuicArgs, RedirectAddress, listen_address, redirect_address},
-        server::{GeoArgs, SshArgs},
+        server::{GeoArgs, MeasureArgs, SshArgs},
     },
     duration,
     runtime::telemetry::LogFormat,
@@ -65,6 +65,8 @@ pub(crate) struct EdgeArgs {
     /// socket origin add`). Loopback and link-local networks must be listed themselves [default: none]
     #[arg(long, value_name = "NETWORK", env = "SALLYPORT_DIRECT_ORIGINS", value_delimiter = ',')]
     pub(super) direct_origins: Vec<Network>,
+    #[command(flatten)]
+    pub(super) measure: MeasureArgs,
     /// How long open requests and connections may take to finish after SIGTERM
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration::parse)]
     pub(super) drain: Duration,

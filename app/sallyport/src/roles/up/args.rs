@@ -14,7 +14,7 @@ use crate::{
         listen::{ListenAddress, PortRange, QuicArgs, RedirectAddress, listen_address, port_range, redirect_address},
         mail::MailArgs,
         port,
-        server::{GeoArgs, SignUpChoice, SshArgs, domain},
+        server::{GeoArgs, MeasureArgs, SignUpChoice, SshArgs, domain},
         site::SiteArgs,
     },
     duration,
@@ -50,6 +50,8 @@ pub(crate) struct UpArgs {
     /// connection, and let it finish open requests
     #[arg(long)]
     pub(super) takeover: bool,
+    #[command(flatten)]
+    pub(super) measure: MeasureArgs,
     /// How long open requests and connections may take to finish after SIGTERM
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration::parse)]
     pub(super) drain: Duration,

@@ -75,6 +75,7 @@ pub(super) fn of_edge(args: &UpArgs, public_port: u16, geo: Option<Arc<Geo>>, af
     config.session.missed_limit = args.keepalive_missed;
     config.trusted_proxies.clone_from(&args.trust_proxy);
     config.access_log = !args.no_access_log;
+    config.measure_every = args.measure.interval();
     config.direct_origins = DialedNetworks::new(args.direct_origins.clone());
     config.geo = geo;
     config.affinity_key = affinity_key.into();

@@ -1,4 +1,9 @@
 //! `sallyport edge`: the edges of an installation, and running one.
+//!
+//! May use what `command` may use.
+
+mod clients;
+mod ways;
 
 use std::time::Duration;
 
@@ -10,6 +15,7 @@ use sallyport_model::{EdgeId, EdgeName, RegionName};
 use serde_json::json;
 use time::OffsetDateTime;
 
+use self::{clients::ClientsArgs, ways::WaysArgs};
 use super::flow;
 use crate::{
     command::{
@@ -45,6 +51,10 @@ pub(crate) enum EdgesCommand {
     /// List the edges
     #[command(alias = "list")]
     Ls,
+    /// Show the round trips that edges measure: to other edges, to origins, and to a host that you name
+    Ways(WaysArgs),
+    /// Show where clients come from: their networks, the shortest round trip to each, and how many connections
+    Clients(ClientsArgs),
     /// Drain an edge: clients and connectors move to other edges, and no request fails
     Drain(DrainArgs),
     /// Let a drained edge serve again
@@ -153,6 +163,8 @@ pub(crate) async fn run(context: &Context, command: EdgesCommand) -> anyhow::Res
             let empty = "no edges: `sallyport edge token create` makes a token with which one joins";
             context.output.list(&client.edges().await?, empty, |edges| list(&context.output, edges))
         }
+        EdgesCommand::Clients(args) => clients::run(context, &client, args).await,
+        EdgesCommand::Ways(args) => ways::run(context, &client, args).await,
         EdgesCommand::Drain(args) => {
             let id = find(&client, &args.edge).await?;
             let within_seconds = u32::try_from(args.within.as_millis().div_ceil(1_000)).ok();
