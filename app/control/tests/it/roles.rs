@@ -58,9 +58,12 @@ const OF_PERSONS: [&str; 17] = [
     "list_organisations",
 ];
 /// Endpoints for the account that owns the installation.
-const OF_THE_INSTALLATION: [&str; 9] = [
+const OF_THE_INSTALLATION: [&str; 12] = [
     "reset_account",
     "list_edges",
+    "list_ways",
+    "measure_way",
+    "list_edge_clients",
     "delete_edge",
     "drain_edge",
     "resume_edge",
@@ -299,6 +302,7 @@ impl FullOrganisation {
             "create_person" => json!({"email": "x@example.com"}),
             "update_person" => json!({"name": "x"}),
             "reset_person" | "create_edge_token" | "drain_edge" => json!({}),
+            "measure_way" => json!({"to": "192.0.2.1"}),
             "hand_installation_over" => json!({"email": "stranger@example.com"}),
             "update_member" => json!({"role": "owner"}),
             "create_invitation" => json!({"email": "x@example.com", "role": "viewer"}),

@@ -17,7 +17,7 @@ use crate::{
 const BALANCER: &str = "127.0.0.2";
 
 /// MaxMind's own test databases.
-fn databases() -> [String; 2] {
+pub(crate) fn databases() -> [String; 2] {
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../io/geo/tests/data");
     ["GeoLite2-Country-Test.mmdb", "GeoLite2-ASN-Test.mmdb"].map(|name| data.join(name).to_str().unwrap().to_owned())
 }
@@ -68,7 +68,7 @@ fn a_connector_over_quic_at_an_edge_serves_clients_of_all_edges() {
 }
 
 /// A balancer before an edge that reports this client for all connections.
-fn balancer(client: &'static str, edge: SocketAddr) -> SocketAddr {
+pub(crate) fn balancer(client: &'static str, edge: SocketAddr) -> SocketAddr {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();
     thread::spawn(move || {
