@@ -1,6 +1,6 @@
 //! Measures the ways to other edges, to origins, and to hosts that control names.
 //!
-//! May use `state`, `origins`, `mesh`.
+//! May use `state`, `origins`, `mesh`, `util`.
 
 mod hosts;
 mod metrics;
