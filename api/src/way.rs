@@ -116,7 +116,7 @@ pub struct EdgeQuery {
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MeasureWay {
-    /// The host by name or address, for echo requests; HOST:PORT or [ADDRESS]:PORT for TCP connects. Edges resolve
+    /// The host by name or address, for echo requests; `HOST:PORT` or `[ADDRESS]:PORT` for TCP connects. Edges resolve
     /// names themselves.
     #[schema(example = "example.com:443")]
     pub to: String,

@@ -76,7 +76,7 @@ impl fmt::Display for Target {
     }
 }
 
-/// The host and the port of HOST, HOST:PORT, ADDRESS, [ADDRESS] or [ADDRESS]:PORT.
+/// The host and the port of `HOST`, `HOST:PORT`, `ADDRESS`, `[ADDRESS]` or `[ADDRESS]:PORT`.
 fn split(text: &str) -> Result<(&str, Option<u16>), TargetError> {
     // Room for brackets and a port.
     if text.len() > MAX_HOST_BYTES + 8 {
