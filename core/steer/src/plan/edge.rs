@@ -23,7 +23,7 @@ use crate::{
 const RTT_WINDOW: Duration = Duration::from_secs(300);
 /// The longest round trip that is believed, in microseconds.
 const MAX_RTT_US: u64 = 10_000_000;
-/// How many unacknowledged assignments are kept apart; of older ones the greatest quotas count.
+/// How many unacknowledged assignments are kept apart; of further ones the greatest quotas count.
 const MAX_UNACKNOWLEDGED: usize = 32;
 /// No bound, as an amount.
 pub(super) const UNBOUNDED: Amount = Amount::MAX;
@@ -227,19 +227,21 @@ impl EdgeState {
         last.is_some() && self.answered == (term, self.number)
     }
 
-    /// Remembers quotas that were sent.
+    /// Remembers quotas that were sent. Of too many, those before the last are merged: the acknowledgements of the oldest
+    /// come first.
     pub(super) fn note_sent(&mut self, term: u64, number: u64, quotas: HashMap<Leaf, Quota>) {
         self.answered = (term, self.number);
-        self.sent.push_back(Sent { term, number, quotas });
-        if self.sent.len() > MAX_UNACKNOWLEDGED
-            && let Some(oldest) = self.sent.pop_front()
-            && let Some(next) = self.sent.front_mut()
+        if self.sent.len() >= MAX_UNACKNOWLEDGED
+            && let Some(newest) = self.sent.pop_back()
+            && let Some(former) = self.sent.back_mut()
         {
-            for (leaf, quota) in oldest.quotas {
-                let kept = next.quotas.entry(leaf).or_insert(Quota::NOTHING);
+            for (leaf, quota) in newest.quotas {
+                let kept = former.quotas.entry(leaf).or_insert(Quota::NOTHING);
                 *kept = greater(kept, &quota);
             }
+            (former.term, former.number) = (newest.term, newest.number);
         }
+        self.sent.push_back(Sent { term, number, quotas });
     }
 }
 
