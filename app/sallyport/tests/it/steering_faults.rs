@@ -112,12 +112,21 @@ impl ThreeEdges {
         rates.map(|(edge, rate)| (at(edge), json!(rate))).collect::<serde_json::Map<_, _>>().into()
     }
 
-    /// What the leading control has heard of an edge's demand.
-    fn demand(&self, home: &Home, name: &str) -> f64 {
+    /// An edge that the leading control hears.
+    fn heard(&self, home: &Home, name: &str) -> Option<Value> {
         let plan = home.json(&["socket", "plan", &self.socket]);
         let edges = plan["edges"].as_array().unwrap();
-        let edge = edges.iter().find(|edge| edge["edge"] == name && edge["is_heard"] == true);
-        edge.and_then(|edge| edge["rps"].as_f64()).unwrap_or_default()
+        edges.iter().find(|edge| edge["edge"] == name && edge["is_heard"] == true).cloned()
+    }
+
+    /// What the leading control has heard of an edge's demand.
+    fn demand(&self, home: &Home, name: &str) -> f64 {
+        self.heard(home, name).and_then(|edge| edge["rps"].as_f64()).unwrap_or_default()
+    }
+
+    /// The quota that the edge says to have.
+    fn quota(&self, home: &Home, name: &str) -> f64 {
+        self.heard(home, name).and_then(|edge| edge["shares"][0]["quota_rps"].as_f64()).unwrap_or_default()
     }
 }
 
@@ -131,7 +140,7 @@ fn a_new_leader_counts_an_edge_that_the_bus_does_not_reach() {
     let phases = json!([
         { "seconds": 6, "rps": fleet.rates([50, 10, 10]) },
         { "seconds": 45, "rps": fleet.rates([50, 70, 10]) },
-        { "seconds": 10, "rps": fleet.rates([10, 70, 5]) },
+        { "rps": fleet.rates([10, 70, 5]) },
         { "seconds": 4, "rps": fleet.rates([10, 70, 5]) },
     ]);
     let mut load = Load::start(&home, &fleet.host, &phases);
@@ -149,7 +158,8 @@ fn a_new_leader_counts_an_edge_that_the_bus_does_not_reach() {
     assert!(fleet.origin.peak() <= 95, "{} in one second", fleet.origin.peak());
     load.begins();
     cut.set_cut("sallyport edge eu-1", false);
-    load.ends();
+    wait_until("the edge gives back what it no longer needs", || (fleet.quota(&home, "us-1") > 73.0).then_some(()));
+    load.ended();
     load.begins();
     let moved = load.ends();
     assert_eq!(refused(&moved), 0, "what the edge no longer needs goes to another one: {moved}");

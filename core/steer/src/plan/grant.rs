@@ -176,7 +176,8 @@ impl Planner {
             let number = self.assignments;
             let mut assigned: Vec<_> = own
                 .iter()
-                .filter(|(_, quota)| **quota != Quota::NOTHING)
+                // Where an edge never had a quota, requests wait for one. They do not wait where it has nothing.
+                .filter(|(_, quota)| quota.rate != Some(0) && quota.connections != Some(0))
                 .map(|(leaf, quota)| {
                     let share = plan[Dimension::Rate.index()].of.get(&(id, *leaf)).copied().unwrap_or_default();
                     let plan = share.planned.min(quota.rate.unwrap_or(UNBOUNDED));
