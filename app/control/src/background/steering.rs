@@ -125,34 +125,34 @@ pub(crate) async fn plan(app: Weak<AppParts>, steering: Steering, term: watch::R
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut sampled_at: Option<Instant> = None;
     let (mut planned, mut took) = (Instant::now(), Duration::ZERO);
+    // When to plan for an urgent report.
+    let mut urgent_at: Option<Instant> = None;
     loop {
-        tokio::select! {
+        let is_tick = tokio::select! {
             report = loads.recv() => match report {
                 Ok(report) => {
                     let Some(app) = app.upgrade().map(App) else { return };
                     take_report(&app, &report);
-                    if report.is_urgent && planned.elapsed() >= MIN_PERIOD.max(10 * took) {
-                        planned = Instant::now();
-                        let led = *term.borrow();
-                        make_plan(&app, &steering, led).await;
-                        took = planned.elapsed();
+                    if report.is_urgent {
+                        urgent_at.get_or_insert(planned + MIN_PERIOD.max(10 * took));
                     }
+                    continue;
                 }
                 // Counts are cumulative: a later report replaces a lost one.
-                Err(RecvError::Lagged(_)) => {}
+                Err(RecvError::Lagged(_)) => continue,
                 Err(RecvError::Closed) => return,
             },
-            _ = ticks.tick() => {
-                let Some(app) = app.upgrade().map(App) else { return };
-                planned = Instant::now();
-                let led = *term.borrow();
-                make_plan(&app, &steering, led).await;
-                took = planned.elapsed();
-                if sampled_at.is_none_or(|at| at.elapsed() >= SAMPLE_PERIOD) {
-                    sampled_at = Some(Instant::now());
-                    sample(&app);
-                }
-            }
+            () = tokio::time::sleep_until(urgent_at.unwrap_or(planned).into()), if urgent_at.is_some() => false,
+            _ = ticks.tick() => true,
+        };
+        let Some(app) = app.upgrade().map(App) else { return };
+        (planned, urgent_at) = (Instant::now(), None);
+        let led = *term.borrow();
+        make_plan(&app, &steering, led).await;
+        took = planned.elapsed();
+        if is_tick && sampled_at.is_none_or(|at| at.elapsed() >= SAMPLE_PERIOD) {
+            sampled_at = Some(Instant::now());
+            sample(&app);
         }
     }
 }

@@ -18,11 +18,11 @@ const MOST: usize = 105;
 /// What comes to one edge in a crowd.
 const CROWD: u64 = 170;
 
-/// The demand has just changed, and all origins together can carry it: on a busy machine, one request of a hundred may
-/// have waited for too long.
+/// The demand has just changed, and all origins together can carry it. A request waits for a second at most, and the spill
+/// may take two: some requests may have waited for too long.
 fn assert_spilled(ended: &Value) {
     let all: u64 = ended["statuses"].as_object().unwrap().values().map(|count| count.as_u64().unwrap()).sum();
-    assert!(refused(ended) * 100 <= all, "all origins together can carry it: {ended}");
+    assert!(refused(ended) * 20 <= all, "all origins together can carry it: {ended}");
 }
 
 /// The value of a metric without labels.
@@ -85,6 +85,11 @@ fn another_control_plans_when_the_leading_one_is_killed_or_paused() {
         let quotas = of_edge["shares"].as_array().unwrap().iter().filter_map(|share| share["quota_rps"].as_f64());
         (quotas.sum::<f64>() > 1.05 * CROWD as f64).then_some(())
     };
+    let hears_crowd = |control: &Control, edge: &str| {
+        let plan = at(&home, &control.api(), &ca, &["socket", "plan", socket]);
+        let of_edge = plan["edges"].as_array().unwrap().iter().find(|one| one["edge"] == edge).unwrap();
+        of_edge["rps"].as_f64().filter(|rps| *rps > 0.95 * CROWD as f64).map(drop)
+    };
     let follow_after = |former: f64| edges.iter().all(|edge| term(&home, edge).is_some_and(|term| term > former));
 
     let address = |edge: &EdgeHere| format!("127.0.0.1:{}", edge.port);
@@ -123,6 +128,8 @@ fn another_control_plans_when_the_leading_one_is_killed_or_paused() {
     load.begins();
     leading.resume(&home);
     let former = term(&home, &edges[0]).unwrap();
+    // Between two phases the clients pause for a moment, which the plan follows.
+    until("the crowd is planned", || hears_crowd(other, "us-1").and(has_quotas(other, "us-1")));
     other.program.as_ref().unwrap().signal("STOP");
     wait_until("the first control leads again", || leader(&[leading]));
     until("all edges follow it", || follow_after(former).then_some(()));

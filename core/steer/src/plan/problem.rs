@@ -77,6 +77,8 @@ struct Want {
     amount: Amount,
     /// What it claims.
     claimed: Amount,
+    /// The most that it has claimed lately.
+    held: Amount,
     /// The place, the cost and the region of each origin.
     ways: Vec<(usize, i64, Option<RegionName>)>,
 }
@@ -146,16 +148,17 @@ impl Planner {
                 ways.sort_by_key(|(at, ..)| *at);
                 ways.dedup_by_key(|(at, ..)| *at);
                 let capacity = ways.iter().map(|(at, ..)| self.capacity(*at, dimension).unwrap_or(MAX_AMOUNT)).sum();
-                let (credible, claimed) = match dimension {
+                let demand = &known.demand;
+                let amounts = match dimension {
                     Dimension::Rate => {
                         let fair_share = Amount::min(capacity, MAX_AMOUNT) / count;
-                        (known.demand.rate(fair_share), known.demand.measured())
+                        [demand.rate(fair_share), demand.measured(), demand.held()]
                     }
-                    Dimension::Connections => (known.demand.connections(), known.demand.connections()),
+                    Dimension::Connections => [demand.connections(); 3],
                 };
                 let other = what_if.demands.get(&(*socket_id, *id)).copied();
-                let [amount, claimed] = [credible, claimed].map(|amount| other.unwrap_or(amount).min(MAX_AMOUNT));
-                wants.push(Want { edge: *id, socket: *socket_id, class: *class, amount, claimed, ways });
+                let [amount, claimed, held] = amounts.map(|amount| other.unwrap_or(amount).min(MAX_AMOUNT));
+                wants.push(Want { edge: *id, socket: *socket_id, class: *class, amount, claimed, held, ways });
             }
         }
         wants.sort_by_key(|want| (want.socket, want.edge, want.class));
@@ -193,8 +196,13 @@ impl Planner {
         let roots = component.problem.nodes.iter().filter(|node| node.parent.is_none());
         let total = roots.map(|node| node.capacity.unwrap_or(UNBOUNDED)).fold(0, Amount::saturating_add);
         // As long as there is enough for all, nobody needs to be protected from an edge that claims much.
-        if wants.iter().map(|want| want.claimed).fold(0, Amount::saturating_add) <= total {
-            wants.iter_mut().for_each(|want| want.amount = want.claimed);
+        let claimed = wants.iter().map(|want| want.claimed).fold(0, Amount::saturating_add);
+        if let Some(room) = total.checked_sub(claimed) {
+            let falls: Vec<Amount> = wants.iter().map(|want| want.held.saturating_sub(want.claimed)).collect();
+            let held = falls.iter().copied().fold(0, Amount::saturating_add).min(room);
+            for (want, more) in wants.iter_mut().zip(split(held, &falls)) {
+                want.amount = want.claimed + more;
+            }
         }
         let fair = fair_amounts(total, &wants);
         for (want, fair) in wants.iter().zip(fair) {
