@@ -20,10 +20,6 @@ const JUMP_DEVIATIONS: u64 = 4;
 /// A change beyond so many on the same side twice in a row is taken at the second time, in tenths. The average has gone half
 /// of the way then.
 const LEAN_DEVIATIONS_TENTHS: u64 = 25;
-/// How long a rate that has fallen is still planned for, where there is room. A pause of the clients is no end.
-const HOLD: Duration = Duration::from_millis(2_500);
-/// How many rates are kept for that.
-const MAX_RECENT: usize = 16;
 /// The time over which the history of an edge is averaged, in milliseconds.
 const HISTORY_MS: u64 = 10_000;
 /// How many times its history an edge may claim.
@@ -46,8 +42,6 @@ pub(super) struct Demand {
     shed: Amount,
     /// A long average of the rate, for the bound on claims.
     history: Amount,
-    /// The rates of the last [`HOLD`], with their times.
-    recent: VecDeque<(Duration, Amount)>,
 }
 
 impl Demand {
@@ -93,11 +87,6 @@ impl Demand {
             return;
         }
         self.last = Some((arrived, shed, at));
-        self.recent.retain(|(then, _)| at.saturating_sub(*then) < HOLD);
-        if self.recent.len() >= MAX_RECENT {
-            self.recent.pop_front();
-        }
-        self.recent.push_back((at, self.rate.value));
         self.shed = per_second(shed.saturating_sub(former_shed));
         let ms = u64::try_from(span.as_millis()).unwrap_or(HISTORY_MS).min(HISTORY_MS);
         if self.history == 0 {
@@ -115,11 +104,6 @@ impl Demand {
     /// The demand by requests at once.
     pub(super) fn connections(&self) -> Amount {
         self.connections.value
-    }
-
-    /// The greatest rate of the last [`HOLD`].
-    pub(super) fn held(&self) -> Amount {
-        self.recent.iter().map(|(_, rate)| *rate).max().unwrap_or_default()
     }
 
     /// Refused requests, in thousandths of a request per second.
@@ -250,16 +234,6 @@ mod tests {
         assert_eq!(demand.measured(), 100 * PER_UNIT, "all of them together are a second as usual");
         demand.record(500, 0, 0, ms(1_200));
         assert_eq!(demand.measured(), 1_000 * PER_UNIT);
-    }
-
-    #[test]
-    fn a_pause_of_the_clients_is_no_end() {
-        let mut demand = Demand::default();
-        run(&mut demand, [170, 170, 170, 40]);
-        assert_eq!((demand.measured(), demand.held()), (40 * PER_UNIT, 170 * PER_UNIT));
-        let mut demand = Demand::default();
-        run(&mut demand, [170, 170, 170, 40, 40, 40]);
-        assert_eq!(demand.held(), 40 * PER_UNIT, "after two seconds and a half it is");
     }
 
     #[test]

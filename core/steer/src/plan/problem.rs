@@ -68,6 +68,9 @@ pub(super) struct Component {
     pub(super) problem: Problem,
 }
 
+/// The most origins of equal weight in a region among which demand is split. More would make problems large.
+const MAX_EVEN: usize = 8;
+
 /// The demand of a class at an edge, with the origins that can serve it.
 struct Want {
     edge: EdgeId,
@@ -77,8 +80,6 @@ struct Want {
     amount: Amount,
     /// What it claims.
     claimed: Amount,
-    /// The most that it has claimed lately.
-    held: Amount,
     /// The place, the cost and the region of each origin.
     ways: Vec<(usize, i64, Option<RegionName>)>,
 }
@@ -152,13 +153,13 @@ impl Planner {
                 let amounts = match dimension {
                     Dimension::Rate => {
                         let fair_share = Amount::min(capacity, MAX_AMOUNT) / count;
-                        [demand.rate(fair_share), demand.measured(), demand.held()]
+                        [demand.rate(fair_share), demand.measured()]
                     }
-                    Dimension::Connections => [demand.connections(); 3],
+                    Dimension::Connections => [demand.connections(); 2],
                 };
                 let other = what_if.demands.get(&(*socket_id, *id)).copied();
-                let [amount, claimed, held] = amounts.map(|amount| other.unwrap_or(amount).min(MAX_AMOUNT));
-                wants.push(Want { edge: *id, socket: *socket_id, class: *class, amount, claimed, held, ways });
+                let [amount, claimed] = amounts.map(|amount| other.unwrap_or(amount).min(MAX_AMOUNT));
+                wants.push(Want { edge: *id, socket: *socket_id, class: *class, amount, claimed, ways });
             }
         }
         wants.sort_by_key(|want| (want.socket, want.edge, want.class));
@@ -196,13 +197,8 @@ impl Planner {
         let roots = component.problem.nodes.iter().filter(|node| node.parent.is_none());
         let total = roots.map(|node| node.capacity.unwrap_or(UNBOUNDED)).fold(0, Amount::saturating_add);
         // As long as there is enough for all, nobody needs to be protected from an edge that claims much.
-        let claimed = wants.iter().map(|want| want.claimed).fold(0, Amount::saturating_add);
-        if let Some(room) = total.checked_sub(claimed) {
-            let falls: Vec<Amount> = wants.iter().map(|want| want.held.saturating_sub(want.claimed)).collect();
-            let held = falls.iter().copied().fold(0, Amount::saturating_add).min(room);
-            for (want, more) in wants.iter_mut().zip(split(held, &falls)) {
-                want.amount = want.claimed + more;
-            }
+        if wants.iter().map(|want| want.claimed).fold(0, Amount::saturating_add) <= total {
+            wants.iter_mut().for_each(|want| want.amount = want.claimed);
         }
         let fair = fair_amounts(total, &wants);
         for (want, fair) in wants.iter().zip(fair) {
@@ -265,12 +261,14 @@ impl Planner {
         parts
     }
 
-    /// Splits a part among the origins of its region, if their weights differ.
+    /// Splits a part among the origins of its region by their weights. Between many origins of equal weight, the way
+    /// decides.
     fn by_weight(&self, want: &Want, home: Option<&RegionName>, amount: Amount, costs: &[(usize, i64)]) -> Vec<Part> {
         let is_home = |at: usize| want.ways.iter().any(|(place, _, region)| *place == at && region.as_ref() == home);
         let there: Vec<usize> = costs.iter().map(|(at, _)| *at).filter(|at| is_home(*at)).collect();
         let weights: Vec<u64> = there.iter().map(|at| u64::from(self.topology.nodes[*at].weight)).collect();
-        if weights.windows(2).all(|pair| pair[0] == pair[1]) {
+        let is_even = weights.windows(2).all(|pair| pair[0] == pair[1]);
+        if there.len() < 2 || (is_even && there.len() > MAX_EVEN) {
             return vec![(amount, costs.to_vec())];
         }
         let preferring = |chosen: usize| {
