@@ -167,6 +167,9 @@ pub struct QuotaAssignment {
     /// The number of the last whole report that the leader has; 0: none.
     #[serde(default)]
     pub base: u64,
+    /// How many edges the leader counts. A majority is one of these; 0: unknown.
+    #[serde(default)]
+    pub edges: u32,
     /// Edges that the leader does not hear from. Each edge checks whether it reaches them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub suspects: Vec<EdgeId>,
@@ -295,6 +298,7 @@ mod tests {
             number: 1,
             answers: 4,
             base: 1,
+            edges: 3,
             suspects: Vec::new(),
             quotas: vec![AssignedQuota { socket: SocketId::from_random([2; 16]), origin, plan: 3, quota }],
         }

@@ -22,6 +22,8 @@ struct Kept {
     boot: String,
     /// When the quotas end, in milliseconds since the machine started.
     until_ms: u64,
+    /// How many edges the leader counted.
+    edges: u32,
     quotas: Vec<AssignedQuota>,
 }
 
@@ -38,24 +40,24 @@ fn machine() -> io::Result<(String, Duration)> {
 ///
 /// # Errors
 /// The file cannot be written; the former one stays.
-pub(super) fn write(path: &Path, quotas: Vec<AssignedQuota>, valid_for: Duration) -> io::Result<()> {
+pub(super) fn write(path: &Path, quotas: Vec<AssignedQuota>, edges: u32, valid_for: Duration) -> io::Result<()> {
     let (boot, uptime) = machine()?;
     let until_ms = u64::try_from((uptime + valid_for).as_millis()).unwrap_or(u64::MAX);
-    let bytes = serde_json::to_vec(&Kept { schema: SCHEMA, boot, until_ms, quotas })?;
+    let bytes = serde_json::to_vec(&Kept { schema: SCHEMA, boot, until_ms, edges, quotas })?;
     let draft = path.with_extension("new");
     fs::write(&draft, bytes)?;
     fs::rename(&draft, path)
 }
 
-/// The quotas that are still valid, and for how long. `None` without any.
-pub(super) fn read(path: &Path) -> Option<(Vec<AssignedQuota>, Duration)> {
+/// The quotas that are still valid, how many edges the leader counted, and for how long. `None` without any.
+pub(super) fn read(path: &Path) -> Option<(Vec<AssignedQuota>, u32, Duration)> {
     if fs::metadata(path).ok()?.len() > MAX_FILE_BYTES {
         return None;
     }
     let kept: Kept = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
     let (boot, uptime) = machine().ok()?;
     let left = Duration::from_millis(kept.until_ms).checked_sub(uptime).filter(|left| !left.is_zero())?;
-    (kept.schema == SCHEMA && kept.boot == boot).then_some((kept.quotas, left.min(sallyport_steer::TERM)))
+    (kept.schema == SCHEMA && kept.boot == boot).then_some((kept.quotas, kept.edges, left.min(sallyport_steer::TERM)))
 }
 
 #[cfg(test)]
@@ -76,16 +78,19 @@ mod tests {
             plan: 5,
             quota: Quota { rate: Some(9), connections: None },
         };
-        write(&path, vec![quota], Duration::from_secs(8)).unwrap();
-        let (quotas, left) = read(&path).unwrap();
-        assert!(quotas == [quota] && left > Duration::from_secs(6) && left <= Duration::from_secs(8), "{left:?}");
+        write(&path, vec![quota], 3, Duration::from_secs(8)).unwrap();
+        let (quotas, edges, left) = read(&path).unwrap();
+        assert!(
+            quotas == [quota] && edges == 3 && left > Duration::from_secs(6) && left <= Duration::from_secs(8),
+            "{left:?}"
+        );
         let text = fs::read_to_string(&path).unwrap();
         let (boot, _) = machine().unwrap();
         fs::write(&path, text.replace(&boot, "another")).unwrap();
         assert!(read(&path).is_none());
         fs::write(&path, &text[..text.len() / 2]).unwrap();
         assert!(read(&path).is_none());
-        write(&path, vec![quota], Duration::ZERO).unwrap();
+        write(&path, vec![quota], 3, Duration::ZERO).unwrap();
         assert!(read(&path).is_none());
     }
 }

@@ -92,9 +92,9 @@ impl SteeringFollower {
         let (term, given_back) = (AtomicU64::new(0), Notify::new());
         let started = state.sockets.started();
         let restored = settings.kept.as_deref().filter(|_| settings.restores).and_then(kept::read);
-        if let Some((quotas, left)) = restored {
+        if let Some((quotas, edges, left)) = restored {
             let until = started.elapsed() + left;
-            follower.lock().restore(until);
+            follower.lock().restore(until, edges);
             state.sockets.shared().held_quotas.set(&quotas, until);
         }
         Arc::new(Self {
@@ -218,7 +218,7 @@ impl SteeringFollower {
         let mut is_less = false;
         if applies == Applies::Fully {
             self.state.sockets.shared().held_quotas.set(&assignment.quotas, valid_until);
-            self.keep();
+            self.keep(follower.edges());
         }
         for pool in self.limited() {
             let own = assignment.quotas.iter().filter(|quota| quota.socket == pool.socket());
@@ -234,12 +234,12 @@ impl SteeringFollower {
     }
 
     /// Keeps the quotas on disk.
-    fn keep(&self) {
+    fn keep(&self, edges: u32) {
         let Some(path) = self.settings.kept.clone() else { return };
         let (quotas, valid_until) = self.state.sockets.shared().held_quotas.all();
         let valid_for = valid_until.saturating_sub(self.now());
         tokio::task::spawn_blocking(move || {
-            if let Err(error) = kept::write(&path, quotas, valid_for) {
+            if let Err(error) = kept::write(&path, quotas, edges, valid_for) {
                 tracing::debug!(%error, path = %path.display(), "the quotas cannot be kept for a restart");
             }
         });
@@ -287,11 +287,11 @@ impl SteeringFollower {
         }
         let mut follower = self.follower.lock();
         follower.handle_reach(began, reached, others);
-        let (valid_until, is_valid) = (follower.valid_until(), follower.is_valid(self.now()));
+        let (valid_until, is_valid, edges) = (follower.valid_until(), follower.is_valid(self.now()), follower.edges());
         drop(follower);
         if let Some(until) = valid_until {
             self.state.sockets.shared().held_quotas.set_valid_until(until);
-            self.keep();
+            self.keep(edges);
             self.limited().iter().for_each(|pool| pool.quotas().set_valid_until(until));
         }
         self.metrics.set_valid(is_valid);

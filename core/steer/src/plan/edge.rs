@@ -73,12 +73,18 @@ pub(super) struct EdgeState {
     /// When it was written, by the edge's clock.
     at: Duration,
     pub(super) term: u64,
+    /// The number of the last assignment that the edge has taken over.
+    pub(super) assignment: u64,
     /// When it was first reported.
     pub(super) term_at: Duration,
     pub(super) classes: HashMap<(SocketId, u64), Class>,
     pub(super) loads: HashMap<Leaf, Load>,
     rtts: HashMap<Leaf, WindowedMin>,
     sent: VecDeque<Sent>,
+    /// The most that the edge can have: what it reported before it heard of this leader, and what it was sent since.
+    bounds: HashMap<Leaf, Quota>,
+    /// The greatest term that any run of the edge has heard of.
+    heard_term: u64,
     /// The term and the number of the report that was answered last.
     answered: (u64, u64),
     /// The quotas of the assignment that the edge has acknowledged last.
@@ -97,11 +103,14 @@ impl EdgeState {
             heard_at: now,
             at: Duration::ZERO,
             term: 0,
+            assignment: 0,
             term_at: now,
             classes: HashMap::new(),
             loads: HashMap::new(),
             rtts: HashMap::new(),
             sent: VecDeque::new(),
+            bounds: HashMap::new(),
+            heard_term: 0,
             answered: (0, 0),
             acknowledged: None,
             unreachable: Vec::new(),
@@ -110,11 +119,18 @@ impl EdgeState {
     }
 
     /// Takes a report that is newer than all before, and whole or built upon a known one. Calls `observe` with what each origin did since the last one.
-    pub(super) fn record(&mut self, report: &LoadReport, now: Duration, mut observe: impl FnMut(Leaf, Observed)) {
+    pub(super) fn record(
+        &mut self,
+        report: &LoadReport,
+        leads: Option<u64>,
+        now: Duration,
+        mut observe: impl FnMut(Leaf, Observed),
+    ) {
         let at = Duration::from_micros(report.at_us);
         let span = at.saturating_sub(self.at);
         let is_first = self.number == 0;
         (self.number, self.heard_at, self.at) = (report.number, now, at);
+        self.assignment = report.assignment;
         if report.term > self.term {
             (self.term, self.term_at) = (report.term, now);
         }
@@ -179,6 +195,11 @@ impl EdgeState {
             }
         }
         self.loads = loads;
+        // What an edge has of a former leader is known from the edge alone.
+        self.heard_term = self.heard_term.max(report.term);
+        if leads.is_none_or(|own| self.heard_term < own) {
+            self.bounds = self.loads.iter().map(|(leaf, load)| (*leaf, load.counts.quota)).collect();
+        }
         let classes = &self.classes;
         self.rtts.retain(|leaf, _| {
             classes.iter().any(|((socket, _), class)| {
@@ -209,6 +230,7 @@ impl EdgeState {
     pub(super) fn reported(&self, leaf: Leaf, dimension: Dimension) -> Amount {
         let reported = self.loads.get(&leaf).map_or(0, |load| amount(&load.counts.quota, dimension));
         // An edge that claims more than it got locks nothing.
+        let reported = reported.min(self.bounds.get(&leaf).map_or(0, |quota| amount(quota, dimension)));
         let acknowledged = self.acknowledged.as_ref().and_then(|quotas| quotas.get(&leaf));
         acknowledged.map_or(reported, |quota| reported.min(amount(quota, dimension)))
     }
@@ -227,10 +249,19 @@ impl EdgeState {
         last.is_some() && self.answered == (term, self.number)
     }
 
+    /// Continues with the bounds of the former run of the edge: its quotas may have outlived it.
+    pub(super) fn continue_from(&mut self, former: Self) {
+        (self.bounds, self.heard_term) = (former.bounds, former.heard_term);
+    }
+
     /// Remembers quotas that were sent. Of too many, those before the last are merged: the acknowledgements of the oldest
     /// come first.
     pub(super) fn note_sent(&mut self, term: u64, number: u64, quotas: HashMap<Leaf, Quota>) {
         self.answered = (term, self.number);
+        for (leaf, quota) in &quotas {
+            let most = self.bounds.entry(*leaf).or_insert(Quota::NOTHING);
+            *most = greater(most, quota);
+        }
         if self.sent.len() >= MAX_UNACKNOWLEDGED
             && let Some(newest) = self.sent.pop_back()
             && let Some(former) = self.sent.back_mut()

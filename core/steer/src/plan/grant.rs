@@ -161,6 +161,7 @@ impl Planner {
             }
         }
         let suspects = self.suspects(now);
+        let edges = u32::try_from(self.edges.len() + self.unheard.len()).unwrap_or(u32::MAX);
         // The bus does not reach an edge without a lease, whose reports come through other edges.
         let live = self.edges.iter().filter(|(id, edge)| self.is_live(edge, now) && self.names.contains_key(id));
         let live: Vec<EdgeId> = live.map(|(id, _)| *id).collect();
@@ -193,6 +194,7 @@ impl Planner {
                 number,
                 answers: edge.number,
                 base: edge.base,
+                edges,
                 suspects: suspects.iter().copied().filter(|suspect| *suspect != id).collect(),
                 quotas: assigned,
             });

@@ -169,13 +169,14 @@ impl Planner {
         }
     }
 
-    /// The greatest term that a live edge has heard of, if it is greater than the own one and can be true. No leader
-    /// has it, once the store has confirmed that this control leads: the store is older than the term.
+    /// The greatest term of a leader whose term the store has lost, as far as a live edge has heard. No leader has it, once the store has confirmed that this control leads: the store is older than the term.
     #[must_use]
     pub fn lost_term(&self, now: Duration) -> Option<u64> {
         let (own, _) = self.leads?;
         let live = self.edges.values().filter(|edge| self.is_live(edge, now) && edge.term_at < self.confirmed_at);
-        live.map(|edge| edge.term).filter(|term| (own + 1..own + MAX_LOST_TERMS).contains(term)).max()
+        // The own term was lost too, if an edge has got more assignments in it than were sent.
+        let is_lost = |edge: &&EdgeState| edge.term > own || (edge.term == own && edge.assignment > self.assignments);
+        live.filter(is_lost).map(|edge| edge.term).filter(|term| *term < own + MAX_LOST_TERMS).max()
     }
 
     /// Forgets an edge, whose quotas then go to others.
@@ -238,9 +239,8 @@ impl Planner {
         if !has_base && !report.is_last {
             return Err(ReportRefused::NoBase);
         }
-        if last.is_some_and(|(epoch, _)| report.epoch > epoch) {
-            self.edges.remove(&report.edge);
-        }
+        let is_new_run = last.is_some_and(|(epoch, _)| report.epoch > epoch);
+        let former = if is_new_run { self.edges.remove(&report.edge) } else { None };
         self.unheard.remove(&report.edge);
         if report.is_last {
             self.edges.remove(&report.edge);
@@ -248,8 +248,12 @@ impl Planner {
             return Ok(());
         }
         let edge = self.edges.entry(report.edge).or_insert_with(|| EdgeState::new(report.epoch, now));
+        if let Some(former) = former {
+            edge.continue_from(former);
+        }
+        let leads = self.leads.map(|(term, _)| term);
         let (topology, mut observed_at) = (&self.topology, HashMap::<usize, Observed>::new());
-        edge.record(report, now, |leaf, observed| {
+        edge.record(report, leads, now, |leaf, observed| {
             let Some(at) = topology.leaf(leaf) else { return };
             for up in topology.chain(at).filter(|up| topology.nodes[*up].is_learned) {
                 let sum = observed_at.entry(up).or_default();

@@ -194,13 +194,17 @@ impl Planner {
             parent: self.topology.nodes[*place].parent.and_then(|parent| index.get(&parent).copied()),
         });
         component.problem.nodes = nodes.collect();
-        let roots = component.problem.nodes.iter().filter(|node| node.parent.is_none());
-        let total = roots.map(|node| node.capacity.unwrap_or(UNBOUNDED)).fold(0, Amount::saturating_add);
-        // As long as there is enough for all, nobody needs to be protected from an edge that claims much.
-        if wants.iter().map(|want| want.claimed).fold(0, Amount::saturating_add) <= total {
-            wants.iter_mut().for_each(|want| want.amount = want.claimed);
+        let roots: Vec<Vec<usize>> =
+            wants.iter().map(|want| roots_of(want, &index, &component.problem.nodes)).collect();
+        let capacity = |root: usize| component.problem.nodes[root].capacity.unwrap_or(UNBOUNDED);
+        let claims: Vec<Amount> = wants.iter().map(|want| want.claimed).collect();
+        for (want, has_enough) in wants.iter_mut().zip(have_enough(&roots, &claims, &capacity)) {
+            // Where there is enough for all, nobody needs to be protected from an edge that claims much.
+            if has_enough {
+                want.amount = want.claimed;
+            }
         }
-        let fair = fair_amounts(total, &wants);
+        let fair = fair_amounts(&wants, &roots, &capacity);
         for (want, fair) in wants.iter().zip(fair) {
             let Some(socket) = self.topology.sockets.get(&want.socket) else { continue };
             let mut number = 0;
@@ -283,23 +287,50 @@ impl Planner {
     }
 }
 
-/// The part of each want within the fair share of its socket, and of its edge in that.
-fn fair_amounts(total: Amount, wants: &[Want]) -> Vec<Amount> {
-    let amounts: Vec<Amount> = wants.iter().map(|want| want.amount).collect();
-    if amounts.iter().fold(0, |sum: Amount, amount| sum.saturating_add(*amount)) <= total {
-        return amounts;
+/// The outermost places in which a want can be served, as nodes of the problem.
+fn roots_of(want: &Want, index: &HashMap<usize, usize>, nodes: &[Node]) -> Vec<usize> {
+    let root = |at: usize| std::iter::successors(Some(at), |at| nodes[*at].parent).last().unwrap_or(at);
+    let mut roots: Vec<usize> = want.ways.iter().filter_map(|(at, ..)| index.get(at)).map(|at| root(*at)).collect();
+    roots.sort_unstable();
+    roots.dedup();
+    roots
+}
+
+/// Whether the places of each want have enough for all that claim a part of any of them.
+fn have_enough(roots: &[Vec<usize>], claims: &[Amount], capacity: &impl Fn(usize) -> Amount) -> Vec<bool> {
+    let mut by_roots = BTreeMap::<&Vec<usize>, Amount>::new();
+    for (roots, claim) in roots.iter().zip(claims) {
+        let sum = by_roots.entry(roots).or_default();
+        *sum = sum.saturating_add(*claim);
     }
-    let mut by_socket = BTreeMap::<SocketId, Vec<usize>>::new();
-    for (at, want) in wants.iter().enumerate() {
-        by_socket.entry(want.socket).or_default().push(at);
+    let has_enough = |roots: &Vec<usize>| {
+        let near = by_roots.iter().filter(|(other, _)| other.iter().any(|root| roots.contains(root)));
+        let claimed = near.map(|(_, claim)| *claim).fold(0, Amount::saturating_add);
+        claimed <= roots.iter().map(|root| capacity(*root)).fold(0, Amount::saturating_add)
+    };
+    let known: BTreeMap<&Vec<usize>, bool> = by_roots.keys().map(|roots| (*roots, has_enough(roots))).collect();
+    roots.iter().map(|roots| known[roots]).collect()
+}
+
+/// The part of each want within its fair share of the places that can serve it: even among sockets, and among the edges
+/// of a socket.
+fn fair_amounts(wants: &[Want], roots: &[Vec<usize>], capacity: &impl Fn(usize) -> Amount) -> Vec<Amount> {
+    let mut by_root = BTreeMap::<usize, BTreeMap<SocketId, Vec<usize>>>::new();
+    for (at, (want, roots)) in wants.iter().zip(roots).enumerate() {
+        for root in roots {
+            by_root.entry(*root).or_default().entry(want.socket).or_default().push(at);
+        }
     }
-    let of_socket = |rows: &Vec<usize>| rows.iter().map(|at| amounts[*at]).fold(0, Amount::saturating_add);
-    let demands: Vec<Amount> = by_socket.values().map(of_socket).collect();
-    let mut fair = vec![0; wants.len()];
-    for (rows, share) in by_socket.values().zip(max_min(total, &demands)) {
-        let of_rows: Vec<Amount> = rows.iter().map(|at| amounts[*at]).collect();
-        for (at, share) in rows.iter().zip(max_min(share, &of_rows)) {
-            fair[*at] = share;
+    let mut fair: Vec<Amount> = vec![0; wants.len()];
+    for (root, by_socket) in by_root {
+        let amount = |at: &usize| wants[*at].amount;
+        let demands: Vec<Amount> =
+            by_socket.values().map(|rows| rows.iter().map(amount).fold(0, Amount::saturating_add)).collect();
+        for (rows, share) in by_socket.values().zip(max_min(capacity(root), &demands)) {
+            let of_rows: Vec<Amount> = rows.iter().map(amount).collect();
+            for (at, share) in rows.iter().zip(max_min(share, &of_rows)) {
+                fair[*at] = fair[*at].saturating_add(share).min(wants[*at].amount);
+            }
         }
     }
     fair

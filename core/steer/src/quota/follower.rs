@@ -60,6 +60,8 @@ pub struct AssignmentFollower {
     assignment: u64,
     /// The number of the last whole report that the leader has.
     known_base: u64,
+    /// How many edges the leader counted.
+    edges: u32,
     /// When the report was sent that the last assignment answers.
     answered_at: Option<Duration>,
     /// When the last check began that found a majority.
@@ -81,6 +83,7 @@ impl AssignmentFollower {
             term: 0,
             assignment: 0,
             known_base: 0,
+            edges: 0,
             answered_at: None,
             majority_at: None,
             checked_at: None,
@@ -130,19 +133,29 @@ impl AssignmentFollower {
         let (_, sent_at, named) = sent.ok_or(Refused::Unasked)?;
         let applies = if *named == assignment.term { Applies::Fully } else { Applies::Shrinking };
         (self.term, self.assignment) = (assignment.term, assignment.number);
-        self.known_base = assignment.base;
+        (self.known_base, self.edges) = (assignment.base, assignment.edges);
         self.answered_at = Some(self.answered_at.map_or(*sent_at, |at| at.max(*sent_at)));
         Ok(applies)
     }
 
-    /// Continues with the quotas of the former run of the edge, which end at this time.
-    pub fn restore(&mut self, until: Duration) {
-        self.restored_until = Some(until);
+    /// Continues with the quotas of the former run of the edge, which end at this time. `edges`: how many edges the
+    /// leader counted then.
+    pub fn restore(&mut self, until: Duration, edges: u32) {
+        (self.restored_until, self.edges) = (Some(until), edges);
+    }
+
+    /// How many edges the leader counted.
+    #[must_use]
+    pub fn edges(&self) -> u32 {
+        self.edges
     }
 
     /// Takes the result of a check that began at this time: how many of the other edges were reached. Quotas that had
     /// ended by then stay ended.
     pub fn handle_reach(&mut self, began: Duration, reached: usize, others: usize) {
+        // An edge that has just started may not know the others yet.
+        let counted = usize::try_from(self.edges).unwrap_or(usize::MAX).saturating_sub(1);
+        let others = others.max(counted);
         // The edge counts itself.
         if self.is_valid(began) && reached + 1 > others.div_ceil(2) {
             self.majority_at = Some(self.majority_at.map_or(began, |at| at.max(began)));

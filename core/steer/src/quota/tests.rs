@@ -129,6 +129,7 @@ fn assignment(term: u64, number: u64, answers: u64) -> QuotaAssignment {
         number,
         answers,
         base: 0,
+        edges: 0,
         suspects: Vec::new(),
         quotas: Vec::new(),
     }
@@ -155,7 +156,7 @@ fn an_assignment_counts_from_the_report_that_it_answers() {
 #[test]
 fn an_edge_that_starts_again_continues_with_its_quotas() {
     let mut follower = AssignmentFollower::new(EdgeId::from_random([1; 16]), 6);
-    follower.restore(ms(4_000));
+    follower.restore(ms(4_000), 3);
     assert!(follower.is_valid(ms(3_999)) && !follower.is_valid(ms(4_000)));
     assert!(!follower.poll_check(ms(2_000)) && follower.poll_check(ms(3_000)));
     follower.handle_reach(ms(3_000), 1, 2);

@@ -38,6 +38,7 @@ fn assignment() -> QuotaAssignment {
         number: 9,
         answers: 1,
         base: 1,
+        edges: 3,
         suspects: vec![EdgeId::from_random([4; 16])],
         quotas: vec![AssignedQuota { socket, origin, plan: 150_000, quota }],
     }
