@@ -138,16 +138,16 @@ fn a_new_leader_counts_an_edge_that_the_bus_does_not_reach() {
     let near = Bus { port: cut.port, program: bus.program.clone(), dir: bus.dir.clone(), running: None };
     let mut fleet = three_edges(&home, &near);
     let phases = json!([
-        { "seconds": 6, "rps": fleet.rates([50, 10, 10]) },
+        { "rps": fleet.rates([50, 10, 10]) },
         { "seconds": 45, "rps": fleet.rates([50, 70, 10]) },
-        { "rps": fleet.rates([10, 70, 5]) },
-        { "seconds": 4, "rps": fleet.rates([10, 70, 5]) },
+        { "rps": fleet.rates([10, 55, 5]) },
+        { "seconds": 4, "rps": fleet.rates([10, 55, 5]) },
     ]);
     let mut load = Load::start(&home, &fleet.host, &phases);
     load.begins();
     wait_until("the demand is known", || (fleet.demand(&home, "eu-1") > 45.0).then_some(()));
-    let calm = load.ends();
-    assert_eq!(refused(&calm), 0, "{calm}");
+    wait_until("the demand is served", || (fleet.quota(&home, "eu-1") > 52.0).then_some(()));
+    load.ended();
     load.begins();
     cut.set_cut("sallyport edge eu-1", true);
     fleet.control.program = None;
@@ -158,7 +158,7 @@ fn a_new_leader_counts_an_edge_that_the_bus_does_not_reach() {
     assert!(fleet.origin.peak() <= 95, "{} in one second", fleet.origin.peak());
     load.begins();
     cut.set_cut("sallyport edge eu-1", false);
-    wait_until("the edge gives back what it no longer needs", || (fleet.quota(&home, "us-1") > 73.0).then_some(()));
+    wait_until("the edge gives back what it no longer needs", || (fleet.quota(&home, "us-1") > 60.0).then_some(()));
     load.ended();
     load.begins();
     let moved = load.ends();
@@ -172,15 +172,15 @@ fn the_quotas_of_an_edge_that_hangs_go_to_others() {
     let Some(bus) = Bus::start(&home, "") else { return };
     let fleet = three_edges(&home, &bus);
     let phases = json!([
-        { "seconds": 5, "rps": fleet.rates([60, 10, 10]) },
-        { "seconds": 28, "rps": fleet.rates([0, 80, 5]) },
-        { "seconds": 4, "rps": fleet.rates([0, 80, 5]) },
-        { "seconds": 4, "rps": fleet.rates([60, 80, 5]) },
+        { "rps": fleet.rates([60, 10, 10]) },
+        { "seconds": 28, "rps": fleet.rates([0, 70, 5]) },
+        { "seconds": 4, "rps": fleet.rates([0, 70, 5]) },
+        { "seconds": 4, "rps": fleet.rates([60, 70, 5]) },
     ]);
     let mut load = Load::start(&home, &fleet.host, &phases);
     load.begins();
-    let calm = load.ends();
-    assert_eq!(refused(&calm), 0, "{calm}");
+    wait_until("the demand is served", || (fleet.quota(&home, "eu-1") > 62.0).then_some(()));
+    load.ended();
     load.begins();
     let hung = fleet.edges[0].program.as_ref().unwrap();
     hung.signal("STOP");
