@@ -1,6 +1,7 @@
 //! Loads of edges on their way to control, and quotas on their way back.
 
 use std::{
+    collections::HashMap,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -16,6 +17,8 @@ const MAX_QUEUED: usize = 4_096;
 const MAX_PASSED: u32 = 3;
 /// After how long without quotas an edge counts as one that hears no leader.
 const UNHEARD_AFTER: Duration = Duration::from_secs(3);
+/// The shortest time between two reports of one edge that are sent on.
+const RELAY_PERIOD: Duration = Duration::from_millis(500);
 /// How many reports of other edges may wait to be sent.
 const MAX_RELAYED: usize = 64;
 
@@ -29,11 +32,19 @@ struct Contact {
     sealed: Option<(SealedReport, u32)>,
     /// When a leader was last heard.
     heard_at: Option<Instant>,
+    /// When a report of each other edge was last sent on.
+    relayed_at: HashMap<EdgeId, Instant>,
 }
 
 impl Contact {
     fn hears_leader(&self) -> bool {
         self.heard_at.is_some_and(|at| at.elapsed() < UNHEARD_AFTER)
+    }
+
+    /// Whether a report of this edge may be sent on now: not too many, since nobody here can verify them.
+    fn may_relay(&mut self, edge: EdgeId) -> bool {
+        self.relayed_at.retain(|_, at| at.elapsed() < RELAY_PERIOD);
+        self.hears_leader() && self.relayed_at.insert(edge, Instant::now()).is_none()
     }
 }
 
@@ -87,7 +98,7 @@ impl Steering {
 
     /// Sends a report of another edge on, as it came. Nothing happens while this edge hears no leader itself.
     pub fn relay(&self, edge: EdgeId, sealed: Vec<u8>) {
-        if !sealed.is_empty() && self.contact.lock().hears_leader() {
+        if !sealed.is_empty() && self.contact.lock().may_relay(edge) {
             let _ = self.relayed.send((edge, sealed.into()));
         }
     }
@@ -135,11 +146,13 @@ mod tests {
         well.record_leader_heard();
         well.set_sealed(b"own");
         assert!(well.report_to_pass().is_none(), "its own report needs no other edge");
-        for _ in 0..MAX_PASSED {
+        for number in 0..MAX_PASSED {
             let report = lost.report_to_pass().unwrap();
-            well.relay(edge, report.to_vec());
+            well.relay(EdgeId::from_random([number as u8; 16]), report.to_vec());
             assert_eq!(relayed.try_recv().unwrap().1.as_ref(), b"report");
         }
+        well.relay(EdgeId::from_random([0; 16]), b"again".to_vec());
+        assert!(relayed.try_recv().is_err(), "one edge does not have others send without end");
         assert!(lost.report_to_pass().is_none(), "enough edges have it");
         lost.set_sealed(b"next");
         assert!(lost.report_to_pass().is_some());

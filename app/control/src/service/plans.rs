@@ -74,7 +74,9 @@ impl App {
         };
         for (name, rps) in &preview.demand {
             let edge = edges.iter().find(|(_, known)| known == name);
-            let (edge, _) = edge.ok_or_else(|| ApiError::field("demand", format!("there is no edge {name}")))?;
+            let (edge, _) = edge.ok_or_else(|| {
+                ApiError::field("demand", format!("there is no edge {name}: `sallyport socket plan` shows the edges"))
+            })?;
             what_if.demands.insert((socket.id, *edge), amount("demand", *rps, 0.0, MAX_DEMAND_RPS)?);
         }
         let route = self.routes.get(socket.id);

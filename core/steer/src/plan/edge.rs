@@ -25,6 +25,8 @@ const RTT_WINDOW: Duration = Duration::from_secs(300);
 const MAX_RTT_US: u64 = 10_000_000;
 /// How many unacknowledged assignments are kept apart; of further ones the greatest quotas count.
 const MAX_UNACKNOWLEDGED: usize = 32;
+/// The shortest time that the shown rate and latency of an origin are about.
+const MIN_FIGURE_SPAN: Duration = Duration::from_millis(900);
 /// No bound, as an amount.
 pub(super) const UNBOUNDED: Amount = Amount::MAX;
 
@@ -48,10 +50,31 @@ pub(super) struct Class {
 #[derive(Debug, Clone)]
 pub(super) struct Load {
     pub(super) counts: OriginLoad,
-    /// Sent in the last span, in thousandths of a request per second.
+    /// Sent lately, in thousandths of a request per second.
     pub(super) rate: Amount,
-    /// Answers in the last span, and the sum of the times to them in microseconds.
+    /// Answers lately, and the sum of the times to them in microseconds.
     pub(super) answers: (u64, u64),
+    /// What was observed since these figures were taken.
+    since: Observed,
+}
+
+impl Load {
+    fn new(counts: OriginLoad) -> Self {
+        Self { counts, rate: 0, answers: (0, 0), since: Observed::default() }
+    }
+
+    /// The load after these observations. Figures are of [`MIN_FIGURE_SPAN`] at least: urgent reports come fast.
+    fn next(&self, counts: OriginLoad, observed: Observed) -> Self {
+        let mut next = Self { counts, ..self.clone() };
+        next.since.add(observed);
+        if next.since.span >= MIN_FIGURE_SPAN {
+            let since = std::mem::take(&mut next.since);
+            let rate = u128::from(since.sent) * 1_000_000 / since.span.as_millis().max(1);
+            next.rate = u64::try_from(rate).unwrap_or(MAX_AMOUNT).min(MAX_AMOUNT);
+            next.answers = (since.done, since.latency_us);
+        }
+        next
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -70,6 +93,8 @@ pub(super) struct EdgeState {
     pub(super) base: u64,
     /// When the last report arrived.
     pub(super) heard_at: Duration,
+    /// Since when the edge is silent while others are heard.
+    pub(super) silent_since: Duration,
     /// When it was written, by the edge's clock.
     at: Duration,
     pub(super) term: u64,
@@ -101,6 +126,7 @@ impl EdgeState {
             number: 0,
             base: 0,
             heard_at: now,
+            silent_since: now,
             at: Duration::ZERO,
             term: 0,
             assignment: 0,
@@ -129,7 +155,7 @@ impl EdgeState {
         let at = Duration::from_micros(report.at_us);
         let span = at.saturating_sub(self.at);
         let is_first = self.number == 0;
-        (self.number, self.heard_at, self.at) = (report.number, now, at);
+        (self.number, self.heard_at, self.silent_since, self.at) = (report.number, now, now, at);
         self.assignment = report.assignment;
         if report.term > self.term {
             (self.term, self.term_at) = (report.term, now);
@@ -173,25 +199,23 @@ impl EdgeState {
         let mut loads = HashMap::new();
         for counts in report.origins.iter().take(MAX_ENTRIES) {
             let leaf = Leaf { socket: counts.socket, origin: counts.origin };
-            let (mut rate, mut answers) = (0, (0, 0));
+            let mut load = Load::new(*counts);
             if let Some(former) = self.loads.get(&leaf).filter(|_| !is_first && !span.is_zero()) {
                 let way_us = self.rtt_us(leaf, now).unwrap_or(0);
                 let observed = difference(&former.counts, counts, span, way_us);
-                rate = u64::try_from(u128::from(observed.sent) * 1_000_000 / span.as_millis().max(1))
-                    .unwrap_or(MAX_AMOUNT)
-                    .min(MAX_AMOUNT);
-                answers = (observed.done, observed.latency_us);
+                load = former.next(*counts, observed);
                 observe(leaf, observed);
             }
-            loads.insert(leaf, Load { counts: *counts, rate, answers });
+            loads.insert(leaf, load);
         }
         if !is_whole {
             let named: HashSet<Leaf> = loads.keys().copied().collect();
             let is_named = |leaf: &Leaf| named.contains(leaf);
             let left = MAX_ENTRIES.saturating_sub(loads.len());
             for (leaf, load) in self.loads.drain().filter(|(leaf, _)| !is_named(leaf)).take(left) {
-                observe(leaf, Observed { span, ..Observed::default() });
-                loads.insert(leaf, Load { counts: load.counts, rate: 0, answers: (0, 0) });
+                let observed = Observed { span, ..Observed::default() };
+                observe(leaf, observed);
+                loads.insert(leaf, load.next(load.counts, observed));
             }
         }
         self.loads = loads;

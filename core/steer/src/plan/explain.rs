@@ -26,6 +26,7 @@ pub fn explain(plan: &PlanView, name: &dyn Fn(OriginRef) -> String) -> Vec<Strin
     for origin in &plan.origins {
         words.extend(origin_words(origin, &label));
     }
+    words.extend(place_words(plan));
     for edge in &plan.edges {
         words.extend(edge_words(plan, edge, &label));
     }
@@ -57,9 +58,10 @@ impl Labels {
 fn origin_words(origin: &OriginView, label: &Labels) -> Option<String> {
     let name = label.of(origin.origin);
     let at = origin.planned.max(origin.load.min(origin.capacity.unwrap_or(Amount::MAX)));
+    let own = if origin.is_learned { origin.capacity } else { origin.own_capacity };
     let learned = if origin.is_learned { ", as learned" } else { "" };
     let shared = origin.shared.as_ref().map(|shared| format!(", shared as {shared}")).unwrap_or_default();
-    match (origin.capacity, origin.max_connections) {
+    match (own, origin.max_connections) {
         (Some(capacity), _) => Some(format!("{name} is at {} of {} rps{learned}{shared}", units(at), units(capacity))),
         (None, Some(most)) => Some(format!("{name} is at {} of {most} connections{shared}", origin.open)),
         (None, None) if origin.is_learned => {
@@ -67,6 +69,30 @@ fn origin_words(origin: &OriginView, label: &Labels) -> Option<String> {
         }
         (None, None) => None,
     }
+}
+
+/// The limits of several origins together: each once.
+fn place_words(plan: &PlanView) -> Vec<String> {
+    let mut places: Vec<&PlaceView> = Vec::new();
+    for place in plan.origins.iter().flat_map(|origin| &origin.within) {
+        if places.iter().all(|known| known.place != place.place) {
+            places.push(place);
+        }
+    }
+    let words = |place: &PlaceView| {
+        let is_within = |origin: &&OriginView| origin.within.iter().any(|other| other.place == place.place);
+        let own = plan.origins.iter().filter(is_within).map(|origin| origin.planned).fold(0, Amount::saturating_add);
+        let others = place.planned.saturating_sub(own);
+        let others =
+            if others >= PER_UNIT { format!(", {} of them for other sockets", units(others)) } else { String::new() };
+        let name = match &place.place {
+            Place::Origin(_) => return None,
+            Place::Region(_, region) => format!("the region {region}"),
+            Place::Shared(_, name) => format!("the shared capacity {name}"),
+        };
+        Some(format!("{name} is at {} of {} rps{others}", units(place.planned), units(place.capacity)))
+    };
+    places.into_iter().filter_map(words).collect()
 }
 
 fn edge_words(plan: &PlanView, edge: &EdgeView, label: &Labels) -> Vec<String> {

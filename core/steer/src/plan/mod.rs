@@ -329,12 +329,17 @@ impl Planner {
     fn forget_gone(&mut self, now: Duration) {
         let count = self.edges.len() + self.unheard.len();
         let is_past = |since: Duration, period: Duration| now.saturating_sub(since) >= period;
+        if !self.edges.values().any(|edge| self.is_live(edge, now)) {
+            // Who hears nobody knows nothing of anybody.
+            self.edges.values_mut().for_each(|edge| edge.silent_since = now);
+            self.unheard.values_mut().for_each(|edge| edge.since = now);
+        }
         for suspect in self.suspects(now) {
             let live = self.edges.values().filter(|edge| self.is_live(edge, now));
             let not_reaching = live.filter(|edge| edge.unreachable.contains(&suspect)).count();
             let is_cut_off = not_reaching >= count.div_ceil(2);
             let (silent_since, unreached_since) = match (self.edges.get_mut(&suspect), self.unheard.get_mut(&suspect)) {
-                (Some(edge), _) => (edge.heard_at, &mut edge.unreached_since),
+                (Some(edge), _) => (edge.silent_since, &mut edge.unreached_since),
                 (None, Some(edge)) => (edge.since, &mut edge.unreached_since),
                 (None, None) => continue,
             };

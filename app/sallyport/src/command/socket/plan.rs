@@ -98,7 +98,11 @@ fn id_of(plan: &SocketPlan, name: &str) -> Result<String, Failure> {
     let matching: Vec<_> = plan
         .origins
         .iter()
-        .filter(|origin| origin.name == name || (name.len() >= 4 && origin.origin.starts_with(name)))
+        .filter(|origin| {
+            // A direct origin is known by its id alone elsewhere.
+            let id = origin.origin.rsplit(':').next().unwrap_or_default();
+            origin.name == name || (name.len() >= 4 && (origin.origin.starts_with(name) || id.starts_with(name)))
+        })
         .collect();
     match matching.as_slice() {
         [one] => Ok(one.origin.clone()),

@@ -44,6 +44,29 @@ fn a_new_leader_gives_nothing_away_that_an_unheard_edge_may_have() {
 }
 
 #[test]
+fn a_leader_that_hears_nobody_for_long_forgets_nobody() {
+    let mut world = World::new(vec![socket(1, [(1, at_region("eu", rps(300)))])], &[&[(1, 5)], &[(1, 50)]]);
+    (0..2).for_each(|at| world.demand(at, 1, 150));
+    world.seconds(6);
+    for _ in 0..1_000 {
+        let began = world.now;
+        world.now += SECOND;
+        world.edges.iter_mut().for_each(|edge| edge.follower.handle_reach(began, 1, 1));
+        world.planners[0].tick(world.now);
+    }
+    // The bus is back for one of them first.
+    world.demand(0, 1, 300);
+    world.cut_off = Some(1);
+    for second in 0..20 {
+        let began = world.now;
+        world.second(|_| true);
+        world.edges[1].follower.handle_reach(began, 1, 1);
+        assert!(world.quotas(socket_id(1), origin(1)) <= 300 * PER_UNIT, "second {second}");
+    }
+    assert_eq!(world.planners[0].holders().len(), 2);
+}
+
+#[test]
 fn a_term_that_no_leader_has_stops_nobody() {
     let mut world = two_regions();
     world.demand(0, 1, 280);
