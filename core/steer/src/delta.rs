@@ -66,7 +66,7 @@ pub struct ReportDelta {
 
 impl ReportDelta {
     /// Leaves out what a whole report has. `known` is the number of the last whole report that the leader has; `None`
-    /// while no leader is heard. Every [`WHOLE_PERIOD`] a report stays whole; so do reports for a leader that knows none,
+    /// while no leader is heard. Every three seconds a report stays whole; so do reports for a leader that knows none,
     /// and reports that miss an entry.
     pub fn shorten(&mut self, report: &mut LoadReport, known: Option<u64>) {
         let class = |class: &ClassLoad| (class.socket, class.class);
