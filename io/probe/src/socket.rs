@@ -52,8 +52,25 @@ pub(crate) struct Stamp {
     pub(crate) transmitted: Duration,
 }
 
+/// How far apart the readings of the two clocks are at most, and how often they are read for that.
+const APART: Duration = Duration::from_micros(20);
+const MAX_READINGS: usize = 16;
+
 /// The time on both clocks.
+///
+/// A thread that loses its processor between the two readings would see a jump of the wall clock, so it reads again.
 pub(crate) fn now() -> Moment {
+    let mut moment = read();
+    for _ in 1..MAX_READINGS {
+        if moment.monotonic.elapsed() <= APART {
+            break;
+        }
+        moment = read();
+    }
+    moment
+}
+
+fn read() -> Moment {
     let monotonic = Instant::now();
     Moment { monotonic, wall: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default() }
 }

@@ -192,7 +192,11 @@ impl Http3Connection {
         if let Some(body) = body {
             stream.send_data(body).await.map_err(|error| error.to_string())?;
         }
-        stream.finish().await.map_err(|error| error.to_string())?;
+        // A server that has answered need not read the end of the request, and says so (RFC 9114 section 4.1).
+        let finished = stream.finish().await.map_err(|error| error.to_string());
+        if finished.as_ref().is_err_and(|error| !error.contains("H3_NO_ERROR")) {
+            finished?;
+        }
         let response = stream.recv_response().await.map_err(|error| error.to_string())?;
         Ok((response, stream))
     }

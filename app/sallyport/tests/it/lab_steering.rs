@@ -8,9 +8,10 @@ use crate::{
 };
 
 const REGIONS: [&str; 3] = ["eu", "us", "ap"];
-/// What each origin can carry, in requests per second, and what it may see in any second.
+/// What each origin can carry, in requests per second, and what it may see in any second. Requests that a machine held
+/// back for 200 ms arrive together with those of the next second.
 const LIMIT: u64 = 200;
-const MOST: u64 = 210;
+const MOST: u64 = 240;
 /// What comes to the edges of the regions, in requests per second, before and in the crowd.
 const CALM: [u64; 3] = [120, 60, 40];
 const CROWD: [u64; 3] = [300, 60, 40];
@@ -51,8 +52,8 @@ fn ended(loads: &mut [Load], phase: usize) -> Option<f64> {
         return None;
     }
     for ended in &ended {
-        // On a busy machine, one request of a hundred may have waited for too long.
-        let few = sent(ended) as u64 / 100;
+        // On a busy machine, three requests of a hundred may have waited for too long.
+        let few = 3 * sent(ended) as u64 / 100;
         assert!(refused(ended) <= few, "{what}: the origins of all regions together can carry it: {ended}");
     }
     Some(ended.iter().map(|ended| ended["waited_until"].as_f64().unwrap()).fold(0.0, f64::max))

@@ -95,7 +95,8 @@ fn within_this_machine() {
     let found = home.json(&["ping", "127.0.0.1", "-c", "200", "-i", "1ms"]);
     let none = json!({"duplicates": 0, "forged": 0, "late": 0, "truncated": 0, "other_sender": 0, "damaged": 0});
     assert_eq!((&found["sent"], &found["answered"], &found["rejected"]), (&json!(200), &json!(200), &none));
-    assert_eq!((&found["reordered"], &found["clock_jumps"]), (&json!(0), &json!(0)), "{found}");
+    // The wall clock of a machine may really jump: no assertion about `clock_jumps`.
+    assert_eq!(found["reordered"], json!(0), "{found}");
     assert!(found["round_trip_ms"]["p99"].as_f64().unwrap() > 0.0);
 
     let listener = TcpListener::bind("[::1]:0").unwrap();
@@ -179,7 +180,7 @@ fn within_a_hostile_network() {
         assert_eq!((&found["sent"], &found["answered"], &found["lost"]), (&json!(13), &json!(7), &json!(6)));
         let two = json!({"duplicates": 2, "forged": 2, "late": 2, "truncated": 2, "other_sender": 2, "damaged": 0});
         assert_eq!(found["rejected"], two);
-        assert_eq!((&found["reordered"], &found["clock_jumps"]), (&json!(0), &json!(0)));
+        assert_eq!(found["reordered"], json!(0));
         assert!(found["round_trip_ms"]["max"].as_f64().unwrap() < 1_400.0);
     }
 }
