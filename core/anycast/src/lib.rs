@@ -1,0 +1,3 @@
+//! Anycast: which prefixes edges announce by BGP, to which neighbours, and when. Pure: time is an argument.
+
+pub mod model;
