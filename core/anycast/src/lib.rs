@@ -1,3 +1,4 @@
 //! Anycast: which prefixes edges announce by BGP, to which neighbours, and when. Pure: time is an argument.
 
+pub mod flows;
 pub mod model;

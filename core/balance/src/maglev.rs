@@ -98,6 +98,11 @@ impl Maglev {
         self.origins[first..].iter().chain(&self.origins[..first]).find(|origin| usable(origin))
     }
 
+    /// The origin of each slot, in the order of the slots.
+    pub fn owners(&self) -> impl Iterator<Item = &OriginId> {
+        self.slots.iter().filter_map(|index| self.origins.get(usize::from(*index)))
+    }
+
     /// Whether the table has no origin.
     #[must_use]
     pub fn is_empty(&self) -> bool {
