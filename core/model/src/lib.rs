@@ -5,6 +5,7 @@
 mod account;
 mod addresses;
 mod capacity;
+mod dns_steering;
 mod domain;
 mod edge;
 mod header_rules;
@@ -31,6 +32,10 @@ pub use addresses::{ClientAddr, Local, OriginAddr, OriginAddrError, Remote, Serv
 pub use capacity::{
     Capacity, CapacityError, CapacityName, CapacityNameError, MAX_CAPACITY_NAME_BYTES, MAX_ORIGIN_CONNECTIONS,
     MAX_ORIGIN_RPS, MaxRps, MaxRpsError,
+};
+pub use dns_steering::{
+    CLIENT_BITS, DnsRegion, DnsSteeringPart, MAX_NETWORKS_OF_PART, MAX_RANKED_REGIONS, MAX_STEERED_ADDRESSES,
+    MAX_STEERED_NETWORKS, MAX_STEERED_REGIONS, MAX_STEERED_RESOLVERS, STEERING_PARTS, SteeredNetwork, SteeredResolver,
 };
 pub use domain::{
     AcmeChallenge, ChallengeKind, DomainName, DomainNameError, MAX_DOMAIN_BYTES, MAX_DOMAINS_PER_SOCKET,
