@@ -261,7 +261,13 @@ fn answer_error(
     let (header, question_len, rcode, kind) = match *error {
         QueryError::Drop(reason) => {
             let verdict = Verdict::Drop(DropReason::from(reason));
-            return Outcome { rcode: Rcode::FORM_ERR, kind: AnswerKind::Malformed, is_truncated: false, verdict, steered: None };
+            return Outcome {
+                rcode: Rcode::FORM_ERR,
+                kind: AnswerKind::Malformed,
+                is_truncated: false,
+                verdict,
+                steered: None,
+            };
         }
         QueryError::Malformed(header, len) => (header, len, Rcode::FORM_ERR, AnswerKind::Malformed),
         QueryError::NotImplemented(header, _) => (header, None, Rcode::NOT_IMP, AnswerKind::NotImplemented),

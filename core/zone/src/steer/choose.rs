@@ -124,9 +124,7 @@ pub fn choose(table: &SteeringTable, asking: &Asking, keep: impl Fn(u8) -> Optio
             return choice;
         }
     }
-    if let Some(choice) =
-        table.resolver(asking.resolver).and_then(|leaf| picked(leaf, ChoiceReason::Resolver, scope))
-    {
+    if let Some(choice) = table.resolver(asking.resolver).and_then(|leaf| picked(leaf, ChoiceReason::Resolver, scope)) {
         return choice;
     }
     let (bits, is_v4) = top_bits(asking.resolver);

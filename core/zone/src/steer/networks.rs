@@ -100,3 +100,81 @@ impl Networks {
         Match { leaf: found.map(|network| network.leaf), scope }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn leaf(number: usize) -> Leaf {
+        Leaf { ranking: number as u32, position: 0 }
+    }
+
+    fn net(text: &str, number: usize) -> Network {
+        let (address, len) = text.split_once('/').unwrap();
+        let address: std::net::Ipv4Addr = address.parse().unwrap();
+        Network::new(u128::from(u32::from(address)) << 96, len.parse().unwrap(), leaf(number))
+    }
+
+    #[test]
+    fn the_longest_network_is_found_and_its_scope_leaves_others_out() {
+        let networks = Networks::new(vec![
+            net("10.0.0.0/8", 0),
+            net("10.1.0.0/16", 1),
+            net("10.1.2.0/24", 2),
+            net("10.128.0.0/9", 3),
+        ]);
+        let find = |text: &str| {
+            let asked = net(text, 0);
+            let found = networks.find(asked.bits, asked.len);
+            (found.leaf.map(|leaf| leaf.ranking), found.scope)
+        };
+        assert_eq!(find("10.1.2.0/24"), (Some(2), 24));
+        assert_eq!(find("10.1.3.0/24"), (Some(1), 24), "beside 10.1.2.0/24");
+        assert_eq!(find("10.1.200.0/24"), (Some(1), 17));
+        assert_eq!(find("10.2.0.0/24"), (Some(0), 15));
+        assert_eq!(find("10.64.0.0/24"), (Some(0), 10));
+        assert_eq!(find("10.200.0.0/24"), (Some(3), 9));
+        assert_eq!(find("11.0.0.0/24"), (None, 8), "nothing is known there, and much beside it");
+        assert_eq!(find("200.0.0.0/24"), (None, 1));
+        assert_eq!(find("10.1.0.0/16"), (Some(1), 23), "a short network: a part of it has another answer");
+        assert_eq!(find("8.0.0.0/6"), (None, 7), "too short for what was measured");
+        assert_eq!(Networks::default().find(1 << 127, 24), Match { leaf: None, scope: 0 });
+    }
+
+    /// The longest network around, by looking at all.
+    fn slow(all: &[Network], bits: u128, len: u8) -> Option<u32> {
+        let around = all.iter().filter(|network| network.len <= len && network.has(bits));
+        around.max_by_key(|network| network.len).map(|network| network.leaf.ranking)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(500) })]
+
+        #[test]
+        fn lookups_find_what_looking_at_all_finds(
+            all in prop::collection::btree_map((0_u32..64, 1_u8..=12), any::<()>(), 0..24),
+            asked in (0_u32..64, 1_u8..=12),
+            beside in prop::collection::vec(0_u32..4_096, 64),
+        ) {
+            // Few bits, so that networks are within and beside one another.
+            let of = |bits: u32, len: u8| (u128::from(bits) << 122) & mask(len);
+            let all: std::collections::BTreeMap<(u128, u8), usize> =
+                all.into_keys().enumerate().map(|(number, (bits, len))| ((of(bits, len), len), number)).collect();
+            let all: Vec<Network> =
+                all.into_iter().map(|((bits, len), number)| Network::new(bits, len, leaf(number))).collect();
+            let longest = all.iter().map(|network| network.len).max().unwrap_or(0);
+            let networks = Networks::new(all.clone());
+            let (bits, len) = (of(asked.0, asked.1), asked.1);
+            let found = networks.find(bits, len);
+            prop_assert_eq!(found.leaf.map(|leaf| leaf.ranking), slow(&all, bits, len));
+            prop_assert!(found.scope <= longest, "{} of {longest}", found.scope);
+            // Whoever has the same bits up to the scope finds the same, if the asked network is as short as that.
+            for more in beside.into_iter().filter(|_| found.scope <= len) {
+                let other = (bits & mask(found.scope)) | ((u128::from(more) << 116) & !mask(found.scope));
+                prop_assert_eq!(slow(&all, other & mask(12), 12), slow(&all, bits, len), "{}", more);
+            }
+        }
+    }
+}

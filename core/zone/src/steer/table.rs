@@ -119,12 +119,7 @@ impl SteeringTable {
         Some(at)
     }
 
-    fn ranking(
-        &mut self,
-        ranking: &[u8],
-        names: &[Option<u8>],
-        known: &mut HashMap<Box<[u8]>, u32>,
-    ) -> Option<u32> {
+    fn ranking(&mut self, ranking: &[u8], names: &[Option<u8>], known: &mut HashMap<Box<[u8]>, u32>) -> Option<u32> {
         let mut all: Vec<u8> = Vec::with_capacity(MAX_RANKED_REGIONS);
         for at in ranking.iter().take(MAX_RANKED_REGIONS) {
             all.extend(names.get(usize::from(*at)).copied().flatten().filter(|name| !all.contains(name)));
