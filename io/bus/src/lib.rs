@@ -14,6 +14,7 @@ mod asks;
 mod audit_stream;
 mod certificates;
 mod config_entry;
+mod dns_steering;
 mod fleet;
 mod flows;
 mod nats;
@@ -49,6 +50,7 @@ pub use asks::{
 pub use audit_stream::{AuditSource, AuditStreamStats, AuditTaker};
 pub use certificates::{AcmeChallenges, ServedCertificates};
 pub use config_entry::{CONFIG_SCHEMA, ConfigEntryError, ConfigKey, ConfigValue, UnknownKey};
+pub use dns_steering::DnsSteering;
 pub use fleet::{Fleet, FleetEdge, FleetNews, TunnelOnEdge};
 pub use flows::{FlowGuard, FlowRoute, LiveFlow, LiveFlows};
 pub use nats::{
@@ -543,6 +545,8 @@ pub struct Bus {
     pub challenges: AcmeChallenges,
     /// The zones of the name server.
     pub zones: ServedZones,
+    /// What steers the name server.
+    pub dns_steering: DnsSteering,
     /// The attached tunnels: all at a control, its own at an edge.
     pub directory: Directory,
     /// The edges of the installation, if there are several.
@@ -563,6 +567,7 @@ impl Default for Bus {
             certificates: ServedCertificates::hinting(hints.clone()),
             challenges: AcmeChallenges::hinting(hints.clone()),
             zones: ServedZones::hinting(hints.clone()),
+            dns_steering: DnsSteering::hinting(hints.clone()),
             fleet: Fleet::among(orders.clone()),
             orders,
             directory: Directory::default(),

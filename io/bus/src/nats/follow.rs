@@ -98,6 +98,7 @@ impl Bus {
             ConfigValue::Certificate(certificate) => self.certificates.put(*certificate),
             ConfigValue::Challenge(challenge) => self.challenges.put(challenge),
             ConfigValue::Zone(zone) => self.zones.put(*zone),
+            ConfigValue::DnsSteering(part) => self.dns_steering.put(*part),
         }
     }
 
@@ -114,6 +115,7 @@ impl Bus {
             ConfigKey::Certificate(id) => self.certificates.remove(id),
             ConfigKey::Challenge(id) => self.challenges.remove(id),
             ConfigKey::Zone(id) => self.zones.remove(id),
+            ConfigKey::DnsSteering(part) => self.dns_steering.remove(part),
         }
     }
 }
