@@ -79,6 +79,12 @@ impl Landings {
         self.by_age.is_empty()
     }
 
+    /// How many networks there are.
+    #[must_use]
+    pub fn prefixes(&self) -> usize {
+        self.rows.len()
+    }
+
     /// All rows, by network.
     pub fn rows(&self) -> impl Iterator<Item = &Row> {
         self.rows.values().flatten()
