@@ -15,6 +15,7 @@ mod domains;
 mod edges;
 mod fixtures;
 mod identity;
+mod landings;
 mod leaders;
 mod lock;
 mod names;
