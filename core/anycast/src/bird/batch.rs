@@ -116,7 +116,11 @@ mod tests {
         batcher.finish(Some(1), ms(6100));
         assert_eq!(batcher.deadline(), Some(ms(8100)), "the second wait is longer");
         batcher.want(2);
-        assert_eq!((batcher.poll(ms(6900)), batcher.poll(ms(7000))), (None, Some(2)), "a newer state does not wait for it");
+        assert_eq!(
+            (batcher.poll(ms(6900)), batcher.poll(ms(7000))),
+            (None, Some(2)),
+            "a newer state does not wait for it"
+        );
         batcher.finish(Some(2), ms(7100));
         for _ in 0..20 {
             let at = batcher.deadline().unwrap();

@@ -54,7 +54,9 @@ pub enum ConfigurationError {
     #[error("0.0.0.0 is no router id")]
     RouterId,
     /// Too much.
-    #[error("an edge has at most {MAX_PREFIXES} prefixes, {MAX_PEERS} neighbours and {MAX_RPKI_SERVERS} servers of RPKI")]
+    #[error(
+        "an edge has at most {MAX_PREFIXES} prefixes, {MAX_PEERS} neighbours and {MAX_RPKI_SERVERS} servers of RPKI"
+    )]
     TooMany,
     /// Too long.
     #[error("the configuration of BIRD is longer than {MAX_CONFIGURATION_BYTES} bytes")]
@@ -140,7 +142,7 @@ fn write_all(text: &mut String, part: &EdgePart, version: Version) -> fmt::Resul
     }
     for peer in &part.peers {
         write_export(text, part, peer)?;
-        write_peer(text, part, peer, version)?;
+        write_peer(text, peer, version)?;
     }
     Ok(())
 }
@@ -236,7 +238,7 @@ fn write_export(text: &mut String, part: &EdgePart, peer: &Peer) -> fmt::Result 
     writeln!(text, "  }}\n  accept;\n}}")
 }
 
-fn write_peer(text: &mut String, part: &EdgePart, peer: &Peer, version: Version) -> fmt::Result {
+fn write_peer(text: &mut String, peer: &Peer, version: Version) -> fmt::Result {
     let family = if peer.address.is_ipv4() { 4 } else { 6 };
     let is_internal = peer.local_as == peer.remote_as;
     writeln!(text, "\nprotocol bgp {} {{", protocol_of(&peer.name))?;
@@ -266,10 +268,8 @@ fn write_peer(text: &mut String, part: &EdgePart, peer: &Peer, version: Version)
     writeln!(text, "    export filter sp_export_{};", peer.name.replace('-', "_"))?;
     writeln!(text, "    receive limit {} action disable;", peer.max_prefixes)?;
     writeln!(text, "    export limit {MAX_PREFIXES} action block;")?;
-    if !part.rpki.is_empty() {
-        // Without it BIRD does not look at routes again when RPKI changes.
-        writeln!(text, "    export table on;")?;
-    }
+    // Without it BIRD does not look at routes again when RPKI changes. To switch it later would end the session.
+    writeln!(text, "    export table on;")?;
     if is_internal {
         writeln!(text, "    next hop self;")?;
     }
@@ -289,7 +289,9 @@ fn own_role(role: PeerRole) -> &'static str {
 fn missing(part: &EdgePart, version: Version) -> Vec<String> {
     let mut missing = Vec::new();
     if !version.has(Feature::Roles) && part.peers.iter().any(|peer| peer.role.is_some()) {
-        missing.push(format!("BIRD {version} has no roles (RFC 9234): leaks through neighbours are not refused by them; 2.0.11 has them"));
+        missing.push(format!(
+            "BIRD {version} has no roles (RFC 9234): leaks through neighbours are not refused by them; 2.0.11 has them"
+        ));
     }
     if let Some(peer) = part.peers.iter().find(|peer| peer.role.is_some() && peer.local_as == peer.remote_as) {
         missing.push(format!("the session with {} is within one AS, where roles (RFC 9234) do not exist", peer.name));

@@ -166,7 +166,20 @@ mod tests {
         for good in ["127.0.0.1:3323", "[2001:db8::1]:323", "rtr.example.net:3323", "rtr:8282"] {
             assert_eq!(good.parse::<RpkiServer>().unwrap().to_string(), good);
         }
-        for bad in ["", "rtr", "rtr:", "rtr:0", "rtr:+1", "a b:1", "a\"b:1", "a;b:1", "1.2.3:4", "2001:db8::1:323", "-a:1", "[x]:1"] {
+        for bad in [
+            "",
+            "rtr",
+            "rtr:",
+            "rtr:0",
+            "rtr:+1",
+            "a b:1",
+            "a\"b:1",
+            "a;b:1",
+            "1.2.3:4",
+            "2001:db8::1:323",
+            "-a:1",
+            "[x]:1",
+        ] {
             assert!(bad.parse::<RpkiServer>().is_err(), "{bad}");
         }
     }

@@ -95,7 +95,8 @@ fn row(text: &str) -> Result<Protocol, ReplyError> {
     let mut protocol =
         Protocol { name: cut(name), kind: cut(kind), state: cut(state), since: cut(since), ..Protocol::default() };
     let mut info: Vec<&str> = words.collect();
-    let is_time = |word: &&str| word.len() >= 5 && word.bytes().all(|byte| byte.is_ascii_digit() || b":.".contains(&byte));
+    let is_time =
+        |word: &&str| word.len() >= 5 && word.bytes().all(|byte| byte.is_ascii_digit() || b":.".contains(&byte));
     if protocol.since.contains('-') && info.first().is_some_and(is_time) {
         protocol.since = cut(&format!("{} {}", protocol.since, info.remove(0)));
     }

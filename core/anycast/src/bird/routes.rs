@@ -28,6 +28,8 @@ pub struct Route {
     pub is_sequence: bool,
     /// Its communities, standard and large ones.
     pub communities: Vec<Community>,
+    /// Whether it is a route of this installation that is deprioritised.
+    pub is_low: bool,
     /// Where packets go.
     pub next_hop: Option<IpAddr>,
 }
@@ -83,6 +85,7 @@ fn row(line: &ReplyLine, last: Option<IpNet>) -> Option<Result<Route, ReplyError
         as_path: Vec::new(),
         is_sequence: true,
         communities: Vec::new(),
+        is_low: false,
         next_hop: None,
     }))
 }
@@ -99,6 +102,10 @@ fn attribute(route: &mut Route, text: &str) -> Result<(), ReplyError> {
         "BGP.community" | "bgp_community" | "BGP.large_community" | "bgp_large_community" => {
             read_communities(route, value)
         }
+        "sp_low" => {
+            route.is_low = true;
+            Ok(())
+        }
         _ => Ok(()),
     }
 }
@@ -106,7 +113,8 @@ fn attribute(route: &mut Route, text: &str) -> Result<(), ReplyError> {
 fn read_path(route: &mut Route, text: &str) -> Result<(), ReplyError> {
     let is_mark = |letter: char| "{}()[]".contains(letter);
     route.is_sequence = !text.contains(is_mark);
-    for word in text.split(|letter: char| letter.is_ascii_whitespace() || is_mark(letter)).filter(|word| !word.is_empty())
+    for word in
+        text.split(|letter: char| letter.is_ascii_whitespace() || is_mark(letter)).filter(|word| !word.is_empty())
     {
         if route.as_path.len() == MAX_PATH_LENGTH {
             return Err(ReplyError::TooManyRows(MAX_PATH_LENGTH, "networks in a path"));
@@ -174,8 +182,11 @@ mod tests {
     fn nothing_and_nonsense_are_told_apart() {
         assert_eq!(read("8001 Network not found\n").unwrap(), []);
         assert_eq!(read("1007-Table x:\n0000\n").unwrap(), []);
-        for bad in ["1007-x unicast [a b]\n0000\n", "1007-10.0.0.0/8 u [a b]\n \tBGP.as_path: x\n0000\n",
-            "1007-10.0.0.0/8 u [a b]\n \tBGP.community: 1,2\n0000\n"] {
+        for bad in [
+            "1007-x unicast [a b]\n0000\n",
+            "1007-10.0.0.0/8 u [a b]\n \tBGP.as_path: x\n0000\n",
+            "1007-10.0.0.0/8 u [a b]\n \tBGP.community: 1,2\n0000\n",
+        ] {
             assert!(matches!(read(bad), Err(ReplyError::Row(_))), "{bad}");
         }
         let path = "7 ".repeat(MAX_PATH_LENGTH + 1);

@@ -97,7 +97,10 @@ mod tests {
         assert_eq!(read("0001 BIRD 2.0.12 ready.\n").unwrap(), "2.0.12");
         assert_eq!(read("0001 BIRD 2.17 ready.").unwrap(), "2.17");
         assert_eq!(read("0001 BIRD v3.1.2+branch.x.abc ready.").unwrap(), "3.1.2");
-        assert_eq!(read("0001 BIRD 2.0.7 ready.").unwrap_err().to_string(), "BIRD 2.0.7 is too old: use 2.0.8 or later");
+        assert_eq!(
+            read("0001 BIRD 2.0.7 ready.").unwrap_err().to_string(),
+            "BIRD 2.0.7 is too old: use 2.0.8 or later"
+        );
         for bad in ["", "0001 BIRD  ready.", "SSH-2.0-x", "0001 BIRD 99999999.1 ready.", "0001 BIRD 2 ready."] {
             assert!(read(bad).unwrap_err().to_string().contains("is not the greeting"), "{bad}");
         }

@@ -154,7 +154,12 @@ impl Permits {
     ///
     /// # Errors
     /// There are too many edges.
-    pub fn announce(&self, edge: &EdgeName, as_one: Announcer, live: &BTreeSet<EdgeName>) -> Result<Self, PermitsError> {
+    pub fn announce(
+        &self,
+        edge: &EdgeName,
+        as_one: Announcer,
+        live: &BTreeSet<EdgeName>,
+    ) -> Result<Self, PermitsError> {
         let mut next = self.clone();
         next.announcers.insert(edge.clone(), as_one);
         if next.announcers.len() > MAX_ANNOUNCERS {
@@ -166,13 +171,7 @@ impl Permits {
     /// An edge wants to stop. Only edges that are live count for what is left. An edge that is not named was granted
     /// it before, and its answer was lost.
     #[must_use]
-    pub fn withdraw(
-        &self,
-        edge: &EdgeName,
-        why: Withdrawal,
-        live: &BTreeSet<EdgeName>,
-        demand: Demand,
-    ) -> Verdict {
+    pub fn withdraw(&self, edge: &EdgeName, why: Withdrawal, live: &BTreeSet<EdgeName>, demand: Demand) -> Verdict {
         let mut next = self.clone();
         if next.announcers.remove(edge).is_none() || why == Withdrawal::Local {
             return Verdict::Granted(next);

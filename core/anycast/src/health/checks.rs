@@ -29,8 +29,7 @@ pub enum Cause {
 
 impl Cause {
     /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::Listener, Self::Request, Self::Bus, Self::Control, Self::Database, Self::Origins];
+    pub const ALL: [Self; 6] = [Self::Listener, Self::Request, Self::Bus, Self::Control, Self::Database, Self::Origins];
 
     /// Whether it is of this edge alone. Other causes may be those of all edges at once.
     #[must_use]
