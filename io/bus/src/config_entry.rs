@@ -2,6 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
+use sallyport_anycast::model::AnycastConfig;
 use sallyport_model::{
     AccountId, AcmeChallenge, CertificateId, ChallengeId, EdgeId, EdgeOrders, LoginSession, LoginSessionId,
     ServedCertificate, ServedZone, ServiceTokenId, ServiceTokenRoute, SocketId, SocketRoute, SshLogin, ZoneId,
@@ -30,6 +31,8 @@ pub enum ConfigKey {
     Challenge(ChallengeId),
     /// A zone of the name server.
     Zone(ZoneId),
+    /// The prefixes that edges announce, their neighbours and orders, as a whole.
+    Anycast,
 }
 
 /// The content of an entry.
@@ -52,6 +55,8 @@ pub enum ConfigValue {
     Challenge(AcmeChallenge),
     /// A zone of the name server.
     Zone(Box<ServedZone>),
+    /// The prefixes that edges announce, their neighbours and orders, as a whole.
+    Anycast(Box<AnycastConfig>),
 }
 
 /// Reason why an entry is not accepted.
@@ -98,6 +103,7 @@ impl ConfigValue {
             Self::Certificate(certificate) => ConfigKey::Certificate(certificate.id),
             Self::Challenge(challenge) => ConfigKey::Challenge(challenge.id),
             Self::Zone(zone) => ConfigKey::Zone(zone.id),
+            Self::Anycast(_) => ConfigKey::Anycast,
         }
     }
 
@@ -134,6 +140,7 @@ impl fmt::Display for ConfigKey {
             Self::Certificate(id) => write!(f, "certificate.{id}"),
             Self::Challenge(id) => write!(f, "challenge.{id}"),
             Self::Zone(id) => write!(f, "zone.{id}"),
+            Self::Anycast => f.write_str("anycast.all"),
         }
     }
 }
@@ -157,6 +164,7 @@ impl FromStr for ConfigKey {
             "certificate" => Self::Certificate(id.parse().map_err(unknown)?),
             "challenge" => Self::Challenge(id.parse().map_err(unknown)?),
             "zone" => Self::Zone(id.parse().map_err(unknown)?),
+            "anycast" if id == "all" => Self::Anycast,
             _ => return Err(UnknownKey),
         })
     }

@@ -9,6 +9,7 @@
 //! [`follow_directory`] fills [`Fleet`] with the state of all edges. An [`Asker`] asks edges for what only edges know.
 
 mod answers;
+mod anycast;
 mod asker;
 mod asks;
 mod audit_stream;
@@ -41,6 +42,7 @@ pub use answers::{
     ClientFigures, ClientList, ClientsBy, EdgeFigures, EndedFlow, EndedHttp, EndedList, FlowList, FlowSeen, OriginUse,
     SocketUse, TunnelFigures, WayFigures, WayKind, WayList, WayMethod,
 };
+pub use anycast::{AnycastAnswer, AnycastAsk, AnycastRouteList, ServedAnycast};
 pub use asker::Asker;
 pub use asks::{
     ASK_SCHEMA, ASK_TIME, Answer, Answered, Ask, AskResults, MAX_ANSWER_BYTES, MAX_ANSWER_ITEMS, MAX_ASK_BYTES,
@@ -543,6 +545,8 @@ pub struct Bus {
     pub challenges: AcmeChallenges,
     /// The zones of the name server.
     pub zones: ServedZones,
+    /// The prefixes that edges announce.
+    pub anycast: ServedAnycast,
     /// The attached tunnels: all at a control, its own at an edge.
     pub directory: Directory,
     /// The edges of the installation, if there are several.
@@ -563,6 +567,7 @@ impl Default for Bus {
             certificates: ServedCertificates::hinting(hints.clone()),
             challenges: AcmeChallenges::hinting(hints.clone()),
             zones: ServedZones::hinting(hints.clone()),
+            anycast: ServedAnycast::hinting(hints.clone()),
             fleet: Fleet::among(orders.clone()),
             orders,
             directory: Directory::default(),
