@@ -9,6 +9,7 @@
 //! - Passwords, credentials and tokens travel in [`Secret`], which never shows itself in logs.
 
 mod account;
+mod anycast;
 mod audit;
 mod catchment;
 mod certificate;
@@ -42,6 +43,11 @@ mod zone;
 pub use account::{
     Account, AccountReset, AccountSession, BeginTotp, BegunTotp, ChangePassword, ConfirmTotp, CreateAccount,
     EndedAccountSessions, ForgotPassword, ProveTotp, RecoveryCodes, ResetAccount, SetPassword,
+};
+pub use anycast::{
+    AnycastBfd, AnycastEdge, AnycastEdgePeer, AnycastEdgePrefix, AnycastEdgePreview, AnycastOrder, AnycastOrderKind,
+    AnycastPeer, AnycastPrefix, AnycastPreview, AnycastRoute, AnycastRouteQuery, AnycastRoutes, AnycastState,
+    AnycastStatus, CreateAnycastOrder, CreateAnycastPeer, CreateAnycastPrefix,
 };
 pub use audit::{
     AuditAdmin, AuditCertificate, AuditEvent, AuditFlow, AuditGap, AuditKind, AuditLogin, AuditNode, AuditOrder,

@@ -7,6 +7,7 @@ use std::{
 };
 
 use sallyport_acme::{ChallengeKind, DirectoryConfig};
+use sallyport_anycast::model::AllowList;
 use sallyport_api::{EdgeBootstrap, EdgeCertificates};
 use sallyport_audit::AuditLog;
 use sallyport_bus::Asker;
@@ -103,6 +104,8 @@ pub struct ControlConfig {
     pub acme: Option<AcmeConfig>,
     /// Whether the edges answer DNS for the domain of the installation and for zones of organisations.
     pub has_name_server: bool,
+    /// The prefixes that edges may announce.
+    pub anycast_allow: AllowList,
     /// The labels that owners may choose for their sockets.
     pub labels: ChosenLabels,
     /// The file for the setup token, which the first account takes; `None` where the first account takes no token.

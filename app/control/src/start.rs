@@ -66,6 +66,7 @@ impl Control {
             certificates,
             challenges,
             zones,
+            anycast,
             steering,
             ..
         } = bus;
@@ -118,6 +119,7 @@ impl Control {
             certificates,
             challenges,
             zones,
+            anycast,
             resolver: config.resolver.clone(),
             is_delegated: AtomicBool::new(false),
             acme_sealer: Sealer::new(secrets.derived("acme")),
@@ -164,6 +166,10 @@ impl Control {
             .await
             .map_err(|error| anyhow::anyhow!("{}", error.inner().unwrap_or(error.sentence())))
             .context("cannot read the zones")?;
+        app.reload_anycast()
+            .await
+            .map_err(|error| anyhow::anyhow!("{}", error.inner().unwrap_or(error.sentence())))
+            .context("cannot read the prefixes of anycast")?;
         tokio::spawn(names::check_domains(Arc::downgrade(&app.0)));
         tokio::spawn(names::renew_serials(Arc::downgrade(&app.0)));
         tokio::spawn(tidy::tidy(Arc::downgrade(&app.0)));

@@ -54,9 +54,9 @@ pub use identity::{
     ServiceTokenScope,
 };
 pub use ids::{
-    AccountId, CertificateId, ChallengeId, DirectOriginId, DomainId, EdgeId, IdError, InvitationId, LoginSessionId,
-    PersonId, PolicyId, ProviderId, ServiceTokenId, ShortId, ShortIdError, SocketId, TokenId, TunnelId, ZoneId,
-    ZoneRecordId,
+    AccountId, AnycastItemId, CertificateId, ChallengeId, DirectOriginId, DomainId, EdgeId, IdError, InvitationId,
+    LoginSessionId, PersonId, PolicyId, ProviderId, ServiceTokenId, ShortId, ShortIdError, SocketId, TokenId, TunnelId,
+    ZoneId, ZoneRecordId,
 };
 pub use name::{MAX_LABEL_BYTES, NameError, SocketName, name_combinations};
 pub use organisation::{Role, UnknownRole};

@@ -2,6 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
+use sallyport_anycast::model::AnycastConfig;
 use sallyport_model::{
     AccountId, AcmeChallenge, CertificateId, ChallengeId, DnsSteeringPart, EdgeId, EdgeOrders, LoginSession,
     LoginSessionId, STEERING_PARTS, ServedCertificate, ServedZone, ServiceTokenId, ServiceTokenRoute, SocketId,
@@ -31,6 +32,8 @@ pub enum ConfigKey {
     Challenge(ChallengeId),
     /// A zone of the name server.
     Zone(ZoneId),
+    /// The prefixes that edges announce, their neighbours and orders, as a whole.
+    Anycast,
     /// A part of what steers the name server.
     DnsSteering(u8),
 }
@@ -55,6 +58,8 @@ pub enum ConfigValue {
     Challenge(AcmeChallenge),
     /// A zone of the name server.
     Zone(Box<ServedZone>),
+    /// The prefixes that edges announce, their neighbours and orders, as a whole.
+    Anycast(Box<AnycastConfig>),
     /// A part of what steers the name server.
     DnsSteering(Box<DnsSteeringPart>),
 }
@@ -103,6 +108,7 @@ impl ConfigValue {
             Self::Certificate(certificate) => ConfigKey::Certificate(certificate.id),
             Self::Challenge(challenge) => ConfigKey::Challenge(challenge.id),
             Self::Zone(zone) => ConfigKey::Zone(zone.id),
+            Self::Anycast(_) => ConfigKey::Anycast,
             Self::DnsSteering(part) => ConfigKey::DnsSteering(part.part),
         }
     }
@@ -140,6 +146,7 @@ impl fmt::Display for ConfigKey {
             Self::Certificate(id) => write!(f, "certificate.{id}"),
             Self::Challenge(id) => write!(f, "challenge.{id}"),
             Self::Zone(id) => write!(f, "zone.{id}"),
+            Self::Anycast => f.write_str("anycast.all"),
             Self::DnsSteering(part) => write!(f, "dns-steering.{part}"),
         }
     }
@@ -170,6 +177,7 @@ impl FromStr for ConfigKey {
             "certificate" => Self::Certificate(id.parse().map_err(unknown)?),
             "challenge" => Self::Challenge(id.parse().map_err(unknown)?),
             "zone" => Self::Zone(id.parse().map_err(unknown)?),
+            "anycast" if id == "all" => Self::Anycast,
             "dns-steering" => Self::DnsSteering(part(id).ok_or(UnknownKey)?),
             _ => return Err(UnknownKey),
         })

@@ -9,6 +9,7 @@
 //! [`follow_directory`] fills [`Fleet`] with the state of all edges. An [`Asker`] asks edges for what only edges know.
 
 mod answers;
+mod anycast;
 mod asker;
 mod asks;
 mod audit_stream;
@@ -42,6 +43,7 @@ pub use answers::{
     ClientFigures, ClientList, ClientsBy, EdgeFigures, EndedFlow, EndedHttp, EndedList, FlowList, FlowSeen, OriginUse,
     SocketUse, TunnelFigures, WayFigures, WayKind, WayList, WayMethod,
 };
+pub use anycast::{AnycastAnswer, AnycastAsk, AnycastRouteList, ServedAnycast};
 pub use asker::Asker;
 pub use asks::{
     ASK_SCHEMA, ASK_TIME, Answer, Answered, Ask, AskResults, MAX_ANSWER_BYTES, MAX_ANSWER_ITEMS, MAX_ASK_BYTES,
@@ -545,6 +547,8 @@ pub struct Bus {
     pub challenges: AcmeChallenges,
     /// The zones of the name server.
     pub zones: ServedZones,
+    /// The prefixes that edges announce.
+    pub anycast: ServedAnycast,
     /// What steers the name server.
     pub dns_steering: DnsSteering,
     /// The attached tunnels: all at a control, its own at an edge.
@@ -567,6 +571,7 @@ impl Default for Bus {
             certificates: ServedCertificates::hinting(hints.clone()),
             challenges: AcmeChallenges::hinting(hints.clone()),
             zones: ServedZones::hinting(hints.clone()),
+            anycast: ServedAnycast::hinting(hints.clone()),
             dns_steering: DnsSteering::hinting(hints.clone()),
             fleet: Fleet::among(orders.clone()),
             orders,

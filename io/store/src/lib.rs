@@ -37,6 +37,7 @@ pub use accounts::{
     tokens::{MAX_TOKENS_PER_ACCOUNT, NewToken, StoredToken},
 };
 pub use cluster::{
+    anycast::{AnycastKind, StoredAnycast, StoredAnycastItem},
     controls::{HolderId, MAX_CONTROLS, StoredControl},
     edges::{
         EdgeTokenId, JoinRefusal, JoiningEdge, MAX_EDGE_TOKENS, MAX_EDGES, NewEdgeToken, StoredEdge, StoredEdgeToken,

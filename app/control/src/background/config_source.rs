@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use sallyport_anycast::model::AnycastConfig;
 use sallyport_bus::{
     Bus, ConfigKey, ConfigSource, ConfigValue, Nats, PublishStats, SourceFuture, exchange_control_messages,
     publish_config,
@@ -73,6 +74,10 @@ impl ConfigSource for Source {
                     let whole = whole.filter(|_| app.config.has_name_server);
                     whole.map(|(stored, served)| ConfigValue::Zone(Box::new(app.published_zone(&stored, served))))
                 }
+                ConfigKey::Anycast => {
+                    let config = app.anycast_config().await.map_err(read_error)?;
+                    (config != AnycastConfig::default()).then(|| ConfigValue::Anycast(Box::new(config)))
+                }
                 ConfigKey::Edge(id) => {
                     app.store.edge(id).await.map_err(read_error)?.map(|edge| ConfigValue::Edge(orders(&edge)))
                 }
@@ -102,6 +107,10 @@ impl ConfigSource for Source {
                 if let Some((stored, served)) = app.store.whole_zone(zone.id).await.map_err(read_error)? {
                     all.push(ConfigValue::Zone(Box::new(app.published_zone(&stored, served))));
                 }
+            }
+            let config = app.anycast_config().await.map_err(read_error)?;
+            if config != AnycastConfig::default() {
+                all.push(ConfigValue::Anycast(Box::new(config)));
             }
             let edges = app.store.edges().await.map_err(read_error)?;
             all.extend(edges.iter().map(orders).map(ConfigValue::Edge));

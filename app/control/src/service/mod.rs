@@ -4,6 +4,7 @@
 
 mod account_access;
 mod accounts;
+mod anycast;
 mod authorities;
 mod certificates;
 mod domains;

@@ -2,6 +2,7 @@
 //!
 //! May use: `accounts`, `identity`, `db`.
 
+pub(crate) mod anycast;
 pub(crate) mod controls;
 pub(crate) mod edges;
 pub(crate) mod leaders;

@@ -592,6 +592,18 @@ const MIGRATIONS: &[&str] = &[
     ALTER TABLE leaders ADD COLUMN legacy TEXT NOT NULL DEFAULT '';
     ",
     "
+    -- Prefixes that edges announce, their neighbours, and orders about edges, as JSON. Passwords of neighbours are
+    -- encrypted with a key that is not in the database.
+    CREATE TABLE anycast_items (
+        id         BLOB PRIMARY KEY CHECK (length(id) = 16),
+        kind       TEXT NOT NULL CHECK (kind IN ('prefix', 'peer', 'order')),
+        name       TEXT NOT NULL,
+        content    TEXT NOT NULL,
+        created_at INTEGER NOT NULL
+    ) STRICT;
+    CREATE UNIQUE INDEX anycast_items_by_name ON anycast_items (kind, name);
+    ",
+    "
     -- Where clients land. Rows without requests have only a round trip.
     CREATE TABLE catchment (
         prefix        TEXT NOT NULL,

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod account_access;
+mod anycast;
 mod authorities;
 mod certificates;
 mod controls;

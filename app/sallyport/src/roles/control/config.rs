@@ -8,6 +8,7 @@ use std::{
 
 use anyhow::Context as _;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use sallyport_anycast::model::AllowList;
 use sallyport_api::{EdgeBootstrap, Secret};
 use sallyport_bus::{Asker, BusCredentials};
 use sallyport_control::{
@@ -58,6 +59,7 @@ pub(super) fn of_control(args: &ControlArgs, geo: Option<Arc<Geo>>) -> ControlCo
         resolver: None,
         acme: None,
         has_name_server: args.name_server,
+        anycast_allow: AllowList(args.anycast_allow.anycast_allow.clone()),
         labels: args.names.labels(),
         setup_token_file: None,
     }
