@@ -14,6 +14,7 @@ mod audit;
 mod catchment;
 mod certificate;
 mod client;
+mod dns_steering;
 mod domain;
 mod edge;
 mod flow;
@@ -59,6 +60,10 @@ pub use client::{
     BeginDeviceLogin, ClientCertificate, ClientLogin, ClientSshCertificate, ClientToken, CreateClientCertificate,
     CreateClientSshCertificate, CreateSshHostCertificate, DeviceLogin, ExchangeClientCode, ExchangeDeviceCode,
     SshAuthority, SshHostCertificate, UpdateSshAuthority,
+};
+pub use dns_steering::{
+    AnycastAnswers, AnycastDial, AnycastDials, AnycastResolution, AnycastResolveQuery, RankedRegion, ResolutionReason,
+    SetAnycastDials,
 };
 pub use domain::{CreateDomain, Domain, DomainRecord, DomainState};
 pub use edge::{

@@ -54,6 +54,17 @@ impl Default for DnsRegion {
     }
 }
 
+/// What an operator has set for the name server.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DnsSettings {
+    /// Dials and shares of regions, without their addresses.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub regions: BTreeMap<RegionName, DnsRegion>,
+    /// Clients are answered the anycast addresses, in place of those of edges.
+    #[serde(default)]
+    pub has_anycast: bool,
+}
+
 /// A part of what steers the name server, with a bound on its length. Each part can be read without the others.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DnsSteeringPart {

@@ -34,8 +34,9 @@ pub use capacity::{
     MAX_ORIGIN_RPS, MaxRps, MaxRpsError,
 };
 pub use dns_steering::{
-    CLIENT_BITS, DnsRegion, DnsSteeringPart, MAX_NETWORKS_OF_PART, MAX_RANKED_REGIONS, MAX_STEERED_ADDRESSES,
-    MAX_STEERED_NETWORKS, MAX_STEERED_REGIONS, MAX_STEERED_RESOLVERS, STEERING_PARTS, SteeredNetwork, SteeredResolver,
+    CLIENT_BITS, DnsRegion, DnsSettings, DnsSteeringPart, MAX_NETWORKS_OF_PART, MAX_RANKED_REGIONS,
+    MAX_STEERED_ADDRESSES, MAX_STEERED_NETWORKS, MAX_STEERED_REGIONS, MAX_STEERED_RESOLVERS, STEERING_PARTS,
+    SteeredNetwork, SteeredResolver,
 };
 pub use domain::{
     AcmeChallenge, ChallengeKind, DomainName, DomainNameError, MAX_DOMAIN_BYTES, MAX_DOMAINS_PER_SOCKET,

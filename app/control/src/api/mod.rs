@@ -9,6 +9,7 @@ mod anycast;
 mod audit;
 mod catchment;
 mod certificates;
+mod dns_steering;
 mod domains;
 mod edges;
 mod flow_log;
@@ -128,6 +129,8 @@ pub(crate) fn routes() -> Router<App> {
         .route("/v1/anycast/peers/{id}", delete(anycast::delete_peer))
         .route("/v1/anycast/orders", get(anycast::list_orders).post(anycast::create_order))
         .route("/v1/anycast/orders/{id}", delete(anycast::delete_order))
+        .route("/v1/anycast/dials", get(dns_steering::get).put(dns_steering::set))
+        .route("/v1/anycast/resolve", get(dns_steering::resolve))
         .route("/v1/anycast/status", get(anycast::status))
         .route("/v1/anycast/preview", get(anycast::preview))
         .route("/v1/anycast/explain", get(anycast::explain))

@@ -13,8 +13,8 @@ use utoipa::{
 };
 
 use super::{
-    account_access, accounts, anycast, audit, catchment, certificates, domains, edges, flow_log, flows, info,
-    invitations, login_sessions, logins, members, organisations, origins, persons, plans, policies, providers,
+    account_access, accounts, anycast, audit, catchment, certificates, dns_steering, domains, edges, flow_log, flows,
+    info, invitations, login_sessions, logins, members, organisations, origins, persons, plans, policies, providers,
     service_tokens, sockets, ssh_authorities, ssh_keys, stats, tokens, tunnels, ways, zones,
 };
 use crate::device;
@@ -63,6 +63,7 @@ use crate::device;
         catchment::list,
         anycast::list_prefixes, anycast::create_prefix, anycast::delete_prefix, anycast::list_peers,
         anycast::create_peer, anycast::delete_peer, anycast::list_orders, anycast::create_order,
+        dns_steering::get, dns_steering::set, dns_steering::resolve,
         anycast::delete_order, anycast::status, anycast::preview, anycast::explain,
     ),
     components(schemas(Problem)),

@@ -36,6 +36,7 @@ const ACTIONS: &[(&str, &str, &str)] = &[
     ("DELETE", "/v1/flows/{id}", "flow.kill"),
     ("PUT", "/v1/installation/owner", "installation.hand-over"),
     ("POST", "/v1/edges/ways", "edge.measure"),
+    ("PUT", "/v1/anycast/dials", "anycast.dials-set"),
     ("POST", "/v1/anycast/prefixes", "anycast.prefix-create"),
     ("DELETE", "/v1/anycast/prefixes/{id}", "anycast.prefix-delete"),
     ("POST", "/v1/anycast/peers", "anycast.peer-create"),

@@ -7,6 +7,7 @@ mod accounts;
 mod anycast;
 mod authorities;
 mod certificates;
+mod dns_steering;
 mod domains;
 mod edges;
 mod mail;

@@ -291,6 +291,7 @@ impl Api {
             resolver: None,
             acme: None,
             has_name_server: false,
+            dns_steering_every: Some(sallyport_control::DNS_STEERING_EVERY),
             anycast_allow: AllowList(vec!["198.51.100.0/22".parse().unwrap(), "2001:db8::/32".parse().unwrap()]),
             labels: sallyport_control::ChosenLabels::default(),
             setup_token_file: None,

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use sallyport_model::{CLIENT_BITS, is_private};
+use sallyport_model::{CLIENT_BITS, RegionName, is_private};
 
 use super::{
     networks::{Leaf, mask},
@@ -109,6 +109,31 @@ pub fn believed_network(subnet: &ClientSubnet) -> Option<(u128, u8, bool)> {
     Some((bits & mask(len), len, is_v4))
 }
 
+impl SteeringTable {
+    /// The ranking of regions on which a choice rests.
+    #[must_use]
+    pub fn ranking(&self, asking: &Asking, reason: ChoiceReason) -> Vec<&RegionName> {
+        let leaf = match reason {
+            ChoiceReason::Subnet => {
+                let network = asking.subnet.as_ref().and_then(believed_network);
+                network.and_then(|(bits, len, is_v4)| self.network(bits, len, is_v4).leaf)
+            }
+            ChoiceReason::Resolver => self.resolver(asking.resolver),
+            ChoiceReason::Network => own_network(self, asking.resolver),
+            ChoiceReason::Global => None,
+        };
+        let places = leaf.map(|leaf| self.regions(leaf)).unwrap_or_default();
+        places.iter().filter_map(|place| self.names().get(usize::from(*place))).collect()
+    }
+}
+
+/// What was measured for the network of the resolver itself.
+fn own_network(table: &SteeringTable, resolver: IpAddr) -> Option<Leaf> {
+    let (bits, is_v4) = top_bits(resolver);
+    let len = if is_v4 { CLIENT_BITS.0 } else { CLIENT_BITS.1 };
+    table.network(bits & mask(len), len, is_v4).leaf
+}
+
 /// Chooses a region. `keep` says how much stays in the region at this place of the table's names; `None`: the region has
 /// no edges now.
 pub fn choose(table: &SteeringTable, asking: &Asking, keep: impl Fn(u8) -> Option<Keep>) -> Choice {
@@ -127,10 +152,7 @@ pub fn choose(table: &SteeringTable, asking: &Asking, keep: impl Fn(u8) -> Optio
     if let Some(choice) = table.resolver(asking.resolver).and_then(|leaf| picked(leaf, ChoiceReason::Resolver, scope)) {
         return choice;
     }
-    let (bits, is_v4) = top_bits(asking.resolver);
-    let len = if is_v4 { CLIENT_BITS.0 } else { CLIENT_BITS.1 };
-    let own = table.network(bits & mask(len), len, is_v4).leaf;
-    own.and_then(|leaf| picked(leaf, ChoiceReason::Network, scope)).unwrap_or(Choice {
+    own_network(table, asking.resolver).and_then(|leaf| picked(leaf, ChoiceReason::Network, scope)).unwrap_or(Choice {
         region: None,
         nearest: None,
         reason: ChoiceReason::Global,

@@ -86,7 +86,7 @@ impl SteeringTable {
         for part in parts {
             let here: Vec<Option<u8>> = part.names.iter().map(|name| table.name(name, &mut names)).collect();
             let rankings: Vec<Option<u32>> =
-                part.rankings.iter().map(|ranking| table.ranking(ranking, &here, &mut known)).collect();
+                part.rankings.iter().map(|ranking| table.intern(ranking, &here, &mut known)).collect();
             let ranking = |at: u16| rankings.get(usize::from(at)).copied().flatten();
             for one in part.networks.iter().take(MAX_STEERED_NETWORKS - networks.len()) {
                 let (net, most) = (one.0, if one.0.addr().is_ipv4() { CLIENT_BITS.0 } else { CLIENT_BITS.1 });
@@ -119,7 +119,7 @@ impl SteeringTable {
         Some(at)
     }
 
-    fn ranking(&mut self, ranking: &[u8], names: &[Option<u8>], known: &mut HashMap<Box<[u8]>, u32>) -> Option<u32> {
+    fn intern(&mut self, ranking: &[u8], names: &[Option<u8>], known: &mut HashMap<Box<[u8]>, u32>) -> Option<u32> {
         let mut all: Vec<u8> = Vec::with_capacity(MAX_RANKED_REGIONS);
         for at in ranking.iter().take(MAX_RANKED_REGIONS) {
             all.extend(names.get(usize::from(*at)).copied().flatten().filter(|name| !all.contains(name)));

@@ -4,5 +4,6 @@
 
 pub(crate) mod anycast;
 pub(crate) mod controls;
+mod dns_settings;
 pub(crate) mod edges;
 pub(crate) mod leaders;

@@ -630,6 +630,13 @@ const MIGRATIONS: &[&str] = &[
         prefix TEXT PRIMARY KEY
     ) STRICT;
     ",
+    "
+    -- What an operator has set for the name server, as JSON: dials and shares of regions.
+    CREATE TABLE dns_settings (
+        id      INTEGER PRIMARY KEY CHECK (id = 1),
+        content TEXT NOT NULL
+    ) STRICT;
+    ",
 ];
 
 /// Number of steps after which the write-ahead log is merged into the database.

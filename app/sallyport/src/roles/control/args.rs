@@ -103,6 +103,9 @@ pub(crate) struct ControlArgs {
     /// The edges answer DNS for the domain and for zones of organisations: they have --listen-dns
     #[arg(long, env = "SALLYPORT_NAME_SERVER")]
     pub(super) name_server: bool,
+    /// Answer DNS with the addresses of all edges, whatever was measured for the network of a client
+    #[arg(long, env = "SALLYPORT_NO_DNS_STEERING")]
+    pub(super) no_dns_steering: bool,
     #[command(flatten)]
     pub(super) mail: MailArgs,
     /// The account that owns the installation and lets edges join, by e-mail address [default: the first account]

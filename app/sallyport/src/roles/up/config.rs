@@ -61,6 +61,8 @@ pub(super) fn of_control(args: &UpArgs, public: &Public, data: &Path, geo: Optio
         resolver: None,
         acme: None,
         has_name_server: args.dns.listen_dns.is_some(),
+        // One machine is in no region.
+        dns_steering_every: None,
         anycast_allow: AllowList(args.anycast.allow.anycast_allow.clone()),
         labels: args.names.labels(),
         setup_token_file: setup_token_file(args, public.ip, data),
