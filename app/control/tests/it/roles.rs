@@ -58,12 +58,15 @@ const OF_PERSONS: [&str; 17] = [
     "list_organisations",
 ];
 /// Endpoints for the account that owns the installation.
-const OF_THE_INSTALLATION: [&str; 24] = [
+const OF_THE_INSTALLATION: [&str; 27] = [
     "reset_account",
     "list_edges",
     "list_ways",
     "measure_way",
     "list_edge_clients",
+    "get_anycast_dials",
+    "set_anycast_dials",
+    "resolve_anycast",
     "list_anycast_prefixes",
     "create_anycast_prefix",
     "delete_anycast_prefix",
@@ -315,6 +318,7 @@ impl FullOrganisation {
             "update_person" => json!({"name": "x"}),
             "reset_person" | "create_edge_token" | "drain_edge" => json!({}),
             "measure_way" => json!({"to": "192.0.2.1"}),
+            "set_anycast_dials" => json!({"dials": {"eu": {"dial": 50}}}),
             "create_anycast_prefix" => json!({"prefix": "198.51.100.0/24"}),
             "create_anycast_peer" => {
                 json!({"name": "a", "address": "192.0.2.1", "remote_as": 64_500, "local_as": 64_501})

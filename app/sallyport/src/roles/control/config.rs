@@ -12,7 +12,8 @@ use sallyport_anycast::model::AllowList;
 use sallyport_api::{EdgeBootstrap, Secret};
 use sallyport_bus::{Asker, BusCredentials};
 use sallyport_control::{
-    AddressDatabases, ControlConfig, DNS_STEERING_EVERY, Reach, SETUP_TOKEN_FILE, Secrets, SignUp, default_ports_per_account,
+    AddressDatabases, ControlConfig, DNS_STEERING_EVERY, Reach, SETUP_TOKEN_FILE, Secrets, SignUp,
+    default_ports_per_account,
 };
 use sallyport_geo::Geo;
 use sallyport_http::page::Site;
