@@ -9,10 +9,12 @@
 //! - Passwords, credentials and tokens travel in [`Secret`], which never shows itself in logs.
 
 mod account;
+mod anycast;
 mod audit;
 mod catchment;
 mod certificate;
 mod client;
+mod dns_steering;
 mod domain;
 mod edge;
 mod flow;
@@ -43,6 +45,11 @@ pub use account::{
     Account, AccountReset, AccountSession, BeginTotp, BegunTotp, ChangePassword, ConfirmTotp, CreateAccount,
     EndedAccountSessions, ForgotPassword, ProveTotp, RecoveryCodes, ResetAccount, SetPassword,
 };
+pub use anycast::{
+    AnycastBfd, AnycastEdge, AnycastEdgePeer, AnycastEdgePrefix, AnycastEdgePreview, AnycastOrder, AnycastOrderKind,
+    AnycastPeer, AnycastPrefix, AnycastPreview, AnycastRoute, AnycastRouteQuery, AnycastRoutes, AnycastState,
+    AnycastStatus, CreateAnycastOrder, CreateAnycastPeer, CreateAnycastPrefix,
+};
 pub use audit::{
     AuditAdmin, AuditCertificate, AuditEvent, AuditFlow, AuditGap, AuditKind, AuditLogin, AuditNode, AuditOrder,
     AuditProblem, AuditQuery, AuditVerification, MAX_AUDIT_WAIT_SECONDS, to_millisecond,
@@ -53,6 +60,10 @@ pub use client::{
     BeginDeviceLogin, ClientCertificate, ClientLogin, ClientSshCertificate, ClientToken, CreateClientCertificate,
     CreateClientSshCertificate, CreateSshHostCertificate, DeviceLogin, ExchangeClientCode, ExchangeDeviceCode,
     SshAuthority, SshHostCertificate, UpdateSshAuthority,
+};
+pub use dns_steering::{
+    AnycastAnswers, AnycastDial, AnycastDials, AnycastResolution, AnycastResolveQuery, RankedRegion, ResolutionReason,
+    SetAnycastDials,
 };
 pub use domain::{CreateDomain, Domain, DomainRecord, DomainState};
 pub use edge::{

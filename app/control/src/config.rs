@@ -4,9 +4,11 @@ use std::{
     ops::RangeInclusive,
     path::PathBuf,
     sync::{Arc, OnceLock},
+    time::Duration,
 };
 
 use sallyport_acme::{ChallengeKind, DirectoryConfig};
+use sallyport_anycast::model::AllowList;
 use sallyport_api::{EdgeBootstrap, EdgeCertificates};
 use sallyport_audit::AuditLog;
 use sallyport_bus::Asker;
@@ -23,6 +25,9 @@ use crate::mail::MailHook;
 
 /// The ports that `tcp`, `tls` and `udp` sockets get for themselves, unless the operator gives others.
 pub const DEFAULT_PORT_RANGE: RangeInclusive<u16> = 20_000..=20_999;
+
+/// How often what steers clients of the name server is made anew, unless the operator turns that off.
+pub const DNS_STEERING_EVERY: Duration = Duration::from_secs(30);
 
 /// How many ports of this range one account may have, unless the operator sets the number: half of them, but no more
 /// than 100 and no fewer than 10.
@@ -103,6 +108,10 @@ pub struct ControlConfig {
     pub acme: Option<AcmeConfig>,
     /// Whether the edges answer DNS for the domain of the installation and for zones of organisations.
     pub has_name_server: bool,
+    /// How often what steers clients of the name server is made from what was measured; `None`: nobody is steered.
+    pub dns_steering_every: Option<Duration>,
+    /// The prefixes that edges may announce.
+    pub anycast_allow: AllowList,
     /// The labels that owners may choose for their sockets.
     pub labels: ChosenLabels,
     /// The file for the setup token, which the first account takes; `None` where the first account takes no token.

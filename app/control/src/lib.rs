@@ -34,8 +34,8 @@ pub use api::{openapi, openapi_json};
 pub use background::{ConfigPublishing, LONE_EDGE};
 pub use clock::{Clock, Moment};
 pub use config::{
-    AcmeConfig, AddressDatabases, ChosenLabels, ControlConfig, DEFAULT_PORT_RANGE, EdgeIssuer, EdgesConfig,
-    IssueFailure, SignUp, SshInfo, default_ports_per_account,
+    AcmeConfig, AddressDatabases, ChosenLabels, ControlConfig, DEFAULT_PORT_RANGE, DNS_STEERING_EVERY, EdgeIssuer,
+    EdgesConfig, IssueFailure, SignUp, SshInfo, default_ports_per_account,
 };
 pub use mail::MailHook;
 pub use request::via::NodePeer;

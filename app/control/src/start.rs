@@ -14,7 +14,7 @@ use tokio::{
 };
 
 use crate::{
-    background::{cluster, names, steering as plans, tidy},
+    background::{cluster, dns_steering, names, steering as plans, tidy},
     certificates,
     clock::Clock,
     cluster::{attempt_gossip::AttemptGossip, peers::PeerWatch},
@@ -66,6 +66,8 @@ impl Control {
             certificates,
             challenges,
             zones,
+            dns_steering,
+            anycast,
             steering,
             ..
         } = bus;
@@ -118,6 +120,9 @@ impl Control {
             certificates,
             challenges,
             zones,
+            dns_steering,
+            is_catchment_frozen: AtomicBool::new(false),
+            anycast,
             resolver: config.resolver.clone(),
             is_delegated: AtomicBool::new(false),
             acme_sealer: Sealer::new(secrets.derived("acme")),
@@ -164,6 +169,15 @@ impl Control {
             .await
             .map_err(|error| anyhow::anyhow!("{}", error.inner().unwrap_or(error.sentence())))
             .context("cannot read the zones")?;
+        app.reload_anycast()
+            .await
+            .map_err(|error| anyhow::anyhow!("{}", error.inner().unwrap_or(error.sentence())))
+            .context("cannot read the prefixes of anycast")?;
+        app.renew_dns_steering()
+            .await
+            .map_err(|error| anyhow::anyhow!("{}", error.inner().unwrap_or(error.sentence())))
+            .context("cannot read what steers the name server")?;
+        tokio::spawn(dns_steering::renew(Arc::downgrade(&app.0)));
         tokio::spawn(names::check_domains(Arc::downgrade(&app.0)));
         tokio::spawn(names::renew_serials(Arc::downgrade(&app.0)));
         tokio::spawn(tidy::tidy(Arc::downgrade(&app.0)));

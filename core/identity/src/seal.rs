@@ -51,10 +51,12 @@ pub enum Purpose {
     AcmeAccount,
     /// The private key of a zone, in the store and on the way to edges.
     ZoneKey,
+    /// The password of a BGP session, in the store and on the way to edges.
+    RouterPassword,
 }
 
 impl Purpose {
-    const ALL: [Self; 17] = [
+    const ALL: [Self; 18] = [
         Self::LoginRequest,
         Self::Grant,
         Self::Binding,
@@ -72,6 +74,7 @@ impl Purpose {
         Self::CertificateKey,
         Self::AcmeAccount,
         Self::ZoneKey,
+        Self::RouterPassword,
     ];
 
     fn label(self) -> &'static str {
@@ -93,6 +96,7 @@ impl Purpose {
             Self::CertificateKey => "certificate-key",
             Self::AcmeAccount => "acme-account",
             Self::ZoneKey => "zone-key",
+            Self::RouterPassword => "router-password",
         }
     }
 

@@ -136,6 +136,10 @@ id!(
     /// A record of a zone.
     ZoneRecordId
 );
+id!(
+    /// A prefix, a neighbour or an order of anycast.
+    AnycastItemId
+);
 
 /// The fewest digits of an abbreviated id.
 const MIN_SHORT_DIGITS: usize = 6;

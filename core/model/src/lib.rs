@@ -5,6 +5,7 @@
 mod account;
 mod addresses;
 mod capacity;
+mod dns_steering;
 mod domain;
 mod edge;
 mod header_rules;
@@ -32,6 +33,11 @@ pub use capacity::{
     Capacity, CapacityError, CapacityName, CapacityNameError, MAX_CAPACITY_NAME_BYTES, MAX_ORIGIN_CONNECTIONS,
     MAX_ORIGIN_RPS, MaxRps, MaxRpsError,
 };
+pub use dns_steering::{
+    CLIENT_BITS, DnsRegion, DnsSettings, DnsSteeringPart, MAX_NETWORKS_OF_PART, MAX_RANKED_REGIONS,
+    MAX_STEERED_ADDRESSES, MAX_STEERED_NETWORKS, MAX_STEERED_REGIONS, MAX_STEERED_RESOLVERS, STEERING_PARTS,
+    SteeredNetwork, SteeredResolver,
+};
 pub use domain::{
     AcmeChallenge, ChallengeKind, DomainName, DomainNameError, MAX_DOMAIN_BYTES, MAX_DOMAINS_PER_SOCKET,
     ServedCertificate, UnknownChallengeKind, acme_alias, challenge_name, wildcard_over,
@@ -49,9 +55,9 @@ pub use identity::{
     ServiceTokenScope,
 };
 pub use ids::{
-    AccountId, CertificateId, ChallengeId, DirectOriginId, DomainId, EdgeId, IdError, InvitationId, LoginSessionId,
-    PersonId, PolicyId, ProviderId, ServiceTokenId, ShortId, ShortIdError, SocketId, TokenId, TunnelId, ZoneId,
-    ZoneRecordId,
+    AccountId, AnycastItemId, CertificateId, ChallengeId, DirectOriginId, DomainId, EdgeId, IdError, InvitationId,
+    LoginSessionId, PersonId, PolicyId, ProviderId, ServiceTokenId, ShortId, ShortIdError, SocketId, TokenId, TunnelId,
+    ZoneId, ZoneRecordId,
 };
 pub use name::{MAX_LABEL_BYTES, NameError, SocketName, name_combinations};
 pub use organisation::{Role, UnknownRole};

@@ -39,6 +39,7 @@ pub mod name;
 pub mod query;
 pub mod record;
 pub mod served;
+pub mod steer;
 pub mod transfer;
 mod tsig;
 

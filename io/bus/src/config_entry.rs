@@ -2,9 +2,11 @@
 
 use std::{fmt, str::FromStr};
 
+use sallyport_anycast::model::AnycastConfig;
 use sallyport_model::{
-    AccountId, AcmeChallenge, CertificateId, ChallengeId, EdgeId, EdgeOrders, LoginSession, LoginSessionId,
-    ServedCertificate, ServedZone, ServiceTokenId, ServiceTokenRoute, SocketId, SocketRoute, SshLogin, ZoneId,
+    AccountId, AcmeChallenge, CertificateId, ChallengeId, DnsSteeringPart, EdgeId, EdgeOrders, LoginSession,
+    LoginSessionId, STEERING_PARTS, ServedCertificate, ServedZone, ServiceTokenId, ServiceTokenRoute, SocketId,
+    SocketRoute, SshLogin, ZoneId,
 };
 use serde::{Deserialize, Serialize};
 
@@ -30,6 +32,10 @@ pub enum ConfigKey {
     Challenge(ChallengeId),
     /// A zone of the name server.
     Zone(ZoneId),
+    /// The prefixes that edges announce, their neighbours and orders, as a whole.
+    Anycast,
+    /// A part of what steers the name server.
+    DnsSteering(u8),
 }
 
 /// The content of an entry.
@@ -52,6 +58,10 @@ pub enum ConfigValue {
     Challenge(AcmeChallenge),
     /// A zone of the name server.
     Zone(Box<ServedZone>),
+    /// The prefixes that edges announce, their neighbours and orders, as a whole.
+    Anycast(Box<AnycastConfig>),
+    /// A part of what steers the name server.
+    DnsSteering(Box<DnsSteeringPart>),
 }
 
 /// Reason why an entry is not accepted.
@@ -98,6 +108,8 @@ impl ConfigValue {
             Self::Certificate(certificate) => ConfigKey::Certificate(certificate.id),
             Self::Challenge(challenge) => ConfigKey::Challenge(challenge.id),
             Self::Zone(zone) => ConfigKey::Zone(zone.id),
+            Self::Anycast(_) => ConfigKey::Anycast,
+            Self::DnsSteering(part) => ConfigKey::DnsSteering(part.part),
         }
     }
 
@@ -134,6 +146,8 @@ impl fmt::Display for ConfigKey {
             Self::Certificate(id) => write!(f, "certificate.{id}"),
             Self::Challenge(id) => write!(f, "challenge.{id}"),
             Self::Zone(id) => write!(f, "zone.{id}"),
+            Self::Anycast => f.write_str("anycast.all"),
+            Self::DnsSteering(part) => write!(f, "dns-steering.{part}"),
         }
     }
 }
@@ -142,6 +156,12 @@ impl fmt::Display for ConfigKey {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("it is no key that this program knows")]
 pub struct UnknownKey;
+
+/// The number of a part, spelt as it is written.
+fn part(text: &str) -> Option<u8> {
+    let part: u8 = text.parse().ok()?;
+    (part <= STEERING_PARTS && text == part.to_string()).then_some(part)
+}
 
 impl FromStr for ConfigKey {
     type Err = UnknownKey;
@@ -157,6 +177,8 @@ impl FromStr for ConfigKey {
             "certificate" => Self::Certificate(id.parse().map_err(unknown)?),
             "challenge" => Self::Challenge(id.parse().map_err(unknown)?),
             "zone" => Self::Zone(id.parse().map_err(unknown)?),
+            "anycast" if id == "all" => Self::Anycast,
+            "dns-steering" => Self::DnsSteering(part(id).ok_or(UnknownKey)?),
             _ => return Err(UnknownKey),
         })
     }
@@ -186,7 +208,17 @@ mod tests {
         for bad in ["", "{}", "x"] {
             assert!(matches!(ConfigValue::from_bytes(key, bad.as_bytes()), Err(ConfigEntryError::Damaged(_))), "{bad}");
         }
-        for bad in ["", "route", "route.x", "meta", "other.0b7e3c1a-5f0e-4c57-9f63-6a1f0f9e2d11"] {
+        let part = ConfigKey::DnsSteering(48);
+        assert_eq!(part.to_string().parse(), Ok(part));
+        for bad in [
+            "",
+            "route",
+            "route.x",
+            "meta",
+            "dns-steering.49",
+            "dns-steering.07",
+            "other.0b7e3c1a-5f0e-4c57-9f63-6a1f0f9e2d11",
+        ] {
             assert_eq!(bad.parse::<ConfigKey>(), Err(UnknownKey), "{bad}");
         }
     }

@@ -9,11 +9,13 @@
 //! [`follow_directory`] fills [`Fleet`] with the state of all edges. An [`Asker`] asks edges for what only edges know.
 
 mod answers;
+mod anycast;
 mod asker;
 mod asks;
 mod audit_stream;
 mod certificates;
 mod config_entry;
+mod dns_steering;
 mod fleet;
 mod flows;
 mod nats;
@@ -41,6 +43,7 @@ pub use answers::{
     ClientFigures, ClientList, ClientsBy, EdgeFigures, EndedFlow, EndedHttp, EndedList, FlowList, FlowSeen, OriginUse,
     SocketUse, TunnelFigures, WayFigures, WayKind, WayList, WayMethod,
 };
+pub use anycast::{AnycastAnswer, AnycastAsk, AnycastRouteList, ServedAnycast};
 pub use asker::Asker;
 pub use asks::{
     ASK_SCHEMA, ASK_TIME, Answer, Answered, Ask, AskResults, MAX_ANSWER_BYTES, MAX_ANSWER_ITEMS, MAX_ASK_BYTES,
@@ -49,6 +52,7 @@ pub use asks::{
 pub use audit_stream::{AuditSource, AuditStreamStats, AuditTaker};
 pub use certificates::{AcmeChallenges, ServedCertificates};
 pub use config_entry::{CONFIG_SCHEMA, ConfigEntryError, ConfigKey, ConfigValue, UnknownKey};
+pub use dns_steering::DnsSteering;
 pub use fleet::{Fleet, FleetEdge, FleetNews, TunnelOnEdge};
 pub use flows::{FlowGuard, FlowRoute, LiveFlow, LiveFlows};
 pub use nats::{
@@ -543,6 +547,10 @@ pub struct Bus {
     pub challenges: AcmeChallenges,
     /// The zones of the name server.
     pub zones: ServedZones,
+    /// The prefixes that edges announce.
+    pub anycast: ServedAnycast,
+    /// What steers the name server.
+    pub dns_steering: DnsSteering,
     /// The attached tunnels: all at a control, its own at an edge.
     pub directory: Directory,
     /// The edges of the installation, if there are several.
@@ -563,6 +571,8 @@ impl Default for Bus {
             certificates: ServedCertificates::hinting(hints.clone()),
             challenges: AcmeChallenges::hinting(hints.clone()),
             zones: ServedZones::hinting(hints.clone()),
+            anycast: ServedAnycast::hinting(hints.clone()),
+            dns_steering: DnsSteering::hinting(hints.clone()),
             fleet: Fleet::among(orders.clone()),
             orders,
             directory: Directory::default(),

@@ -7,6 +7,7 @@ mod access_control;
 mod account;
 mod address;
 mod client;
+mod dns_steering;
 mod error;
 mod flows;
 mod names;

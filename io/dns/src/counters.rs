@@ -2,14 +2,33 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use sallyport_zone::{AnswerKind, DropReason, Outcome, Transport, Verdict};
+use parking_lot::RwLock;
+use sallyport_model::RegionName;
+use sallyport_zone::{
+    AnswerKind, DropReason, Outcome, Transport, Verdict,
+    data::{OTHER_REGION, REGION_SLOTS, Steered},
+    steer::{ChoiceReason, REASONS as CHOICE_REASONS},
+};
 
 const KINDS: usize = AnswerKind::ALL.len();
 const REASONS: usize = DropReason::ALL.len();
 
+/// Answers that were chosen for a client, by region and reason.
+#[derive(Debug)]
+struct SteeredAnswers([[AtomicU64; CHOICE_REASONS]; REGION_SLOTS]);
+
+impl Default for SteeredAnswers {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| Default::default()))
+    }
+}
+
 /// What the server has done since its start.
 #[derive(Debug, Default)]
 pub struct Counters {
+    steered: SteeredAnswers,
+    /// The regions with numbers of their own, in the order of these.
+    regions: RwLock<Vec<RegionName>>,
     queries: [AtomicU64; 2],
     answers: [AtomicU64; KINDS],
     drops: [AtomicU64; REASONS],
@@ -35,6 +54,8 @@ pub(crate) struct Tally {
     bytes_out: u64,
     pub(crate) send_errors: u64,
     pub(crate) signatures: u64,
+    /// At most one for each query of a batch.
+    steered: Vec<Steered>,
 }
 
 impl Tally {
@@ -44,6 +65,7 @@ impl Tally {
         self.bytes_in += bytes_in as u64;
         self.bytes_out += bytes_out as u64;
         self.truncated += u64::from(outcome.is_truncated);
+        self.steered.extend(outcome.steered);
         match outcome.verdict {
             Verdict::Drop(reason) => self.drops[reason.index()] += 1,
             Verdict::Send | Verdict::Transfer(_) => self.answers[outcome.kind.index()] += 1,
@@ -67,7 +89,40 @@ impl Counters {
         add(&self.bytes_out, tally.bytes_out);
         add(&self.send_errors, tally.send_errors);
         add(&self.signatures, tally.signatures);
-        *tally = Tally::default();
+        let mut steered = std::mem::take(&mut tally.steered);
+        for one in steered.drain(..) {
+            add(&self.steered.0[usize::from(one.slot.min(OTHER_REGION))][one.reason.index()], 1);
+        }
+        *tally = Tally { steered, ..Tally::default() };
+    }
+
+    /// The number by which answers with this region are counted. The first regions have numbers of their own, for as
+    /// long as the server runs.
+    #[must_use]
+    pub fn slot(&self, region: &RegionName) -> u8 {
+        let mut regions = self.regions.write();
+        let at = regions.iter().position(|known| known == region).unwrap_or(regions.len());
+        if at >= usize::from(OTHER_REGION) {
+            return OTHER_REGION;
+        }
+        if at == regions.len() {
+            regions.push(region.clone());
+        }
+        at as u8
+    }
+
+    /// Answers that were chosen for a client, by region and reason. `None`: the addresses for everybody, or a region
+    /// without a number of its own.
+    #[must_use]
+    pub fn steered(&self) -> Vec<(Option<RegionName>, ChoiceReason, u64)> {
+        let names = self.regions.read().clone();
+        let slots = (0..names.len()).chain([usize::from(OTHER_REGION)]);
+        let counts = |slot: usize| {
+            let name = names.get(slot).cloned();
+            ChoiceReason::ALL
+                .map(|reason| (name.clone(), reason, self.steered.0[slot][reason.index()].load(Ordering::Relaxed)))
+        };
+        slots.flat_map(counts).filter(|(_, _, count)| *count > 0).collect()
     }
 
     /// Messages that came.

@@ -10,12 +10,13 @@
 //! arguments.
 //!
 //! The rooms from bottom to top, each of which uses only earlier ones: `db`, `accounts`, `identity`, `cluster`,
-//! `names`, `sockets`, `tidy`.
+//! `landings`, `names`, `sockets`, `tidy`.
 
 mod accounts;
 mod cluster;
 mod db;
 mod identity;
+mod landings;
 mod names;
 mod sockets;
 mod tidy;
@@ -36,6 +37,7 @@ pub use accounts::{
     tokens::{MAX_TOKENS_PER_ACCOUNT, NewToken, StoredToken},
 };
 pub use cluster::{
+    anycast::{AnycastKind, StoredAnycast, StoredAnycastItem},
     controls::{HolderId, MAX_CONTROLS, StoredControl},
     edges::{
         EdgeTokenId, JoinRefusal, JoiningEdge, MAX_EDGE_TOKENS, MAX_EDGES, NewEdgeToken, StoredEdge, StoredEdgeToken,
@@ -61,6 +63,10 @@ pub use identity::{
     providers::{MAX_PROVIDERS_PER_ORGANISATION, StoredProvider},
     service_tokens::{MAX_SERVICE_TOKENS, NewServiceToken, StoredServiceToken},
     used_once::MAX_USED_ONCE_PER_ORGANISATION,
+};
+pub use landings::{
+    measurements::{MAX_MEASUREMENTS, MEASUREMENT_LOST_SECONDS, StoredMeasurement},
+    rows::MAX_OPT_OUTS,
 };
 pub use names::{
     acme::MAX_CHALLENGES,

@@ -5,9 +5,11 @@
 
 mod account_access;
 mod accounts;
+mod anycast;
 mod audit;
 mod catchment;
 mod certificates;
+mod dns_steering;
 mod domains;
 mod edges;
 mod flow_log;
@@ -121,6 +123,17 @@ pub(crate) fn routes() -> Router<App> {
         .route("/v1/service-tokens/{id}/certificate", post(service_tokens::certificate))
         .route("/v1/audit", get(audit::list))
         .route("/v1/audit/verify", get(audit::verify))
+        .route("/v1/anycast/prefixes", get(anycast::list_prefixes).post(anycast::create_prefix))
+        .route("/v1/anycast/prefixes/{id}", delete(anycast::delete_prefix))
+        .route("/v1/anycast/peers", get(anycast::list_peers).post(anycast::create_peer))
+        .route("/v1/anycast/peers/{id}", delete(anycast::delete_peer))
+        .route("/v1/anycast/orders", get(anycast::list_orders).post(anycast::create_order))
+        .route("/v1/anycast/orders/{id}", delete(anycast::delete_order))
+        .route("/v1/anycast/dials", get(dns_steering::get).put(dns_steering::set))
+        .route("/v1/anycast/resolve", get(dns_steering::resolve))
+        .route("/v1/anycast/status", get(anycast::status))
+        .route("/v1/anycast/preview", get(anycast::preview))
+        .route("/v1/anycast/explain", get(anycast::explain))
         .route("/v1/edges", get(edges::list))
         .route("/v1/edges/clients", get(catchment::list))
         .route("/v1/edges/ways", get(ways::list).post(ways::measure))

@@ -13,9 +13,9 @@ use utoipa::{
 };
 
 use super::{
-    account_access, accounts, audit, catchment, certificates, domains, edges, flow_log, flows, info, invitations,
-    login_sessions, logins, members, organisations, origins, persons, plans, policies, providers, service_tokens,
-    sockets, ssh_authorities, ssh_keys, stats, tokens, tunnels, ways, zones,
+    account_access, accounts, anycast, audit, catchment, certificates, dns_steering, domains, edges, flow_log, flows,
+    info, invitations, login_sessions, logins, members, organisations, origins, persons, plans, policies, providers,
+    service_tokens, sockets, ssh_authorities, ssh_keys, stats, tokens, tunnels, ways, zones,
 };
 use crate::device;
 
@@ -61,6 +61,10 @@ use crate::device;
         edges::list, edges::delete, edges::drain, edges::resume, edges::create_token, edges::list_tokens,
         edges::delete_token, edges::hand_over, ways::list, ways::measure,
         catchment::list,
+        anycast::list_prefixes, anycast::create_prefix, anycast::delete_prefix, anycast::list_peers,
+        anycast::create_peer, anycast::delete_peer, anycast::list_orders, anycast::create_order,
+        dns_steering::get, dns_steering::set, dns_steering::resolve,
+        anycast::delete_order, anycast::status, anycast::preview, anycast::explain,
     ),
     components(schemas(Problem)),
     modifiers(&BearerToken, &BodyMayBeAbsent, &OneTypeOfEach, &ProblemResponses),
@@ -85,6 +89,7 @@ use crate::device;
         (name = "providers", description = "Identity providers, which authenticate persons."),
         (name = "persons", description = "Persons with passwords at this installation."),
         (name = "edges", description = "The machines that serve clients and tunnels, where there are several."),
+        (name = "anycast", description = "Prefixes that edges announce by BGP."),
         (name = "login sessions", description = "Logins of persons at sockets."),
     ),
 )]

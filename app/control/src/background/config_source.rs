@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use sallyport_anycast::model::AnycastConfig;
 use sallyport_bus::{
     Bus, ConfigKey, ConfigSource, ConfigValue, Nats, PublishStats, SourceFuture, exchange_control_messages,
     publish_config,
 };
-use sallyport_model::{DrainOrder, EdgeOrders};
+use sallyport_model::{DnsSteeringPart, DrainOrder, EdgeOrders};
 use sallyport_store::{StoreError, StoredEdge};
 use tokio::sync::Notify;
 
@@ -35,6 +36,10 @@ struct Source {
 
 fn read_error(error: impl std::fmt::Display) -> String {
     format!("the store cannot be read: {error}")
+}
+
+fn steering_value(part: DnsSteeringPart) -> ConfigValue {
+    ConfigValue::DnsSteering(Box::new(part))
 }
 
 /// The orders to an edge. Every edge that has joined and was not removed has an entry, by which edges know each other.
@@ -73,6 +78,12 @@ impl ConfigSource for Source {
                     let whole = whole.filter(|_| app.config.has_name_server);
                     whole.map(|(stored, served)| ConfigValue::Zone(Box::new(app.published_zone(&stored, served))))
                 }
+                ConfigKey::DnsSteering(0) => app.dns_head().await.map_err(read_error)?.map(steering_value),
+                ConfigKey::DnsSteering(part) => app.dns_steering.get(part).map(|part| steering_value((*part).clone())),
+                ConfigKey::Anycast => {
+                    let config = app.anycast_config().await.map_err(read_error)?;
+                    (config != AnycastConfig::default()).then(|| ConfigValue::Anycast(Box::new(config)))
+                }
                 ConfigKey::Edge(id) => {
                     app.store.edge(id).await.map_err(read_error)?.map(|edge| ConfigValue::Edge(orders(&edge)))
                 }
@@ -103,6 +114,14 @@ impl ConfigSource for Source {
                     all.push(ConfigValue::Zone(Box::new(app.published_zone(&stored, served))));
                 }
             }
+            let config = app.anycast_config().await.map_err(read_error)?;
+            if config != AnycastConfig::default() {
+                all.push(ConfigValue::Anycast(Box::new(config)));
+            }
+            // Other controls may have changed part 0; the others follow from what was measured.
+            all.extend(app.dns_head().await.map_err(read_error)?.map(steering_value));
+            let parts = app.dns_steering.all();
+            all.extend(parts.iter().filter(|part| part.part > 0).map(|part| steering_value((**part).clone())));
             let edges = app.store.edges().await.map_err(read_error)?;
             all.extend(edges.iter().map(orders).map(ConfigValue::Edge));
             Ok(all)

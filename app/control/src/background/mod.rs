@@ -4,6 +4,7 @@
 
 pub(crate) mod cluster;
 mod config_source;
+pub(crate) mod dns_steering;
 pub(crate) mod names;
 mod reload;
 pub(crate) mod steering;

@@ -42,6 +42,10 @@ impl Control {
             .await
             .map_err(|error| anyhow::anyhow!("{}", error.inner().unwrap_or(error.sentence())))
             .context("cannot read the certificates again")?;
+        app.reload_anycast()
+            .await
+            .map_err(|error| anyhow::anyhow!("{}", error.inner().unwrap_or(error.sentence())))
+            .context("cannot read the prefixes of anycast again")?;
         if app.config.has_name_server {
             app.reload_zones()
                 .await

@@ -4,8 +4,10 @@
 
 mod account_access;
 mod accounts;
+mod anycast;
 mod authorities;
 mod certificates;
+mod dns_steering;
 mod domains;
 mod edges;
 mod mail;

@@ -15,7 +15,8 @@ use std::{
 };
 
 use sallyport_bus::{
-    AcmeChallenges, Directory, Fleet, Identities, Orders, Routes, ServedCertificates, ServedZones, SshLogins,
+    AcmeChallenges, Directory, DnsSteering, Fleet, Identities, Orders, Routes, ServedAnycast, ServedCertificates,
+    ServedZones, SshLogins,
 };
 use sallyport_identity::Sealer;
 use sallyport_oidc::Providers;
@@ -61,6 +62,11 @@ pub(crate) struct AppParts {
     pub(crate) certificates: ServedCertificates,
     pub(crate) challenges: AcmeChallenges,
     pub(crate) zones: ServedZones,
+    /// What steers clients of the name server.
+    pub(crate) dns_steering: DnsSteering,
+    /// Whether somebody may be moving the catchment: clients are steered by what was measured before.
+    pub(crate) is_catchment_frozen: AtomicBool,
+    pub(crate) anycast: ServedAnycast,
     /// Makes lookups for domains; `None`: domains cannot be verified.
     pub(crate) resolver: Option<Resolver>,
     /// Whether the domain of the installation is delegated to its name server.

@@ -13,8 +13,11 @@ use axum::{Router, body::Body};
 use http::{HeaderMap, Request, StatusCode, header};
 use http_body::Body as _;
 use http_body_util::BodyExt;
+use sallyport_anycast::model::AllowList;
 use sallyport_audit::{AuditConfig, AuditLog};
-use sallyport_bus::{Asker, Bus, Directory, Identities, LiveFlows, Routes, ServedCertificates, ServedZones, SshLogins};
+use sallyport_bus::{
+    Asker, Bus, Directory, Identities, LiveFlows, Routes, ServedAnycast, ServedCertificates, ServedZones, SshLogins,
+};
 use sallyport_control::{
     AddressDatabases, Clock, Control, ControlConfig, MailHook, Moment, Reach, SETUP_TOKEN_FILE, Secrets, SignUp,
     SshInfo,
@@ -103,6 +106,7 @@ pub(crate) struct Api {
     pub(crate) flows: LiveFlows,
     /// What edges serve.
     pub(crate) zones: ServedZones,
+    pub(crate) anycast: ServedAnycast,
     pub(crate) certificates: ServedCertificates,
     client: SocketAddr,
 }
@@ -287,6 +291,8 @@ impl Api {
             resolver: None,
             acme: None,
             has_name_server: false,
+            dns_steering_every: Some(sallyport_control::DNS_STEERING_EVERY),
+            anycast_allow: AllowList(vec!["198.51.100.0/22".parse().unwrap(), "2001:db8::/32".parse().unwrap()]),
             labels: sallyport_control::ChosenLabels::default(),
             setup_token_file: None,
         };
@@ -297,7 +303,7 @@ impl Api {
             Control::start_with_clock(config, store.clone(), bus.clone(), secrets, clock.clock()).await.unwrap();
         let (router, login) = (control.router(), control.login_router());
         let client = "192.0.2.1:40000".parse().unwrap();
-        let Bus { routes, ssh_logins, identities, directory, zones, certificates, .. } = bus;
+        let Bus { routes, ssh_logins, identities, directory, zones, anycast, certificates, .. } = bus;
         Self {
             router,
             login,
@@ -313,6 +319,7 @@ impl Api {
             audit,
             flows,
             zones,
+            anycast,
             certificates,
             client,
         }

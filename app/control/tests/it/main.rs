@@ -5,6 +5,7 @@
 mod account_access;
 mod accounts;
 mod admission;
+mod anycast;
 mod audit;
 mod client;
 mod contract;

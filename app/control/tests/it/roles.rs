@@ -58,12 +58,27 @@ const OF_PERSONS: [&str; 17] = [
     "list_organisations",
 ];
 /// Endpoints for the account that owns the installation.
-const OF_THE_INSTALLATION: [&str; 12] = [
+const OF_THE_INSTALLATION: [&str; 27] = [
     "reset_account",
     "list_edges",
     "list_ways",
     "measure_way",
     "list_edge_clients",
+    "get_anycast_dials",
+    "set_anycast_dials",
+    "resolve_anycast",
+    "list_anycast_prefixes",
+    "create_anycast_prefix",
+    "delete_anycast_prefix",
+    "list_anycast_peers",
+    "create_anycast_peer",
+    "delete_anycast_peer",
+    "list_anycast_orders",
+    "create_anycast_order",
+    "delete_anycast_order",
+    "get_anycast_status",
+    "preview_anycast",
+    "explain_anycast",
     "delete_edge",
     "drain_edge",
     "resume_edge",
@@ -261,7 +276,7 @@ impl FullOrganisation {
             "certificates" => "secret.example.org",
             "zones/{name}/records" => &self.record,
             // Strangers do not learn whether the edge exists.
-            "edges" => "0b7e3c1a-5f0e-4c57-9f63-6a1f0f9e2d11",
+            "edges" | "anycast/prefixes" | "anycast/peers" | "anycast/orders" => "0b7e3c1a-5f0e-4c57-9f63-6a1f0f9e2d11",
             "edge-tokens" => "0f1e2d3c4b5a6978",
             other if path.contains("{id}") => panic!("what is {{id}} of {other}? name it here"),
             _ => "",
@@ -303,6 +318,12 @@ impl FullOrganisation {
             "update_person" => json!({"name": "x"}),
             "reset_person" | "create_edge_token" | "drain_edge" => json!({}),
             "measure_way" => json!({"to": "192.0.2.1"}),
+            "set_anycast_dials" => json!({"dials": {"eu": {"dial": 50}}}),
+            "create_anycast_prefix" => json!({"prefix": "198.51.100.0/24"}),
+            "create_anycast_peer" => {
+                json!({"name": "a", "address": "192.0.2.1", "remote_as": 64_500, "local_as": 64_501})
+            }
+            "create_anycast_order" => json!({"place": "everywhere", "kind": "drain"}),
             "hand_installation_over" => json!({"email": "stranger@example.com"}),
             "update_member" => json!({"role": "owner"}),
             "create_invitation" => json!({"email": "x@example.com", "role": "viewer"}),

@@ -6,7 +6,9 @@ use std::{
     time::{Instant, SystemTime, UNIX_EPOCH},
 };
 
-use sallyport_bus::{Answer, Ask, EdgeFigures, EndedList, MAX_ANSWER_ITEMS, Responder, SocketUse, TunnelFigures};
+use sallyport_bus::{
+    Answer, AnycastAnswer, Ask, EdgeFigures, EndedList, MAX_ANSWER_ITEMS, Responder, SocketUse, TunnelFigures,
+};
 use sallyport_model::{AccountId, SocketId, SocketRoute};
 use sallyport_net::process_figures;
 
@@ -46,6 +48,7 @@ impl Edge {
                 Answer::Ways(self.measurements.list(refused))
             }
             Ask::Clients { by, limit } => Answer::Clients(self.client_networks(by, limit.min(MAX_ANSWER_ITEMS))),
+            Ask::Anycast(_) => Answer::Anycast(AnycastAnswer::Off),
             Ask::HasChallenge { challenge } => Answer::HasChallenge(self.state.config.challenges.has(challenge)),
         }
     }

@@ -8,6 +8,7 @@ mod load;
 mod measure;
 mod show;
 mod simulate;
+mod simulate_dns;
 
 use std::{
     net::SocketAddr,

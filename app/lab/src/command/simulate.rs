@@ -1,4 +1,4 @@
-//! `sallyport lab simulate`: steering and its solver in virtual time.
+//! `sallyport lab simulate`: steering and its solver in virtual time, and steering by DNS.
 
 use std::{
     collections::BTreeMap,
@@ -21,7 +21,7 @@ use sallyport_lab::simulate::{
 use serde::Serialize;
 use serde_json::json;
 
-use super::Context;
+use super::{Context, simulate_dns};
 
 /// The most misses that are listed.
 const MAX_LISTED: usize = 20;
@@ -33,6 +33,8 @@ pub(crate) enum SimulateCommand {
     Steering(SteeringArgs),
     /// Solve a random problem of the size of a large installation, and print the time
     Solver(SolverArgs),
+    /// Let clients on a map ask the name server before and after dials of regions, and count where they go
+    Dns(simulate_dns::DnsArgs),
 }
 
 /// Options of `lab simulate steering`.
@@ -139,6 +141,7 @@ pub(super) fn run(context: &Context, command: &SimulateCommand) -> anyhow::Resul
         }
         SimulateCommand::Steering(args) => steering(context, args),
         SimulateCommand::Solver(args) => solver(context, args),
+        SimulateCommand::Dns(args) => simulate_dns::run(context, args),
     }
 }
 

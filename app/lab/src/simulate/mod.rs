@@ -1,6 +1,7 @@
 //! Steering in virtual time: the same planner, solver and quotas as in controls and edges, in scenarios, beside other
 //! ways of steering. Pure: a seed determines everything.
 
+mod dns;
 mod draw;
 mod instance;
 mod measure;
@@ -14,6 +15,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 pub use self::{
+    dns::{DnsMove, DnsOptions, DnsRegionReport, DnsReport, DnsSimulationError, MAX_DNS_CLIENTS, simulate_dns},
     draw::draw,
     instance::{InstanceOptions, InstanceReport, MAX_INSTANCE_EDGES, MAX_INSTANCE_ORIGINS, instance, solve},
     measure::PolicyReport,

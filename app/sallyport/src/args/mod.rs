@@ -2,6 +2,7 @@
 //! Uses `failure`.
 
 pub(crate) mod acme;
+pub(crate) mod anycast;
 pub(crate) mod argv;
 pub(crate) mod audit;
 pub(crate) mod bus;

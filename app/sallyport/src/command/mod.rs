@@ -2,6 +2,7 @@
 //! Uses `roles`, `installation`, `context`, `view`, `args`, `machine`, `runtime` and `failure`.
 
 pub(crate) mod account;
+pub(crate) mod anycast;
 mod api_status;
 pub(crate) mod audit;
 pub(crate) mod authority;

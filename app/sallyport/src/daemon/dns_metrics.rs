@@ -37,9 +37,23 @@ impl Collector for DnsMetrics {
         family(&mut encoder, ("sallyport_dns_queries", "Queries by transport", "transport"), &queries)?;
         let answers = AnswerKind::ALL.map(|kind| (kind.label(), counters.answers(kind)));
         family(&mut encoder, ("sallyport_dns_answers", "Answers by kind", "kind"), &answers)?;
+        steered(&mut encoder, counters)?;
         let drops = DropReason::ALL.map(|reason| (reason.label(), counters.drops(reason)));
         family(&mut encoder, ("sallyport_dns_drops", "Queries without an answer by reason", "reason"), &drops)
     }
+}
+
+/// Encodes the answers that were chosen for a client. There are none without steering.
+fn steered(encoder: &mut DescriptorEncoder<'_>, counters: &Counters) -> Result<(), fmt::Error> {
+    let help = "Answers that were chosen for a client, by region and by what the choice rests on";
+    let kind = ConstCounter::new(0_u64).metric_type();
+    let mut metric = encoder.encode_descriptor("sallyport_dns_steered", help, None, kind)?;
+    for (region, reason, count) in counters.steered() {
+        let region = region.as_ref().map_or("", |region| region.as_str());
+        let labels = [("region", region), ("reason", reason.label())];
+        ConstCounter::new(count).encode(metric.encode_family(&labels)?)?;
+    }
+    Ok(())
 }
 
 /// Encodes counters that differ by one label.

@@ -10,4 +10,5 @@ mod own_address;
 mod public_names;
 mod quic;
 mod ssh;
+mod steered_edges;
 pub(crate) mod up;

@@ -29,7 +29,10 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-use super::answered_edges::{addresses_of, answered_edges, common_ports, edge_addresses};
+use super::{
+    answered_edges::{addresses_of, answered_edges, common_ports, edge_addresses},
+    steered_edges::Published,
+};
 use crate::{
     args::dns::DnsArgs,
     failure::{Failure, Kind},
@@ -139,13 +142,15 @@ impl NameServer {
             members: None,
             notices: HashMap::new(),
         };
-        let mut answers = Answers { zones: HashMap::new(), parts, transfer };
+        let published = Published::read(&parts.bus.dns_steering);
+        let mut answers = Answers { zones: HashMap::new(), parts, transfer, published };
         // From the first question on: a successor is asked while its predecessor still answers.
         let (zones, changed) = answers.collect();
         let mut view = View::default();
-        answers.fill(&mut view);
+        answers.fill(&mut view, None);
         let zones = Arc::new(zones.unwrap_or_default());
         let server = Arc::new(Server::start_with(&config, zones, view, settings, udp, vec![tcp])?);
+        server.change_view(|view| answers.fill(view, Some(server.counters())));
         answers.tell_secondaries(&changed);
         info!(listen = %address, zones = answers.zones.len(), "answering DNS");
         let keeper = Keeper { server: server.clone(), answers };
@@ -223,6 +228,8 @@ struct Answers {
     /// The zones that answer now.
     zones: HashMap<ZoneId, AnsweringZone>,
     transfer: Transfer,
+    /// What steers clients.
+    published: Published,
 }
 
 /// Keeps what the name server answers with up to date.
@@ -233,8 +240,11 @@ struct Keeper {
 
 impl Keeper {
     async fn run(mut self) {
-        let Bus { zones, challenges, fleet, .. } = self.answers.parts.bus.clone();
+        let Bus { zones, challenges, fleet, dns_steering, .. } = self.answers.parts.bus.clone();
         let (mut zones, mut challenges, mut edges) = (zones.subscribe(), challenges.subscribe(), fleet.subscribe());
+        let mut steering = dns_steering.subscribe();
+        // What has changed since the start.
+        steering.mark_changed();
         let mut own_http3_port = self.answers.parts.own_http3_port.clone();
         loop {
             tokio::select! {
@@ -257,6 +267,17 @@ impl Keeper {
                     }
                     self.take_view();
                 }
+                changed = steering.changed() => {
+                    if changed.is_err() {
+                        return;
+                    }
+                    let bus = dns_steering.clone();
+                    // Meanwhile other threads answer with what they have.
+                    if let Ok(published) = tokio::task::spawn_blocking(move || Published::read(&bus)).await {
+                        self.answers.published = published;
+                        self.take_view();
+                    }
+                }
                 // The sender ends with the edge.
                 Ok(()) = own_http3_port.changed() => self.take_view(),
             }
@@ -274,7 +295,7 @@ impl Keeper {
 
     /// Serves the addresses of the edges that are there, and the answers to challenges.
     fn take_view(&self) {
-        self.server.change_view(|view| self.answers.fill(view));
+        self.server.change_view(|view| self.answers.fill(view, Some(self.server.counters())));
     }
 }
 
@@ -410,7 +431,7 @@ impl Answers {
     }
 
     /// Puts the addresses of the edges that are there, and the answers to challenges, into a view.
-    fn fill(&self, view: &mut View) {
+    fn fill(&self, view: &mut View, counters: Option<&sallyport_dns::Counters>) {
         let edges = answered_edges(&self.parts.bus.fleet);
         let addresses = addresses_of(&edges, &self.parts.own);
         let ports = match edges.is_empty() {
@@ -423,7 +444,10 @@ impl Answers {
             .and_then(|()| view.set_challenges(CHALLENGE_TTL_SECONDS, &texts));
         if let Err(error) = result {
             warn!(%error, "the name server answers with former addresses");
+            return;
         }
+        let steering = counters.and_then(|counters| self.published.steering(&edges, counters, EDGES_TTL_SECONDS));
+        view.set_steering(steering.map(Arc::new));
     }
 }
 

@@ -1,5 +1,6 @@
 //! What an operator sets up: prefixes, neighbours, and orders about edges.
 
+mod announcement;
 mod community;
 mod order;
 mod peer;
@@ -8,6 +9,7 @@ mod prefix;
 
 use serde::{Deserialize, Serialize};
 
+pub use announcement::Announcement;
 pub use community::{Community, CommunityError};
 pub use order::{Order, OrderKind};
 pub use peer::{BfdTimers, MAX_PREPEND, Peer, PeerError, PeerRole};

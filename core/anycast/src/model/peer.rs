@@ -135,7 +135,10 @@ impl Peer {
         }
         let is_router = match self.address {
             IpAddr::V4(address) => !(address.is_multicast() || address.is_broadcast()),
-            IpAddr::V6(address) => !address.is_multicast() && address.to_ipv4_mapped().is_none(),
+            // A link-local address is no address without an interface.
+            IpAddr::V6(address) => {
+                !(address.is_multicast() || address.is_unicast_link_local()) && address.to_ipv4_mapped().is_none()
+            }
         };
         if self.address.is_unspecified() || !is_router {
             return Err(PeerError::Address(self.address));

@@ -65,22 +65,23 @@ pub fn answer(
     let kind = dispatch(&query, peer, serving, state, now, tsig, is_known, &mut response);
     match kind {
         Dispatched::Done(kind, tsig) => {
+            let steered = response.steered();
             let (rcode, is_truncated) = response.finish(&state.options);
             if let Some(mut tsig) = tsig {
                 tsig.sign(out, now.unix_seconds);
             }
-            Outcome { rcode, kind, is_truncated, verdict: Verdict::Send }
+            Outcome { rcode, kind, is_truncated, verdict: Verdict::Send, steered }
         }
         Dispatched::Drop(kind, reason) => {
             let rcode = response.rcode();
             out.clear();
-            Outcome { rcode, kind, is_truncated: false, verdict: Verdict::Drop(reason) }
+            Outcome { rcode, kind, is_truncated: false, verdict: Verdict::Drop(reason), steered: None }
         }
         Dispatched::Transfer(transfer) => {
             let rcode = response.rcode();
             out.clear();
             let verdict = Verdict::Transfer(transfer);
-            Outcome { rcode, kind: AnswerKind::Transfer, is_truncated: false, verdict }
+            Outcome { rcode, kind: AnswerKind::Transfer, is_truncated: false, verdict, steered: None }
         }
     }
 }
@@ -246,7 +247,7 @@ fn short(
     let mut response = Response::new(message, query, MAX_PLAIN_UDP_BYTES, out);
     response.set_rcode(rcode);
     response.finish(&[]);
-    Outcome { rcode, kind, is_truncated: false, verdict: Verdict::Send }
+    Outcome { rcode, kind, is_truncated: false, verdict: Verdict::Send, steered: None }
 }
 
 fn answer_error(
@@ -260,7 +261,13 @@ fn answer_error(
     let (header, question_len, rcode, kind) = match *error {
         QueryError::Drop(reason) => {
             let verdict = Verdict::Drop(DropReason::from(reason));
-            return Outcome { rcode: Rcode::FORM_ERR, kind: AnswerKind::Malformed, is_truncated: false, verdict };
+            return Outcome {
+                rcode: Rcode::FORM_ERR,
+                kind: AnswerKind::Malformed,
+                is_truncated: false,
+                verdict,
+                steered: None,
+            };
         }
         QueryError::Malformed(header, len) => (header, len, Rcode::FORM_ERR, AnswerKind::Malformed),
         QueryError::NotImplemented(header, _) => (header, None, Rcode::NOT_IMP, AnswerKind::NotImplemented),
@@ -270,7 +277,7 @@ fn answer_error(
     }
     let has_edns = matches!(error, QueryError::NotImplemented(_, true));
     response::write_error(message, header, (question_len, has_edns), rcode, out);
-    Outcome { rcode, kind, is_truncated: false, verdict: Verdict::Send }
+    Outcome { rcode, kind, is_truncated: false, verdict: Verdict::Send, steered: None }
 }
 
 /// Errors are as short as queries: past the rate they are dropped.
@@ -278,5 +285,5 @@ fn limited(rcode: Rcode, kind: AnswerKind, peer: &Peer, state: &mut State, now: 
     let is_sent = peer.transport == Transport::Tcp
         || state.limiter.record(peer.address, AnswerClass::Error, now) == RateVerdict::Send;
     let verdict = Verdict::Drop(DropReason::RateLimited);
-    (!is_sent).then_some(Outcome { rcode, kind, is_truncated: false, verdict })
+    (!is_sent).then_some(Outcome { rcode, kind, is_truncated: false, verdict, steered: None })
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{query::NoQuery, transfer::Transfer};
+use crate::{data::Steered, query::NoQuery, transfer::Transfer};
 
 /// The code of an answer (RFC 6895 section 2.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -182,4 +182,6 @@ pub struct Outcome {
     pub is_truncated: bool,
     /// What is to be done.
     pub verdict: Verdict,
+    /// How the answer was chosen for this client, if it was.
+    pub steered: Option<Steered>,
 }

@@ -8,7 +8,7 @@ use super::{
     settings::{Now, Peer, Serving, State},
 };
 use crate::{
-    data::{AddressSource, Client, Found, Node, View, Zone},
+    data::{AddressSource, Asker, Client, Found, Node, View, Zone},
     dnssec::{Signable, ZoneKeys, write_signatures},
     name::{MAX_NAME_BYTES, NameBuf, is_suffix},
     query::{Query, Question},
@@ -78,7 +78,7 @@ pub(super) fn resolve(
     let mut resolver = Resolver {
         zone,
         view: serving.view,
-        client: Client { address: peer.address, subnet: edns.and_then(|edns| edns.subnet) },
+        client: Asker::new(Client { address: peer.address, subnet: edns.and_then(|edns| edns.subnet) }),
         keys: zone.keys().map(AsRef::as_ref).filter(|_| is_signed),
         is_compact_ok: edns.is_some_and(|edns| edns.is_compact_ok),
         now: now.unix_seconds,
@@ -86,7 +86,12 @@ pub(super) fn resolve(
         state,
         response,
     };
-    resolver.run(&query.question, first.found)
+    let kind = resolver.run(&query.question, first.found);
+    let steered = resolver.client.steered();
+    if let Some((choice, steered)) = steered {
+        response.set_steered(&mut state.options, choice.scope, steered);
+    }
+    kind
 }
 
 impl<'a> At<'a> {
@@ -101,7 +106,7 @@ impl<'a> At<'a> {
         }
     }
 
-    fn set(&self, rtype: RecordType, view: &'a View, client: &Client, now: u64) -> Lookup<'a> {
+    fn set(&self, rtype: RecordType, view: &'a View, client: &Asker, now: u64) -> Lookup<'a> {
         if let Some(challenge) = self.challenge.filter(|_| rtype == RecordType::TXT) {
             return Lookup::Set(challenge);
         }
@@ -118,7 +123,7 @@ impl<'a> At<'a> {
             return Lookup::Nothing;
         };
         match addresses(source, view, client) {
-            Some(sets) => sets.set(rtype, client).map_or(Lookup::Nothing, Lookup::Set),
+            Some(sets) => sets.set(rtype, client.client()).map_or(Lookup::Nothing, Lookup::Set),
             None if rtype == RecordType::HTTPS => Lookup::Nothing,
             None => Lookup::Unknown,
         }
@@ -139,7 +144,7 @@ impl<'a> At<'a> {
     }
 
     /// The types at the name, without those of its signatures.
-    pub(super) fn types(&self, view: &View, client: &Client, now: u64) -> TypeBitmap {
+    pub(super) fn types(&self, view: &View, client: &Asker, now: u64) -> TypeBitmap {
         let mut types = TypeBitmap::new();
         let Some(node) = self.node else {
             self.challenge.iter().for_each(|_| types.insert(RecordType::TXT));
@@ -155,7 +160,7 @@ impl<'a> At<'a> {
             types.insert(RecordType::AAAA);
         }
         for rtype in OF_ADDRESSES {
-            sets.and_then(|sets| sets.set(rtype, client)).iter().for_each(|_| types.insert(rtype));
+            sets.and_then(|sets| sets.set(rtype, client.client())).iter().for_each(|_| types.insert(rtype));
         }
         if let Some(keys) = self.zone.keys().filter(|_| self.is_apex) {
             let phase = keys.phase(now);
@@ -167,7 +172,7 @@ impl<'a> At<'a> {
     }
 }
 
-fn addresses<'v>(source: &AddressSource, view: &'v View, client: &Client) -> Option<&'v crate::data::AddressSets> {
+fn addresses<'v>(source: &AddressSource, view: &'v View, client: &Asker) -> Option<&'v crate::data::AddressSets> {
     match source {
         AddressSource::Edges(group) => view.group(group, client),
         AddressSource::Alias(target) => view.alias(target),
@@ -178,7 +183,7 @@ fn addresses<'v>(source: &AddressSource, view: &'v View, client: &Client) -> Opt
 pub(super) struct Resolver<'a, 'b> {
     pub(super) zone: &'a Zone,
     pub(super) view: &'a View,
-    pub(super) client: Client,
+    pub(super) client: Asker,
     /// The keys, if the client takes signatures.
     pub(super) keys: Option<&'a ZoneKeys>,
     pub(super) is_compact_ok: bool,

@@ -5,7 +5,7 @@ use super::{
     settings::{Now, Peer, Settings},
 };
 use crate::{
-    data::Zone,
+    data::{Steered, Zone},
     query::{HEADER_BYTES, Header, Query},
     record::{RecordSet, RecordType, SetPlace},
 };
@@ -43,6 +43,7 @@ pub(super) struct Response<'a> {
     is_authoritative: bool,
     is_truncated: bool,
     edns: Option<EdnsFlags>,
+    steered: Option<Steered>,
 }
 
 /// A place in an answer to which it can be taken back.
@@ -78,6 +79,7 @@ impl<'a> Response<'a> {
             is_authoritative: false,
             is_truncated: false,
             edns,
+            steered: None,
         }
     }
 
@@ -107,7 +109,7 @@ impl<'a> Response<'a> {
             option(COOKIE, [cookie.client, &server]);
         }
         if let Some(subnet) = edns.subnet {
-            // The scope 0 says that the answer is for every client (RFC 7871 section 7.2.1).
+            // The scope 0 says that the answer is for every client (RFC 7871 section 7.2.1). `set_steered` changes it.
             let bytes = usize::from(subnet.prefix).div_ceil(8);
             match (subnet.address, subnet.prefix) {
                 (_, 0) => option(CLIENT_SUBNET, [&[0, subnet.family, 0, 0], &[]]),
@@ -123,6 +125,27 @@ impl<'a> Response<'a> {
             option(EXTENDED_ERROR, [&INVALID_QUERY_TYPE.to_be_bytes(), &[]]);
         }
         self.max_bytes = self.max_bytes.saturating_sub(OPT_BYTES + options.len());
+    }
+
+    /// Says that the answer was chosen for this client, and for how many bits of its network it holds.
+    pub(super) fn set_steered(&mut self, options: &mut [u8], scope: u8, steered: Steered) {
+        self.steered = Some(steered);
+        let mut rest = options;
+        while let Some((fixed, after)) = rest.split_first_chunk_mut::<4>() {
+            let len = usize::from(u16::from_be_bytes([fixed[2], fixed[3]]));
+            let Some((value, next)) = after.split_at_mut_checked(len) else { return };
+            if let (CLIENT_SUBNET, [_, _, source, stated, ..]) = (u16::from_be_bytes([fixed[0], fixed[1]]), &mut *value)
+                && *source > 0
+            {
+                *stated = scope;
+            }
+            rest = next;
+        }
+    }
+
+    /// How the answer was chosen for this client, if it was.
+    pub(super) fn steered(&self) -> Option<Steered> {
+        self.steered
     }
 
     pub(super) fn set_rcode(&mut self, rcode: Rcode) {

@@ -1,13 +1,19 @@
 //! What changes without a new zone: addresses of edges, with their HTTPS records, addresses of other names, and the
 //! answers to ACME challenges.
 
-use std::{collections::HashMap, net::IpAddr};
+use std::{cell::Cell, collections::HashMap, net::IpAddr, sync::Arc};
 
-use super::https::HttpPorts;
+use sallyport_model::ALL_EDGES;
+
+use super::{
+    https::HttpPorts,
+    steering::{Steered, Steering},
+};
 use crate::{
     name::Name,
     query::ClientSubnet,
     record::{RecordSet, RecordType},
+    steer::{Asking, Choice},
 };
 
 /// The most groups of edges, and the most other names whose addresses are kept.
@@ -73,9 +79,38 @@ impl Client {
     }
 }
 
+/// A client, and what was chosen for it while its query is answered.
+#[derive(Debug, Clone)]
+pub struct Asker {
+    client: Client,
+    choice: Cell<Option<(Choice, Steered)>>,
+}
+
+impl Asker {
+    /// A client for which nothing was chosen yet.
+    #[must_use]
+    pub fn new(client: Client) -> Self {
+        Self { client, choice: Cell::new(None) }
+    }
+
+    /// Who asks.
+    #[must_use]
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// What was chosen, if the answer depends on it.
+    #[must_use]
+    pub fn steered(&self) -> Option<(Choice, Steered)> {
+        self.choice.get()
+    }
+}
+
 /// What is known now. A view never changes; a new one takes its place.
 #[derive(Debug, Clone, Default)]
 pub struct View {
+    /// How clients of the group of all edges are steered.
+    steering: Option<Arc<Steering>>,
     groups: HashMap<Box<str>, AddressSets>,
     aliases: HashMap<Name, AddressSets>,
     /// TXT records by name. A name without is above one of them.
@@ -83,7 +118,7 @@ pub struct View {
 }
 
 impl AddressSets {
-    fn new(ttl: u32, addresses: &[IpAddr], ports: Option<HttpPorts>) -> Self {
+    pub(super) fn new(ttl: u32, addresses: &[IpAddr], ports: Option<HttpPorts>) -> Self {
         let (mut v4, mut v6) = (Vec::new(), Vec::new());
         for address in addresses {
             match address.to_canonical() {
@@ -121,6 +156,11 @@ impl AddressSets {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.v4.is_empty() && self.v6.is_empty()
+    }
+
+    /// Whether there is an address of IPv4.
+    pub(super) fn has_v4(&self) -> bool {
+        !self.v4.is_empty()
     }
 }
 
@@ -209,11 +249,28 @@ impl View {
         Ok(())
     }
 
-    /// The addresses of a group for this client. Now they are the same for every client; answers that differ belong
-    /// here.
+    /// Sets how clients of the group of all edges are steered. `None`: all get the same addresses.
+    pub fn set_steering(&mut self, steering: Option<Arc<Steering>>) {
+        self.steering = steering;
+    }
+
+    /// How clients of the group of all edges are steered.
     #[must_use]
-    pub fn group(&self, group: &str, _client: &Client) -> Option<&AddressSets> {
-        self.groups.get(group)
+    pub fn steering(&self) -> Option<&Arc<Steering>> {
+        self.steering.as_ref()
+    }
+
+    /// The addresses of a group for this client. Clients of the group of all edges may be steered.
+    #[must_use]
+    pub fn group(&self, group: &str, asker: &Asker) -> Option<&AddressSets> {
+        let everybody = self.groups.get(group);
+        let Some(steering) = self.steering.as_deref().filter(|_| group == ALL_EDGES) else { return everybody };
+        let (choice, _) = asker.choice.get().unwrap_or_else(|| {
+            let made = steering.choose(&Asking { resolver: asker.client.address, subnet: asker.client.subnet });
+            asker.choice.set(Some(made));
+            made
+        });
+        steering.addresses(&choice).or(everybody)
     }
 
     /// The addresses of another name.

@@ -13,7 +13,7 @@ fn lab() -> Lab {
 }
 
 /// The options of an answer: codes and values.
-fn options(answer: &[u8]) -> Vec<(u16, Vec<u8>)> {
+pub(crate) fn options(answer: &[u8]) -> Vec<(u16, Vec<u8>)> {
     let at = answer.windows(3).rposition(|window| window == [0, 0, 41]).unwrap();
     let mut rest = &answer[at + 11..];
     let mut found = Vec::new();

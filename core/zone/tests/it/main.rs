@@ -9,6 +9,7 @@ mod lookup;
 mod query_corpus;
 mod query_fuzz;
 mod rollover;
+mod steering;
 mod support;
 mod transfers;
 mod view;

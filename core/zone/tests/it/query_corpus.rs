@@ -123,6 +123,13 @@ fn files() -> Vec<(&'static str, Vec<u8>)> {
         ("cookie", Ask::new("s.test", 6).option(10, b"clientck")),
         ("cookies", Ask::new("s.test", 6).option(10, b"clientckservercookie1234")),
         ("subnet", Ask::new("s.test", 6).option(8, &[0, 1, 24, 0, 192, 0, 2]).option(3, &[])),
+        ("subnet-of-edges", Ask::new("x.p.test", 1).option(8, &[0, 1, 24, 0, 20, 0, 7])),
+        ("subnet-beside", Ask::new("x.p.test", 1).option(8, &[0, 1, 22, 0, 20, 1, 4])),
+        ("subnet-too-long", Ask::new("x.p.test", 65).option(8, &[0, 1, 32, 0, 20, 1, 2, 3])),
+        ("subnet-of-ipv6", Ask::new("x.p.test", 28).option(8, &[0, 2, 56, 0, 0x20, 1, 0xd, 0xb8, 0, 1, 0])),
+        ("subnet-private", Ask::new("x.p.test", 1).option(8, &[0, 1, 8, 0, 10])),
+        ("subnet-with-scope", Ask::new("x.p.test", 1).option(8, &[0, 1, 24, 24, 20, 0, 7])),
+        ("subnet-twice", Ask::new("x.p.test", 1).option(8, &[0, 1, 8, 0, 20]).option(8, &[0, 1, 8, 0, 30])),
         ("axfr", Ask { edns: None, ..Ask::new("s.test", 252) }),
     ];
     let mut files: Vec<(&str, Vec<u8>)> =

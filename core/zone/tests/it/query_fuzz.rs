@@ -5,12 +5,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-use hickory_proto::op::Message;
+use hickory_proto::{
+    op::Message,
+    rr::rdata::opt::{EdnsCode, EdnsOption},
+};
+use sallyport_model::{DnsSteeringPart, RegionName, SteeredNetwork};
 use sallyport_zone::{
     Now, Peer, Record, RecordData, Serving, Settings, State, StateConfig, Transport, TsigHash, Verdict, View, Zone,
     Zones, answer,
+    data::{HttpPorts, Site, Steering},
     dnssec::{Algorithm, KeyRole, KeyTimes, SigningKey, ZoneKeys},
     limit::CookieSecrets,
+    steer::{Keep, SteeringTable},
 };
 
 const UNSIGNED: &str = "$TTL 300\n@ SOA ns host 1 3600 600 86400 60\n@ NS ns\nns A 192.0.2.53\nwww CNAME web\n\
@@ -40,6 +46,7 @@ fn world() -> &'static World {
         let signed = signed.with_transfer_keys(vec!["key".parse().unwrap()]);
         let mut view = View::default();
         view.set_group("all", 20, &[[192, 0, 2, 1].into()], None).unwrap();
+        view.set_steering(Some(Arc::new(steering())));
         view.set_challenges(5, &[("_acme-challenge.a.p.test".parse().unwrap(), vec!["x".to_owned()])]).unwrap();
         let mut settings = Settings::default();
         settings.set_identity(Some("edge-1".to_owned()), Some("1".to_owned())).unwrap();
@@ -47,6 +54,33 @@ fn world() -> &'static World {
         settings.tsig_keys.insert("key".parse().unwrap(), TsigHash::Sha256, &[9; 32]).unwrap();
         World { zones: Zones::new([Arc::new(plain), Arc::new(signed)]).unwrap(), view, settings }
     })
+}
+
+/// Two regions, and networks within each other.
+fn steering() -> Steering {
+    let names = vec!["eu".parse().unwrap(), "us".parse().unwrap()];
+    let network = |text: &str, ranking| SteeredNetwork(text.parse().unwrap(), ranking, 1);
+    let part = DnsSteeringPart {
+        names: names.clone(),
+        rankings: vec![vec![0, 1], vec![1, 0]],
+        networks: vec![
+            network("20.0.0.0/8", 0),
+            network("20.1.0.0/16", 1),
+            network("20.1.2.0/24", 0),
+            network("2001:db8::/32", 0),
+            network("2001:db8:1::/48", 1),
+        ],
+        ..DnsSteeringPart::default()
+    };
+    let site = |(at, region): (usize, &RegionName)| Site {
+        region: region.clone(),
+        addresses: vec![[192, 0, 2, at as u8 + 10].into()],
+        ports: Some(HttpPorts { tcp: 443, udp: 443 }),
+        keep: Keep::new(50, 100),
+        slot: at as u8,
+    };
+    let sites: Vec<Site> = names.iter().enumerate().map(site).collect();
+    Steering::new(Arc::new(SteeringTable::new([&part])), &sites, (&[], None), 30).unwrap()
 }
 
 /// The first byte says the transport and the time; the rest is the message.
@@ -75,6 +109,12 @@ pub(crate) fn dns_query(data: &[u8]) {
             let parsed = Message::from_vec(&out).expect("a well-formed answer");
             assert_eq!(u16::from(parsed.metadata.response_code), outcome.rcode.0);
             assert_eq!(parsed.metadata.truncation, outcome.is_truncated);
+            let edns = parsed.edns.as_ref();
+            if let Some(EdnsOption::Subnet(subnet)) = edns.and_then(|edns| edns.option(EdnsCode::Subnet)) {
+                let most = if subnet.addr().is_ipv4() { 24 } else { 56 };
+                assert!(subnet.scope_prefix() <= most, "{subnet:?}");
+                assert!(subnet.scope_prefix() == 0 || outcome.steered.is_some(), "{subnet:?}");
+            }
             // Answers to answers would never end.
             let answered = answer(&out, &peer, &serving, &mut state, now, &mut again);
             assert!(matches!(answered.verdict, Verdict::Drop(_)));

@@ -11,6 +11,7 @@ use std::{
 };
 
 use async_nats::jetstream::kv::{Entry, Operation};
+use sallyport_anycast::model::AnycastConfig;
 use sallyport_directory::config::{EntryContent, OutOfOrder, Replica};
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
@@ -98,6 +99,8 @@ impl Bus {
             ConfigValue::Certificate(certificate) => self.certificates.put(*certificate),
             ConfigValue::Challenge(challenge) => self.challenges.put(challenge),
             ConfigValue::Zone(zone) => self.zones.put(*zone),
+            ConfigValue::Anycast(config) => self.anycast.put(*config),
+            ConfigValue::DnsSteering(part) => self.dns_steering.put(*part),
         }
     }
 
@@ -114,6 +117,8 @@ impl Bus {
             ConfigKey::Certificate(id) => self.certificates.remove(id),
             ConfigKey::Challenge(id) => self.challenges.remove(id),
             ConfigKey::Zone(id) => self.zones.remove(id),
+            ConfigKey::Anycast => self.anycast.put(AnycastConfig::default()),
+            ConfigKey::DnsSteering(part) => self.dns_steering.remove(part),
         }
     }
 }

@@ -2,6 +2,8 @@
 //!
 //! May use: `accounts`, `identity`, `db`.
 
+pub(crate) mod anycast;
 pub(crate) mod controls;
+mod dns_settings;
 pub(crate) mod edges;
 pub(crate) mod leaders;

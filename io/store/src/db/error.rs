@@ -171,6 +171,12 @@ pub enum StoreError {
         /// The name.
         name: String,
     },
+    /// The prefix or the neighbour is there already.
+    #[error("there is {name} already: remove it first, to set it up anew")]
+    AnycastTaken {
+        /// The name.
+        name: String,
+    },
     /// The zone is there already.
     #[error("there is a zone {name} already")]
     ZoneTaken {

@@ -591,6 +591,52 @@ const MIGRATIONS: &[&str] = &[
     -- What a leader leaves to the next one, as JSON.
     ALTER TABLE leaders ADD COLUMN legacy TEXT NOT NULL DEFAULT '';
     ",
+    "
+    -- Prefixes that edges announce, their neighbours, and orders about edges, as JSON. Passwords of neighbours are
+    -- encrypted with a key that is not in the database.
+    CREATE TABLE anycast_items (
+        id         BLOB PRIMARY KEY CHECK (length(id) = 16),
+        kind       TEXT NOT NULL CHECK (kind IN ('prefix', 'peer', 'order')),
+        name       TEXT NOT NULL,
+        content    TEXT NOT NULL,
+        created_at INTEGER NOT NULL
+    ) STRICT;
+    CREATE UNIQUE INDEX anycast_items_by_name ON anycast_items (kind, name);
+    ",
+    "
+    -- Where clients land. Rows without requests have only a round trip.
+    CREATE TABLE catchment (
+        prefix        TEXT NOT NULL,
+        site          TEXT NOT NULL,
+        source        TEXT NOT NULL CHECK (source IN ('clients', 'ping', 'chaos', 'atlas')),
+        as_number     INTEGER,
+        country       TEXT,
+        round_trip_us INTEGER,
+        requests      INTEGER NOT NULL,
+        seen          INTEGER NOT NULL,
+        PRIMARY KEY (prefix, site, source)
+    ) STRICT;
+    CREATE INDEX catchment_by_age ON catchment (seen);
+    -- Measurements of it, with what their control says of them as JSON.
+    CREATE TABLE catchment_measurements (
+        id         TEXT PRIMARY KEY,
+        started_at INTEGER NOT NULL,
+        beat_at    INTEGER NOT NULL,
+        is_done    INTEGER NOT NULL,
+        state      TEXT NOT NULL
+    ) STRICT;
+    -- Networks that want no pings.
+    CREATE TABLE catchment_opt_outs (
+        prefix TEXT PRIMARY KEY
+    ) STRICT;
+    ",
+    "
+    -- What an operator has set for the name server, as JSON: dials and shares of regions.
+    CREATE TABLE dns_settings (
+        id      INTEGER PRIMARY KEY CHECK (id = 1),
+        content TEXT NOT NULL
+    ) STRICT;
+    ",
 ];
 
 /// Number of steps after which the write-ahead log is merged into the database.

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod account_access;
+mod anycast;
 mod authorities;
 mod certificates;
 mod controls;
@@ -15,6 +16,7 @@ mod domains;
 mod edges;
 mod fixtures;
 mod identity;
+mod landings;
 mod leaders;
 mod lock;
 mod names;

@@ -9,6 +9,7 @@ use sallyport_policy::Network;
 use crate::{
     args::{
         acme::{AcmeArgs, NameArgs},
+        anycast::AnycastAllowArgs,
         audit::AuditLogArgs,
         bus::BusArgs,
         listen::{ListenAddress, PortRange, listen_address, port_range},
@@ -94,12 +95,17 @@ pub(crate) struct ControlArgs {
     /// origin add`). Loopback and link-local networks must be listed themselves [default: none]
     #[arg(long, value_name = "NETWORK", env = "SALLYPORT_DIRECT_ORIGINS", value_delimiter = ',')]
     pub(super) direct_origins: Vec<Network>,
+    #[command(flatten)]
+    pub(super) anycast_allow: AnycastAllowArgs,
     /// Who may make an account: open (everybody with access to the API) or closed (only the first) [default: closed]
     #[arg(long, value_enum, value_name = "WHO", env = "SALLYPORT_SIGN_UP", hide_possible_values = true)]
     pub(super) sign_up: Option<SignUpChoice>,
     /// The edges answer DNS for the domain and for zones of organisations: they have --listen-dns
     #[arg(long, env = "SALLYPORT_NAME_SERVER")]
     pub(super) name_server: bool,
+    /// Answer DNS with the addresses of all edges, whatever was measured for the network of a client
+    #[arg(long, env = "SALLYPORT_NO_DNS_STEERING")]
+    pub(super) no_dns_steering: bool,
     #[command(flatten)]
     pub(super) mail: MailArgs,
     /// The account that owns the installation and lets edges join, by e-mail address [default: the first account]

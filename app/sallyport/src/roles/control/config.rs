@@ -8,10 +8,12 @@ use std::{
 
 use anyhow::Context as _;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use sallyport_anycast::model::AllowList;
 use sallyport_api::{EdgeBootstrap, Secret};
 use sallyport_bus::{Asker, BusCredentials};
 use sallyport_control::{
-    AddressDatabases, ControlConfig, Reach, SETUP_TOKEN_FILE, Secrets, SignUp, default_ports_per_account,
+    AddressDatabases, ControlConfig, DNS_STEERING_EVERY, Reach, SETUP_TOKEN_FILE, Secrets, SignUp,
+    default_ports_per_account,
 };
 use sallyport_geo::Geo;
 use sallyport_http::page::Site;
@@ -58,6 +60,8 @@ pub(super) fn of_control(args: &ControlArgs, geo: Option<Arc<Geo>>) -> ControlCo
         resolver: None,
         acme: None,
         has_name_server: args.name_server,
+        dns_steering_every: (!args.no_dns_steering).then_some(DNS_STEERING_EVERY),
+        anycast_allow: AllowList(args.anycast_allow.anycast_allow.clone()),
         labels: args.names.labels(),
         setup_token_file: None,
     }

@@ -9,6 +9,7 @@ use sallyport_policy::Network;
 use crate::{
     args::{
         acme::ResolverArgs,
+        anycast::AnycastArgs,
         audit::{AuditLogArgs, AuditUseArgs},
         dns::DnsArgs,
         listen::{ListenAddress, QuicArgs, RedirectAddress, listen_address, redirect_address},
@@ -81,6 +82,8 @@ pub(crate) struct EdgeArgs {
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT", hide_possible_values = true)]
     pub(super) log_format: LogFormat,
     // Options with a heading come last: those behind them would stand under it.
+    #[command(flatten)]
+    pub(super) anycast: AnycastArgs,
     #[command(flatten)]
     pub(super) dns: DnsArgs,
     #[command(flatten)]

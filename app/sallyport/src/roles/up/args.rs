@@ -9,6 +9,7 @@ use sallyport_policy::Network;
 use crate::{
     args::{
         acme::{AcmeArgs, NameArgs},
+        anycast::AnycastArgs,
         audit::{AuditLogArgs, AuditUseArgs},
         dns::DnsArgs,
         listen::{ListenAddress, PortRange, QuicArgs, RedirectAddress, listen_address, port_range, redirect_address},
@@ -127,6 +128,8 @@ pub(crate) struct UpArgs {
     #[arg(long, value_name = "RATIO", default_value_t = 1.0, value_parser = ratio)]
     pub(super) otlp_ratio: f64,
     // Options with a heading come last: those behind them would stand under it.
+    #[command(flatten)]
+    pub(super) anycast: AnycastArgs,
     #[command(flatten)]
     pub(super) acme: AcmeArgs,
     #[command(flatten)]

@@ -6,6 +6,7 @@ use std::{
     sync::Arc,
 };
 
+use sallyport_anycast::model::AllowList;
 use sallyport_bus::{Asker, Bus};
 use sallyport_control::{
     AddressDatabases, ControlConfig, Reach, SETUP_TOKEN_FILE, Secrets, SignUp, default_ports_per_account,
@@ -60,6 +61,9 @@ pub(super) fn of_control(args: &UpArgs, public: &Public, data: &Path, geo: Optio
         resolver: None,
         acme: None,
         has_name_server: args.dns.listen_dns.is_some(),
+        // One machine is in no region.
+        dns_steering_every: None,
+        anycast_allow: AllowList(args.anycast.allow.anycast_allow.clone()),
         labels: args.names.labels(),
         setup_token_file: setup_token_file(args, public.ip, data),
     }

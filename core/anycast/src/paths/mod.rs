@@ -1,0 +1,1 @@
+//! Paths: which way other networks take to a prefix, and why.

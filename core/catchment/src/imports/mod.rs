@@ -1,0 +1,7 @@
+//! Results that others measured, and which site an answer names.
+
+mod atlas;
+mod sites;
+
+pub use atlas::{AtlasError, AtlasResult, MAX_ATLAS_BYTES, MAX_ATLAS_RESULTS, atlas_results};
+pub use sites::{MAX_SITE_RULES, SiteNames, SiteRule, SiteRuleError};

@@ -1,0 +1,9 @@
+//! BIRD: its control socket, and the file that it includes.
+
+mod apply;
+mod client;
+mod file;
+
+pub use apply::{Applied, ApplyError, Unheard};
+pub use client::{Bird, BirdError, HUNG_AFTER};
+pub use file::{FileError, MAX_FILE_BYTES};
