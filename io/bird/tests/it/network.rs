@@ -69,8 +69,13 @@ impl Side {
 
     /// Starts BIRD with this configuration.
     pub(crate) fn start_bird(&mut self, text: &str) -> usize {
-        fs::write(self.path("bird.conf"), text).unwrap();
-        let (config, socket) = (self.path("bird.conf"), self.socket());
+        self.start_another_bird("bird", text)
+    }
+
+    /// Starts one more BIRD, with files of this name.
+    pub(crate) fn start_another_bird(&mut self, name: &str, text: &str) -> usize {
+        let (config, socket) = (self.path(&format!("{name}.conf")), self.path(&format!("{name}.ctl")));
+        fs::write(&config, text).unwrap();
         self.start(bird(), &["-f", "-c", config.to_str().unwrap(), "-s", socket.to_str().unwrap()])
     }
 
@@ -239,7 +244,7 @@ pub(crate) fn set(part: &mut EdgePart, state: sallyport_anycast::model::Announce
 
 /// What each BIRD of the world has. Sessions begin with the edge alone, so that no two connections cross.
 pub(crate) const WORLD: &str = "router id 192.0.2.2;\nprotocol device { }\nprotocol bfd { }\n\
-    template bgp edge { passive on; error wait time 1, 2; }\n";
+    template bgp edge { passive on; strict bind on; error wait time 1, 2; }\n";
 
 /// A neighbour of the edge, in the world's words.
 pub(crate) fn neighbour(name: &str, local: &str, more: &str) -> String {

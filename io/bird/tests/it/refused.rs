@@ -14,18 +14,19 @@ async fn wrong_passwords_roles_hops_and_floods_end_sessions() {
     }
     let mut network = Network::new();
     let routes: String = (0..20).map(|number| format!("route 9.{number}.0.0/16 blackhole; ")).collect();
-    let world = [
-        WORLD.to_owned(),
-        neighbour("good", "10.0.0.2", "ttl security on; password \"right\";"),
-        neighbour("password", "10.0.0.3", "ttl security on; password \"wrong\";"),
+    network.start(&format!("{WORLD}{}", neighbour("w", "10.0.0.2", "ttl security on; password \"right\";"))).await;
+    // One BIRD has one session with the edge's address, so each of the others is a BIRD of its own.
+    let others = [
+        ("password", neighbour("w", "10.0.0.3", "ttl security on; password \"wrong\";")),
         // The edge says that the neighbour is its provider, and so does the neighbour of the edge.
-        neighbour("role", "10.0.0.4", "ttl security on; local role customer;"),
+        ("role", neighbour("w", "10.0.0.4", "ttl security on; local role customer;")),
         // Packets come with a small TTL.
-        neighbour("hops", "10.0.0.5", ""),
-        format!("ipv4 table flood;\nprotocol static {{ ipv4 {{ table flood; }}; {routes} }}\n"),
-        neighbour("flood", "10.0.0.6", "ttl security on;").replace("ipv4 {", "ipv4 { table flood;"),
+        ("hops", neighbour("w", "10.0.0.5", "")),
+        ("flood", format!("protocol static {{ ipv4; {routes} }}\n{}", neighbour("w", "10.0.0.6", "ttl security on;"))),
     ];
-    network.start(&world.concat()).await;
+    for (name, text) in others {
+        network.world.start_another_bird(name, &format!("{}{text}", WORLD.replace("protocol bfd { }", "")));
+    }
     let (mut edge, mut world) = (network.edge_bird().await, network.world_bird().await);
     let mut peers: Vec<_> = [("good", 2), ("password", 3), ("role", 4), ("hops", 5), ("flood", 6)]
         .map(|(name, host)| peer(name, &format!("10.0.0.{host}")))
