@@ -10,8 +10,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// The longest file that is read back, in bytes.
 pub const MAX_FILE_BYTES: u64 = 8 << 20;
-/// What there is before the first announcement. BIRD does not start if an included file is missing.
-const EMPTY: &str = "# Written by sallyport. Nothing is announced yet.\n";
+/// What there is before the first announcement. BIRD does not start if an included file is missing, nor without any
+/// protocol.
+const EMPTY: &str = "# Written by sallyport. Nothing is announced yet.\nprotocol device sp_device { }\n";
 /// Only BIRD reads the passwords of sessions.
 const MODE: u32 = 0o640;
 
@@ -23,6 +24,14 @@ pub struct FileError {
     what: &'static str,
     #[source]
     error: io::Error,
+}
+
+/// Writes a file that announces nothing if there is none, so that BIRD can start.
+///
+/// # Errors
+/// It cannot be written.
+pub async fn ensure_file(path: &Path) -> Result<(), FileError> {
+    if tokio::fs::try_exists(path).await.unwrap_or(false) { Ok(()) } else { replace(path, EMPTY).await }
 }
 
 /// The text of the file, or that of an empty one if there is none.

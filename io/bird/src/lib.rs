@@ -6,4 +6,4 @@ mod file;
 
 pub use apply::{Applied, ApplyError, Unheard};
 pub use client::{Bird, BirdError, HUNG_AFTER};
-pub use file::{FileError, MAX_FILE_BYTES};
+pub use file::{FileError, MAX_FILE_BYTES, ensure_file};

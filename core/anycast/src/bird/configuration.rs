@@ -266,6 +266,8 @@ fn write_peer(text: &mut String, peer: &Peer, version: Version) -> fmt::Result {
     writeln!(text, "  ipv{family} {{")?;
     writeln!(text, "    table sp_anycast{family};\n    import filter sp_import{family};")?;
     writeln!(text, "    export filter sp_export_{};", peer.name.replace('-', "_"))?;
+    // The limit counts what is kept. So what is refused is kept too, where nobody reads it.
+    writeln!(text, "    import keep filtered on;")?;
     writeln!(text, "    receive limit {} action disable;", peer.max_prefixes)?;
     writeln!(text, "    export limit {MAX_PREFIXES} action block;")?;
     // Without it BIRD does not look at routes again when RPKI changes. To switch it later would end the session.

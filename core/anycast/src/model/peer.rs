@@ -104,6 +104,9 @@ pub enum PeerError {
     /// BFD.
     #[error("BFD has an interval of 10 to 10000 ms, and a multiplier of 2 to 50")]
     Bfd,
+    /// BFD over hops: BIRD needs the own address for it.
+    #[error("BFD watches neighbours that are one hop away")]
+    BfdHops,
     /// The limit of routes.
     #[error("a neighbour may send 1 to 10000000 routes")]
     MaxPrefixes,
@@ -156,6 +159,9 @@ impl Peer {
             && !(BFD_MS.contains(&bfd.interval_ms) && (2..=50).contains(&bfd.multiplier))
         {
             return Err(PeerError::Bfd);
+        }
+        if self.bfd.is_some() && self.hops > 1 {
+            return Err(PeerError::BfdHops);
         }
         if !(1..=10_000_000).contains(&self.max_prefixes) {
             return Err(PeerError::MaxPrefixes);
