@@ -93,8 +93,9 @@ pub fn up(
     lab.state.is_whole = true;
     lab.write()?;
     if lab.plan.internet.is_some() {
-        tell("routes: every edge's, at its site's router");
+        tell("routes: every edge's at its site's router, and the same paths from all clients for a while");
         lab.wait_for_all_routes()?;
+        lab.wait_for_paths()?;
     }
     tell("a request from each region");
     lab.verify_regions()?;

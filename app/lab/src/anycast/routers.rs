@@ -7,6 +7,7 @@ use std::{fmt::Write as _, path::Path};
 
 use super::{
     ANYCAST_4, ANYCAST_6, Internet, MAX_SITE_EDGES, Network, NetworkKind, OUR_AS, Relation, SITE_ROUTER_AS, Seat,
+    Uplink,
 };
 
 /// How many hops away a network may be that tells edges its routes.
@@ -97,6 +98,11 @@ impl Internet {
             BFD.0,
             BFD.1,
         );
+        // Others have one route at a time, as if each had one best path.
+        let merge = match network.kind {
+            NetworkKind::Site(_) => format!("merge paths yes limit {MAX_SITE_EDGES}; "),
+            _ => String::new(),
+        };
         for family in Family::ALL {
             let (channel, digit) = (family.channel(), family.digit());
             let length = if family == Family::Four { 24 } else { 48 };
@@ -104,7 +110,7 @@ impl Internet {
             let _ = write!(
                 text,
                 "protocol static own{digit} {{ {channel}; route {net}/{length} unreachable; }}\n\
-                 protocol kernel kernel{digit} {{ merge paths yes limit {MAX_SITE_EDGES}; {channel} {{ import none; \
+                 protocol kernel kernel{digit} {{ {merge}{channel} {{ import none; \
                  export filter {{ if source = RTS_STATIC then reject; krt_prefsrc = {}; accept; }}; }}; }}\n",
                 family.pick(network.loopback()),
             );
@@ -133,13 +139,28 @@ impl Internet {
         text
     }
 
+    /// The protocols of a router that speak with other networks.
+    #[must_use]
+    pub fn sessions(&self, number: usize) -> Vec<String> {
+        let other = |link: &Uplink| match number {
+            number if number == link.one => Some(link.other),
+            number if number == link.other => Some(link.one),
+            _ => None,
+        };
+        let others = self.links.iter().filter_map(other);
+        others.flat_map(|other| Family::ALL.map(|family| session_name(&self.networks[other], family))).collect()
+    }
+
     /// The configuration of the BIRD beside an edge, which includes what the edge writes.
     #[must_use]
     pub fn edge_config(&self, seat: &Seat, announcements: &Path) -> String {
+        // A pattern, because nothing is there yet; and BIRD does not start without a protocol.
+        let pattern = announcements.with_extension("c*");
         format!(
             "# {}: written by sallyport lab. The edge writes what is included.\n\
-             log stderr {{ info, warning, error, fatal, bug, remote }};\ninclude {announcements:?};\n",
-            seat.name
+             log stderr {{ info, warning, error, fatal, bug, remote }};\nrouter id {};\n\
+             protocol static nothing {{ ipv4; }}\ninclude {pattern:?};\n",
+            seat.name, seat.address,
         )
     }
 
@@ -215,10 +236,9 @@ impl Internet {
         let next_hop = if is_site { "next hop self; " } else { "" };
         let _ = write!(
             text,
-            "protocol bgp {}_{} {{ local {} as {me}; neighbor {} as {}; {role}{more}{} {channel} {{ {next_hop}\
+            "protocol bgp {} {{ local {} as {me}; neighbor {} as {}; {role}{more}{} {channel} {{ {next_hop}\
              import filter {{ {import} }}; export filter {{ {export} }}; }}; }}\n",
-            protocol_name(neighbour),
-            family.digit(),
+            session_name(neighbour, family),
             family.pick(addresses[side]),
             family.pick(addresses[1 - side]),
             neighbour.asn,
@@ -252,7 +272,7 @@ fn add_edge(text: &mut String, site: usize, edge: u8, family: Family) {
     let [router, address] = Internet::edge_addresses(site, edge);
     let _ = write!(
         text,
-        "protocol bgp edge{edge}_{} {{ local {} as {SITE_ROUTER_AS}; neighbor {} as {OUR_AS}; ttl security on; bfd on; \
+        "protocol bgp edge{edge}_{} {{ local {} as {SITE_ROUTER_AS}; neighbor {} as {OUR_AS}; local role provider; ttl security on; bfd on; \
          {} {} {{ import filter {{ if net != {} then reject; bgp_local_pref = 120; \
          if (65535, 0) ~ bgp_community then bgp_local_pref = 0; accept; }}; export none; }}; }}\n",
         family.digit(),
@@ -270,8 +290,8 @@ fn timers(hold: u8) -> String {
 }
 
 /// The name of a neighbour's protocol; BIRD's names have no hyphen.
-fn protocol_name(network: &Network) -> String {
-    network.name.replace('-', "_")
+fn session_name(neighbour: &Network, family: Family) -> String {
+    format!("{}_{}", neighbour.name.replace('-', "_"), family.digit())
 }
 
 #[cfg(test)]
@@ -282,7 +302,7 @@ mod tests {
     };
 
     use super::{
-        super::{AnycastOptions, AnycastTopology, Plant},
+        super::{AnycastOptions, AnycastTopology, Plant, SeatKind},
         *,
     };
 
@@ -301,15 +321,21 @@ mod tests {
             println!("skipped: bird is not there");
             return;
         }
+        let judge = |name: &str, config: &str| {
+            let mut file = tempfile::NamedTempFile::new().unwrap();
+            file.write_all(config.as_bytes()).unwrap();
+            let output = Command::new("bird").args(["-p", "-c"]).arg(file.path()).output().unwrap();
+            let printed = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{name}: {printed}\n{config}");
+        };
         for plant in [None, Some(Plant::London), Some(Plant::Leak)] {
             let internet = internet(6, plant);
             for (number, network) in internet.networks.iter().enumerate() {
-                let config = internet.router_config(number);
-                let mut file = tempfile::NamedTempFile::new().unwrap();
-                file.write_all(config.as_bytes()).unwrap();
-                let output = Command::new("bird").args(["-p", "-c"]).arg(file.path()).output().unwrap();
-                let printed = String::from_utf8_lossy(&output.stderr);
-                assert!(output.status.success(), "{}: {printed}\n{config}", network.name);
+                judge(&network.name, &internet.router_config(number));
+            }
+            let dir = tempfile::tempdir().unwrap();
+            for seat in internet.seats().iter().filter(|seat| matches!(seat.kind, SeatKind::Edge(_))) {
+                judge(&seat.name, &internet.edge_config(seat, &dir.path().join("sallyport.conf")));
             }
         }
     }
@@ -348,7 +374,11 @@ mod tests {
         let config = config(&internet(2, None), "new-york-router");
         assert!(config.contains("merge paths yes limit 8"), "{config}");
         let edge = line(&config, "edge1_4");
-        assert!(edge.contains("local 10.30.1.18 as 64496; neighbor 10.30.1.19 as 64500; ttl security on; bfd on"));
+        assert!(
+            edge.contains(
+                "local 10.30.1.18 as 64496; neighbor 10.30.1.19 as 64500; local role provider; ttl security on"
+            )
+        );
         assert!(edge.contains("if net != 198.51.100.0/24 then reject"), "{edge}");
         let transit = line(&config, "as209_6");
         assert!(transit.contains("as 64500; neighbor") && transit.contains("rs client"), "{transit}");

@@ -1,12 +1,19 @@
 //! Where clients land: real requests from each client network, and the path that its router takes.
 
-use std::{collections::BTreeMap, fmt, net::IpAddr, process::Command, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    net::IpAddr,
+    process::Command,
+    thread,
+    time::{Duration, Instant},
+};
 
 use serde::{Deserialize, Serialize};
 
 use super::Asked;
 use crate::{
-    anycast::{ANYCAST_4, ANYCAST_6, NetworkKind},
+    anycast::{ANYCAST_4, ANYCAST_6, Network, NetworkKind},
     error::LabError,
     kernel,
     state::Lab,
@@ -16,6 +23,11 @@ use crate::{
 const REQUESTS: u64 = 4;
 /// How long each may take.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long all paths may take to be there.
+const PATHS_TIME: Duration = Duration::from_secs(60);
+/// Paths that stay the same for so long are taken for settled.
+const SETTLED: Duration = Duration::from_millis(500);
 
 /// A family of addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -100,8 +112,6 @@ impl Lab {
                     patience: PATIENCE,
                     flows: 0,
                 })?;
-                let words = format!("show route for {} all", family.address());
-                let path = self.birdc(&format!("{}-bird", network.name), &words).unwrap_or_default();
                 let sites = asked
                     .by_origin
                     .iter()
@@ -113,11 +123,55 @@ impl Lab {
                     by_site: sites.collect(),
                     failed: asked.failed,
                     median_us: asked.median_us,
-                    path: best_path(&path),
+                    path: self.path(network, family),
                 });
             }
         }
         Ok(landings)
+    }
+
+    /// Waits until all networks speak with one another, and their clients' paths no longer change.
+    pub(crate) fn wait_for_paths(&self) -> Result<(), LabError> {
+        let internet = self.internet()?;
+        let (began, mut before) = (Instant::now(), None);
+        loop {
+            let has_sessions = internet.networks.iter().enumerate().all(|(number, network)| {
+                let sessions = internet.sessions(number);
+                let protocols = self.birdc(&self.bird_of(network), "show protocols").unwrap_or_default();
+                are_established(&protocols, &sessions)
+            });
+            let paths = self.paths();
+            if has_sessions && before.as_ref() == Some(&paths) {
+                return Ok(());
+            }
+            before = Some(paths);
+            if began.elapsed() > PATHS_TIME {
+                let what = "a settled path from each client".to_owned();
+                let seen = format!("{before:?}");
+                return Err(LabError::Late { what, seconds: PATHS_TIME.as_secs(), seen });
+            }
+            thread::sleep(SETTLED);
+        }
+    }
+
+    /// The path from each client network in each family.
+    fn paths(&self) -> Vec<Vec<u32>> {
+        let networks = self.plan.internet.iter().flat_map(|internet| &internet.networks);
+        let clients = networks.filter(|network| network.kind == NetworkKind::Clients);
+        clients.flat_map(|clients| Family::ALL.map(|family| self.path(clients, family))).collect()
+    }
+
+    fn path(&self, clients: &Network, family: Family) -> Vec<u32> {
+        let words = format!("show route for {} all", family.address());
+        best_path(&self.birdc(&self.bird_of(clients), &words).unwrap_or_default())
+    }
+
+    /// The name of the BIRD of a network.
+    fn bird_of(&self, network: &Network) -> String {
+        match network.kind {
+            NetworkKind::Clients => format!("{}-bird", network.name),
+            _ => network.name.clone(),
+        }
     }
 
     /// Sends requests from a node to an anycast address, and waits for the report.
@@ -140,6 +194,16 @@ impl Lab {
     }
 }
 
+/// Whether an answer of `show protocols` has all these, established.
+fn are_established(answer: &str, sessions: &[String]) -> bool {
+    let up: Vec<&str> = answer
+        .lines()
+        .filter(|line| line.trim_end().ends_with("Established"))
+        .filter_map(|line| line.split_whitespace().next())
+        .collect();
+    sessions.iter().all(|session| up.contains(&session.as_str()))
+}
+
 /// The path of the best route in an answer of `show route all`, which lists it first.
 fn best_path(answer: &str) -> Vec<u32> {
     let path = answer.lines().find_map(|line| line.trim().strip_prefix("BGP.as_path:"));
@@ -153,6 +217,15 @@ fn best_path(answer: &str) -> Vec<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sessions_are_established_or_not() {
+        let answer = "Name       Proto      Table      State  Since         Info\n\
+                      as1299_4   BGP        ---        up     07:44:19.1    Established   \n\
+                      as209_4    BGP        ---        start  07:44:19.1    Connect       \n";
+        assert!(are_established(answer, &["as1299_4".to_owned()]) && !are_established(answer, &["as209_4".to_owned()]));
+        assert!(!are_established("", &["as1299_4".to_owned()]));
+    }
 
     #[test]
     fn the_best_route_is_the_first_one() {

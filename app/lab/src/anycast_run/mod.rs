@@ -92,12 +92,7 @@ impl Lab {
         let config = self.places.bird_config(&process.name);
         match seat.kind {
             SeatKind::Network(number) => write(config, internet.router_config(number)),
-            _ => {
-                let announcements = self.places.announcements(&process.name);
-                // BIRD does not start without a protocol.
-                write(announcements.clone(), "protocol device { }\n".to_owned())?;
-                write(config, internet.edge_config(&seat, &announcements))
-            }
+            _ => write(config, internet.edge_config(&seat, &self.places.announcements(&process.name))),
         }
     }
 
