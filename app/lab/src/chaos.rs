@@ -385,6 +385,10 @@ impl Lab {
         stop: &Stop,
         tell: &mut dyn FnMut(&FaultReport),
     ) -> Result<ChaosReport, LabError> {
+        if self.plan.internet.is_some() {
+            let instead = "chaos is for laboratories without --anycast: `sallyport lab anycast drill` takes edges away";
+            return Err(LabError::Unfit(instead.to_owned()));
+        }
         let wiring = self.wiring()?;
         if !self.is_well() || !wiring.cuts.is_empty() || !wiring.slowed.is_empty() {
             return Err(LabError::Unfit("something is broken already: `sallyport lab status` shows what".to_owned()));

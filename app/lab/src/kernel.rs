@@ -62,6 +62,16 @@ pub(crate) fn batch(namespace: &str, lines: &str) -> Result<(), LabError> {
     run(Command::new("ip").args(["-n", namespace, "-batch", "-"]), lines).map(drop)
 }
 
+/// Runs these lines by `ip`, which name their namespaces themselves.
+pub(crate) fn batch_among(lines: &str) -> Result<(), LabError> {
+    run(Command::new("ip").args(["-batch", "-"]), lines).map(drop)
+}
+
+/// Runs these lines by a shell in a namespace, up to the first that fails.
+pub(crate) fn shell(namespace: &str, lines: &str) -> Result<(), LabError> {
+    run(inside(namespace, Path::new("sh")).args(["-e", "-s"]), lines).map(drop)
+}
+
 /// The namespaces with this prefix.
 pub(crate) fn namespaces(prefix: &str) -> Vec<String> {
     let names = fs::read_dir(NAMESPACES).into_iter().flatten();

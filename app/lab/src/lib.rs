@@ -5,6 +5,8 @@
 //! lines and files, and [`wires`] decides about packets. The other half acts: [`up()`] and [`down`], the program that
 //! carries packets ([`run_wires`]), and the faults of a [`Lab`]. It uses nothing of Sallyport but its public commands.
 
+mod anycast;
+mod anycast_run;
 mod chance;
 mod chaos;
 mod error;
@@ -29,6 +31,8 @@ pub mod wires;
 mod wrk;
 
 pub use self::{
+    anycast::{AnycastError, AnycastOptions, AnycastTopology, Internet, Plant},
+    anycast_run::{AskOptions, Asked, Drill, DrillReport, Family, GrowReport, Landing, MAX_ASK_RATE, run_ask},
     chaos::{ChaosLoad, ChaosOptions, ChaosReport, ClientFigures, FaultReport, MAX_CHAOS_TIME, Stop},
     error::LabError,
     load::{Failed, LoadOptions, LoadReport, MAX_CONNECTIONS, Tick, run as run_load},

@@ -9,8 +9,9 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    topology::{Database, LabName, Topology},
-    wires::{Part, Port},
+    anycast::{ANYCAST_4, ANYCAST_6, Internet, MAX_SITE_EDGES, Seat, SeatKind},
+    topology::{Database, LabName, Link, Topology},
+    wires::{Part, Port, Wires},
 };
 
 /// The domain of a laboratory's sockets; `.test` exists nowhere else (RFC 6761 section 6.2).
@@ -47,6 +48,8 @@ pub enum Kind {
     Client,
     /// A service, and the connector of its tunnel.
     Origin,
+    /// A router of the internet.
+    Router,
 }
 
 /// A namespace with an address.
@@ -78,6 +81,8 @@ pub enum Role {
     Service,
     /// `sallyport tunnel connect`.
     Connector,
+    /// `bird`.
+    Router,
 }
 
 /// A process of the plan.
@@ -123,6 +128,24 @@ impl Paths {
         self.root.join("owner")
     }
 
+    /// The configuration of a BIRD.
+    #[must_use]
+    pub fn bird_config(&self, process: &str) -> PathBuf {
+        self.data(process).join("bird.conf")
+    }
+
+    /// The control socket of a BIRD.
+    #[must_use]
+    pub fn bird_socket(&self, process: &str) -> PathBuf {
+        self.data(process).join("bird.ctl")
+    }
+
+    /// The part of an edge's configuration of BIRD that the edge writes.
+    #[must_use]
+    pub fn announcements(&self, process: &str) -> PathBuf {
+        self.data(process).join("sallyport.conf")
+    }
+
     /// The socket of the program that carries packets.
     #[must_use]
     pub fn orders(&self) -> PathBuf {
@@ -152,7 +175,7 @@ pub struct Secrets {
     pub socket: String,
     /// Its name under [`DOMAIN`].
     pub host: String,
-    /// The tunnel of each region's origin, and its credential.
+    /// The tunnel of each region's origin, and its credential; of each edge in an anycast laboratory.
     pub tunnels: Vec<(String, String)>,
 }
 
@@ -180,13 +203,20 @@ pub struct Plan {
     pub nodes: Vec<Node>,
     /// All processes, in the order in which they start.
     pub processes: Vec<Process>,
+    /// The internet of an anycast laboratory.
+    pub internet: Option<Internet>,
 }
 
 impl Plan {
     /// The plan of a topology.
     #[must_use]
     pub fn new(topology: Topology) -> Self {
-        let mut plan = Self { topology, nodes: Vec::new(), processes: Vec::new() };
+        let internet = topology.anycast.clone().map(Internet::new);
+        let mut plan = Self { topology, nodes: Vec::new(), processes: Vec::new(), internet };
+        if plan.internet.is_some() {
+            plan.add_internet();
+            return plan;
+        }
         let count = plan.topology.regions.len();
         for number in 0..BUS_NODES {
             plan.add(format!("nats-{}", number + 1), Kind::Bus, usize::from(number) % count, 41 + number, Role::Bus);
@@ -215,6 +245,35 @@ impl Plan {
             });
         }
         plan
+    }
+
+    /// The nodes and processes of an anycast laboratory.
+    fn add_internet(&mut self) {
+        let seats = self.internet.as_ref().map(Internet::seats).unwrap_or_default();
+        for seat in &seats {
+            let name = seat.name.clone();
+            let own = |suffix: &str| format!("{name}{suffix}");
+            let (kind, processes) = match seat.kind {
+                SeatKind::Network(_) if name.ends_with("-client") => (Kind::Client, vec![(own("-bird"), Role::Router)]),
+                SeatKind::Network(_) => (Kind::Router, vec![(own(""), Role::Router)]),
+                SeatKind::Edge(_) => {
+                    let others = vec![(own("-bird"), Role::Router), (own(""), Role::Edge)];
+                    (Kind::Edge, [others, vec![(own("-connector"), Role::Connector)]].concat())
+                }
+                SeatKind::Origin => (Kind::Origin, vec![(own(""), Role::Service)]),
+                SeatKind::Control => (Kind::Control, vec![(own(""), Role::Control)]),
+                SeatKind::Bus => (Kind::Bus, vec![(own(""), Role::Bus)]),
+            };
+            let node = self.nodes.len();
+            self.nodes.push(Node { name: name.clone(), kind, region: seat.site, address: seat.address });
+            self.processes.extend(processes.into_iter().map(|(name, role)| Process { name, role, node }));
+        }
+    }
+
+    /// The internet with the seat of a node; `None` if this is no anycast laboratory.
+    pub(crate) fn seat(&self, node: &Node) -> Option<(&Internet, Seat)> {
+        let internet = self.internet.as_ref()?;
+        Some((internet, internet.seats().into_iter().find(|seat| seat.name == node.name)?))
     }
 
     fn add(&mut self, name: String, kind: Kind, region: usize, last: u8, role: Role) -> usize {
@@ -290,16 +349,54 @@ impl Plan {
         format!("{}{WIRES}", self.prefix())
     }
 
-    /// The ports of the wires, by the numbers of nodes.
+    /// The ports of the wires: a node each, or both ends of each link of an internet.
+    fn ports(&self) -> Vec<Port> {
+        let port = |(number, node): (usize, &Node)| Port {
+            number,
+            node: node.name.clone(),
+            region: node.region,
+            address: node.address,
+        };
+        match &self.internet {
+            None => self.nodes.iter().enumerate().map(port).collect(),
+            // The nodes of networks are the first, in their order.
+            Some(internet) => {
+                let ends = internet.cables().into_iter().flatten();
+                ends.map(|end| port((end.network, &self.nodes[end.network]))).collect()
+            }
+        }
+    }
+
+    /// The wires: between all nodes, or those of an internet's links.
     #[must_use]
-    pub fn ports(&self) -> Vec<Port> {
-        let port = |node: &Node| Port { node: node.name.clone(), region: node.region, address: node.address };
-        self.nodes.iter().map(port).collect()
+    pub fn wires(&self, seed: u64) -> Wires {
+        let (topology, ports) = (self.topology.clone(), self.ports());
+        let Some(internet) = &self.internet else { return Wires::new(topology, ports, seed) };
+        let ends = internet.links.iter().enumerate().flat_map(|(number, link)| {
+            let wire = Link { delay: link.delay, ..Link::default() };
+            [(2 * number + 1, wire), (2 * number, wire)]
+        });
+        Wires::of_links(topology, ports, ends.collect(), seed)
+    }
+
+    /// The devices of the wires, one for each port: the namespace and the name.
+    #[must_use]
+    pub fn devices(&self) -> Vec<(String, String)> {
+        match &self.internet {
+            None => self.nodes.iter().map(|node| (self.namespace(node), DEVICE.to_owned())).collect(),
+            Some(internet) => {
+                let ends = internet.cables().into_iter().flatten();
+                ends.map(|end| (self.namespace(&self.nodes[end.network]), end.device)).collect()
+            }
+        }
     }
 
     /// The lines for a node's `ip -batch` once its device exists.
     #[must_use]
     pub fn set_up(&self, node: &Node) -> String {
+        if let Some((internet, seat)) = self.seat(node) {
+            return internet.set_up(&seat);
+        }
         format!(
             "link set lo up\naddr add {}/24 dev {DEVICE}\nlink set {DEVICE} up txqueuelen 4000\n\
              route add default dev {DEVICE}\n",
@@ -311,6 +408,10 @@ impl Plan {
     /// on a control the sockets' names lead to itself.
     #[must_use]
     pub fn hosts(&self, node: &Node, sockets: &[String]) -> String {
+        let names = ["api", "login", "tunnel"].iter().map(|name| format!("{name}.{DOMAIN}"));
+        if let Some((internet, seat)) = self.seat(node) {
+            return internet.hosts(&seat, &names.chain(sockets.iter().cloned()).collect::<Vec<_>>());
+        }
         let mut text = "127.0.0.1 localhost\n::1 localhost\n".to_owned();
         for other in &self.nodes {
             let _ = writeln!(text, "{} {}", other.address, other.name);
@@ -323,7 +424,6 @@ impl Plan {
             Kind::Edge => vec![Ipv4Addr::LOCALHOST],
             _ => edges.iter().map(|edge| edge.address).collect(),
         };
-        let names = ["api", "login", "tunnel"].iter().map(|name| format!("{name}.{DOMAIN}"));
         for name in names.chain(sockets.iter().cloned()) {
             for address in &addresses {
                 let _ = writeln!(text, "{address} {name}");
@@ -335,16 +435,26 @@ impl Plan {
     /// The configuration of a NATS server.
     #[must_use]
     pub fn bus_config(&self, node: &Node, places: &Paths) -> String {
-        let routes: Vec<_> =
-            self.of(Kind::Bus).map(|other| format!("\"nats://{}:{CLUSTER_PORT}\"", other.address)).collect();
+        let cluster = match self.of(Kind::Bus).count() {
+            0 | 1 => String::new(),
+            _ => self.bus_cluster(node),
+        };
         format!(
             "server_name: {name}\nlisten: \"{address}:{BUS_PORT}\"\nhttp: \"{address}:{MONITOR_PORT}\"\n\
-             jetstream {{ store_dir: {store:?}, max_mem: 64M, max_file: 1G }}\n\
-             cluster {{ name: lab, listen: \"{address}:{CLUSTER_PORT}\", routes: [{routes}] }}\n",
+             jetstream {{ store_dir: {store:?}, max_mem: 64M, max_file: 1G }}\n{cluster}",
             name = node.name,
             address = node.address,
             store = places.data(&node.name).join("store"),
-            routes = routes.join(", "),
+        )
+    }
+
+    fn bus_cluster(&self, node: &Node) -> String {
+        let routes: Vec<_> =
+            self.of(Kind::Bus).map(|other| format!("\"nats://{}:{CLUSTER_PORT}\"", other.address)).collect();
+        format!(
+            "cluster {{ name: lab, listen: \"{}:{CLUSTER_PORT}\", routes: [{}] }}\n",
+            node.address,
+            routes.join(", "),
         )
     }
 
@@ -392,23 +502,74 @@ impl Plan {
                 let args = words("edge --drain 10s").into_iter();
                 let args = args.chain(["--listen".into(), format!(":{PUBLIC_PORT}"), "--advertise".into(), address]);
                 let args = args.chain(["--data".into(), text(&data)]);
+                let args = args.chain(self.announce_args(process, places));
                 sallyport(args.collect(), Vec::new(), ": ready ")
             }
             Role::Service => {
                 let mut args = words("service --called");
-                args.extend([node.name.clone(), "--listen".into(), format!("127.0.0.1:{SERVICE_PORT}")]);
+                args.extend([node.name.clone(), "--listen".into(), format!("{}:{SERVICE_PORT}", self.service(node))]);
                 Launch { program: programs.lab.clone(), ..sallyport(args, Vec::new(), "ready") }
             }
             Role::Connector => {
-                let (tunnel, credential) = secrets.tunnels.get(node.region).cloned().unwrap_or_default();
-                let mut args = words("tunnel connect --host 127.0.0.1 -o json --socket-id");
+                let (tunnel, credential) = secrets.tunnels.get(self.slot(process)).cloned().unwrap_or_default();
+                let mut args = words("tunnel connect --host");
+                args.extend([self.service(node).to_string(), "-o".into(), "json".into()]);
+                if self.internet.is_some() {
+                    // Each edge has a connector beside it.
+                    args.extend(words("--redundancy 1"));
+                }
+                args.push("--socket-id".into());
                 args.extend([secrets.socket.clone(), "--port".into(), SERVICE_PORT.to_string()]);
                 args.extend(["--tunnel-id".into(), tunnel]);
                 let mut env = self.environment(places);
                 env.push(("SALLYPORT_TUNNEL_CREDENTIAL".into(), credential));
                 sallyport(args, env, "attached")
             }
+            Role::Router => Launch {
+                program: "bird".into(),
+                args: vec![
+                    "-f".to_owned(),
+                    "-c".into(),
+                    text(&places.bird_config(&process.name)),
+                    "-s".into(),
+                    text(&places.bird_socket(&process.name)),
+                ],
+                ..sallyport(Vec::new(), Vec::new(), "Started")
+            },
         }
+    }
+
+    /// The address of the service that connectors of this node lead to.
+    fn service(&self, node: &Node) -> Ipv4Addr {
+        let origin = self.of(Kind::Origin).find(|origin| origin.region == node.region);
+        match (&self.internet, origin) {
+            (Some(_), Some(origin)) => origin.address,
+            _ => Ipv4Addr::LOCALHOST,
+        }
+    }
+
+    /// The place of a connector's tunnel among all tunnels.
+    pub(crate) fn slot(&self, process: &Process) -> usize {
+        let node = &self.nodes[process.node];
+        match self.seat(node) {
+            Some((_, Seat { kind: SeatKind::Edge(edge), site, .. })) => {
+                site * usize::from(MAX_SITE_EDGES) + usize::from(edge.saturating_sub(1))
+            }
+            _ => node.region,
+        }
+    }
+
+    /// The options by which an edge announces the anycast addresses.
+    fn announce_args(&self, process: &Process, places: &Paths) -> Vec<String> {
+        if true || self.internet.is_none() {
+            return Vec::new();
+        }
+        let bird = format!("{}-bird", process.name);
+        let mut args = vec!["--bird".to_owned(), places.bird_socket(&bird).display().to_string()];
+        args.extend(["--bird-config".into(), places.announcements(&bird).display().to_string()]);
+        args.extend(["--anycast-allow".into(), format!("{}/{}", ANYCAST_4.0, ANYCAST_4.1)]);
+        args.extend(["--anycast-allow".into(), format!("{}/{}", ANYCAST_6.0, ANYCAST_6.1)]);
+        args
     }
 
     fn control_args(&self, node: &Node, places: &Paths) -> Vec<String> {
@@ -418,7 +579,7 @@ impl Plan {
         let bus: Vec<_> = bus.iter().map(|other| format!("nats://{}:{BUS_PORT}", other.address)).collect();
         let mut args = words("control --domain");
         args.extend([DOMAIN.to_owned(), "--data".into(), places.data(&node.name).display().to_string()]);
-        args.extend(["--bus".into(), bus.join(","), "--bus-replicas".into(), "3".into()]);
+        args.extend(["--bus".into(), bus.join(","), "--bus-replicas".into(), bus.len().to_string()]);
         args.extend(["--listen".into(), format!("{}:{PUBLIC_PORT}", node.address)]);
         args.extend(["--listen-edges".into(), format!("{}:{EDGES_PORT}", node.address)]);
         args.extend(["--advertise".into(), format!("{}:{EDGES_PORT}", node.address)]);

@@ -15,6 +15,7 @@ const POSTGRES_FOLDERS: &str = "/usr/lib/postgresql";
 /// The oldest nats-server with the JetStream features of the bus.
 const OLDEST_NATS: [u32; 2] = [2, 10];
 const GET_SALLYPORT: &str = "install it beside sallyport-lab or where PATH finds it, or name it with --program FILE";
+const GET_BIRD: &str = "install BIRD 2 (`apt-get install bird2`); its service need not run";
 const GET_NATS: &str = "install nats-server 2.10 or newer from https://nats.io/download, or by \
     `go install github.com/nats-io/nats-server/v2@latest` (Debian 12's package is older)";
 
@@ -79,6 +80,18 @@ pub(crate) fn find(database: Database, other: Option<&Path>) -> Result<Programs,
         None => program::find("sallyport").ok_or_else(|| missing("sallyport", GET_SALLYPORT))?,
     };
     Ok(Programs { lab, sallyport, nats_server, postgres })
+}
+
+/// Checks that the programs of an anycast laboratory are there besides.
+///
+/// # Errors
+/// A program is missing; the error has the way to install it.
+pub(crate) fn find_for_anycast() -> Result<(), LabError> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    for (program, how) in [("bird", GET_BIRD), ("birdc", GET_BIRD), ("nft", "install nftables")] {
+        search(env::split_paths(&path), program).ok_or(LabError::Missing { program, how })?;
+    }
+    Ok(())
 }
 
 /// The version that `nats-server -v` prints; `None` if it cannot be read.

@@ -22,7 +22,7 @@ use tun_rs::{DeviceBuilder, SyncDevice};
 use crate::{
     error::LabError,
     kernel,
-    plan::{DEVICE, Paths, Plan},
+    plan::{Paths, Plan},
     state,
     topology::{LabName, Link},
     wires::{Counts, Cut, Fate, Part, Wires},
@@ -132,21 +132,22 @@ pub fn run(parent: &Path, name: &LabName) -> Result<(), LabError> {
     let places = state::places(parent, name);
     let state = state::read(&places)?.ok_or_else(|| LabError::None(name.clone()))?;
     let plan = Plan::new(state.topology);
-    let devices = plan.nodes.iter().map(|node| device(&plan.namespace(node))).collect::<Result<Vec<_>, _>>()?;
+    let ports = plan.devices();
+    let devices = ports.iter().map(|(space, name)| device(space, name)).collect::<Result<Vec<_>, _>>()?;
     let path = places.orders();
     drop(std::fs::remove_file(&path));
     let orders = UnixListener::bind(&path).map_err(LabError::io(format!("listen on {}", path.display())))?;
     let seed = u64::from_be_bytes(*b"sallypor");
     let relay = Arc::new(Relay {
         began: Instant::now(),
-        wires: Mutex::new(Wires::new(plan.topology.clone(), plan.ports(), seed)),
+        wires: Mutex::new(plan.wires(seed)),
         devices,
         queue: Mutex::default(),
         wake: Condvar::new(),
     });
-    for node in 0..plan.nodes.len() {
+    for port in 0..relay.devices.len() {
         let relay = relay.clone();
-        thread::spawn(move || relay.take(node));
+        thread::spawn(move || relay.take(port));
     }
     let sender = relay.clone();
     thread::spawn(move || sender.send_waiting());
@@ -159,30 +160,31 @@ pub fn run(parent: &Path, name: &LabName) -> Result<(), LabError> {
 }
 
 /// Makes the device of a namespace, in a thread that enters the namespace and then ends.
-fn device(namespace: &str) -> Result<SyncDevice, LabError> {
+fn device(namespace: &str, name: &str) -> Result<SyncDevice, LabError> {
     let path = kernel::path(namespace);
     let file = File::open(&path).map_err(LabError::io(format!("open {}", path.display())))?;
+    let name = name.to_owned();
     let made = thread::spawn(move || {
         move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))?;
-        DeviceBuilder::new().name(DEVICE).mtu(MTU_BYTES).build_sync()
+        DeviceBuilder::new().name(name).mtu(MTU_BYTES).build_sync()
     });
     let made = made.join().unwrap_or_else(|_| Err(std::io::Error::other("the thread ended")));
     made.map_err(LabError::io(format!("make a TUN device in the namespace {namespace}")))
 }
 
 impl Relay {
-    /// Reads the packets of a node.
-    fn take(&self, node: usize) {
+    /// Reads the packets of a port.
+    fn take(&self, port: usize) {
         let mut buffer = vec![0; MAX_PACKET_BYTES];
         loop {
-            let Ok(length) = self.devices[node].recv(&mut buffer) else {
+            let Ok(length) = self.devices[port].recv(&mut buffer) else {
                 // The device is not up yet.
                 thread::sleep(Duration::from_millis(10));
                 continue;
             };
             let packet = &buffer[..length];
             let now = self.began.elapsed();
-            match lock(&self.wires).carry(now, node, packet) {
+            match lock(&self.wires).carry(now, port, packet) {
                 Fate::Lost(_) => {}
                 Fate::Arrives { at, due } if due <= now => self.deliver(at, packet),
                 Fate::Arrives { at, due } => self.put(at, due, packet),
@@ -292,7 +294,7 @@ mod tests {
     #[test]
     fn orders_are_carried_out_or_refused_with_a_sentence() {
         let plan = Plan::new(Topology::new(&TopologyOptions::default()).unwrap());
-        let mut wires = Wires::new(plan.topology.clone(), plan.ports(), 1);
+        let mut wires = plan.wires(1);
         let cut = Cut { one: Part::Region(0), other: None };
         assert_eq!(obey(&mut wires, &Order::Cut(cut)), Ok(()));
         let too_slow = Link { delay: Duration::from_secs(60), ..Link::default() };

@@ -5,6 +5,8 @@ use std::{fmt, str::FromStr, time::Duration};
 use sallyport_model::RegionName;
 use serde::{Deserialize, Serialize};
 
+use crate::anycast::{AnycastError, AnycastOptions, AnycastTopology, CITIES};
+
 /// The possible regions, in the order in which they are taken.
 pub const REGIONS: [&str; 6] = ["eu", "us", "ap", "sa", "af", "oc"];
 /// How many edges a region may have.
@@ -59,6 +61,9 @@ pub enum TopologyError {
     /// A link.
     #[error("{0:?} is no {1}")]
     Link(String, &'static str),
+    /// The internet of an anycast laboratory.
+    #[error(transparent)]
+    Anycast(#[from] AnycastError),
 }
 
 /// The name of a laboratory, the prefix of its namespaces.
@@ -181,6 +186,9 @@ pub struct Topology {
     pub database: Database,
     /// Links between regions: `(from, to, link)` with `from < to`, the same both ways.
     pub links: Vec<(usize, usize, Link)>,
+    /// The sites, if this is an anycast laboratory. A site is a region.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub anycast: Option<AnycastTopology>,
 }
 
 impl Topology {
@@ -218,6 +226,27 @@ impl Topology {
             controls: options.controls,
             database: options.database,
             links,
+            anycast: None,
+        })
+    }
+
+    /// The topology of an anycast laboratory.
+    ///
+    /// # Errors
+    /// The topology is not possible; the sentence has the reason.
+    pub fn anycast(name: LabName, options: AnycastOptions) -> Result<Self, TopologyError> {
+        let anycast = AnycastTopology::new(options)?;
+        let names = CITIES[..anycast.edges.len()].iter().map(|city| city.name);
+        let regions =
+            names.map(|name| name.parse().map_err(|_| TopologyError::Link(name.to_owned(), "name of a region")));
+        Ok(Self {
+            name,
+            regions: regions.collect::<Result<_, _>>()?,
+            edges: options.edges_per_site,
+            controls: 1,
+            database: Database::Sqlite,
+            links: Vec::new(),
+            anycast: Some(anycast),
         })
     }
 

@@ -52,26 +52,51 @@ pub fn up(
         return Err(LabError::AlreadyExists { name, is_whole });
     }
     let programs = programs::find(topology.database, program)?;
+    if topology.anycast.is_some() {
+        programs::find_for_anycast()?;
+    }
     let held = state::create(parent, &name)?;
     let plan = Plan::new(topology.clone());
     let state = State::new(topology, programs);
     let mut lab = Lab { places, state, plan, secrets: Secrets::default(), _lock: Some(held) };
     lab.write()?;
-    tell(&format!("network: {} nodes in {} regions", lab.plan.nodes.len(), lab.plan.topology.regions.len()));
+    tell(&match &lab.plan.internet {
+        Some(internet) => format!(
+            "internet: {} networks with {} links, and {} nodes in all",
+            internet.networks.len(),
+            internet.links.len(),
+            lab.plan.nodes.len()
+        ),
+        None => format!("network: {} nodes in {} regions", lab.plan.nodes.len(), lab.plan.topology.regions.len()),
+    });
     lab.build_network(parent)?;
-    tell(match lab.plan.topology.database {
-        Database::Postgres => "bus and database: three machines of NATS with JetStream, and PostgreSQL",
-        Database::Sqlite => "bus: three machines of NATS with JetStream",
+    if lab.plan.internet.is_some() {
+        tell("routers: a BIRD in each network");
+        lab.start_routers()?;
+    }
+    tell(match (lab.plan.topology.database, &lab.plan.internet) {
+        (_, Some(_)) => "bus: NATS with JetStream",
+        (Database::Postgres, _) => "bus and database: three machines of NATS with JetStream, and PostgreSQL",
+        (Database::Sqlite, _) => "bus: three machines of NATS with JetStream",
     });
     lab.start_bus_and_database()?;
     tell("control: accounts, sockets and edges");
     lab.start_first_control()?;
     tell("edges: each joins by a token of its own");
     lab.start_others()?;
+    if lab.plan.internet.is_some() {
+        tell("announcements: prefixes and neighbours, told to control");
+        lab.announce()?;
+    }
     tell("origins: a web service in each region, and its tunnel");
     lab.start_origins()?;
     lab.state.is_whole = true;
     lab.write()?;
+    if lab.plan.internet.is_some() {
+        tell("routes: every edge's at its site's router, and the same paths from all clients for a while");
+        lab.wait_for_all_routes()?;
+        lab.wait_for_paths()?;
+    }
     tell("a request from each region");
     lab.verify_regions()?;
     Ok(lab)
@@ -146,6 +171,7 @@ impl Lab {
             kernel::add(&namespace)?;
             kernel::write_hosts(&namespace, &self.plan.hosts(node, &[]))?;
         }
+        self.prepare_kernels()?;
         let text = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
         let mut args = text(&["wires", "--lab", self.plan.topology.name.as_str(), "--dir"]);
         args.push(parent.display().to_string());
@@ -156,7 +182,9 @@ impl Lab {
         self.state.wires = Some(starting.started());
         self.write()?;
         starting.wait()?;
-        self.plan.nodes.iter().try_for_each(|node| kernel::batch(&self.plan.namespace(node), &self.plan.set_up(node)))
+        let set_up = |node| kernel::batch(&self.plan.namespace(node), &self.plan.set_up(node));
+        self.plan.nodes.iter().try_for_each(set_up)?;
+        self.connect_seats()
     }
 
     fn start_bus_and_database(&mut self) -> Result<(), LabError> {
@@ -173,6 +201,9 @@ impl Lab {
             self.start(&process, &[])?.wait()?;
         }
         bus.iter().try_for_each(Starting::wait)?;
+        if bus.len() == 1 {
+            return Ok(());
+        }
         let began = Instant::now();
         while !bus.iter().any(|starting| starting.has_logged(LEADER)) {
             if began.elapsed() > CLUSTER_TIME {
@@ -184,7 +215,7 @@ impl Lab {
         Ok(())
     }
 
-    fn make_data(&self, process: &Process) -> Result<std::path::PathBuf, LabError> {
+    pub(crate) fn make_data(&self, process: &Process) -> Result<std::path::PathBuf, LabError> {
         let data = self.places.data(&process.name);
         fs::create_dir_all(&data).map_err(LabError::io(format!("make {}", data.display())))?;
         Ok(data)
@@ -230,25 +261,27 @@ impl Lab {
             starting.push(self.start(process, &[])?);
         }
         for process in self.of(Role::Edge) {
-            self.make_data(&process)?;
-            let region = self.plan.topology.regions[self.plan.nodes[process.node].region].to_string();
-            let made = self.as_owner(&["edge", "token", "create", "--name", &process.name, "--region", &region])?;
-            let token = text(&made, "token")?;
-            starting.push(self.start(&process, &[("SALLYPORT_JOIN".to_owned(), token)])?);
+            starting.push(self.start_edge(&process)?);
         }
         starting.iter().try_for_each(Starting::wait)
+    }
+
+    /// Starts an edge that has not joined, by a token of its own.
+    pub(crate) fn start_edge(&mut self, process: &Process) -> Result<Starting, LabError> {
+        self.make_data(process)?;
+        let region = self.plan.topology.regions[self.plan.nodes[process.node].region].to_string();
+        let made = self.as_owner(&["edge", "token", "create", "--name", &process.name, "--region", &region])?;
+        let token = text(&made, "token")?;
+        self.start(process, &[("SALLYPORT_JOIN".to_owned(), token)])
     }
 
     fn start_origins(&mut self) -> Result<(), LabError> {
         let socket = self.as_owner(&["socket", "create", "--name", "lab", "--type", "http"])?;
         self.secrets.socket = text(&socket, "id")?;
         self.secrets.host = text(&socket, "dns_name")?;
-        for _ in 0..self.plan.topology.regions.len() {
-            let made = self.as_owner(&["tunnel", "create", &self.secrets.socket])?;
-            let credential = (text(&made, "id")?, text(&made, "credential")?);
-            self.secrets.tunnels.push(credential);
+        for connector in self.of(Role::Connector) {
+            self.make_tunnel(&connector)?;
         }
-        state::write_secrets(&self.places, &self.secrets)?;
         self.state.names = vec![self.secrets.host.clone()];
         self.write_names()?;
         let mut starting = Vec::new();
@@ -257,6 +290,18 @@ impl Lab {
             starting.push(self.start(&process, &[])?);
         }
         starting.iter().try_for_each(Starting::wait)
+    }
+
+    /// Makes the tunnel of a connector.
+    pub(crate) fn make_tunnel(&mut self, connector: &Process) -> Result<(), LabError> {
+        let made = self.as_owner(&["tunnel", "create", &self.secrets.socket])?;
+        let credential = (text(&made, "id")?, text(&made, "credential")?);
+        let slot = self.plan.slot(connector);
+        if self.secrets.tunnels.len() <= slot {
+            self.secrets.tunnels.resize(slot + 1, Default::default());
+        }
+        self.secrets.tunnels[slot] = credential;
+        state::write_secrets(&self.places, &self.secrets)
     }
 
     pub(crate) fn write_names(&self) -> Result<(), LabError> {
@@ -288,7 +333,7 @@ impl Lab {
         Ok(())
     }
 
-    fn of(&self, role: Role) -> Vec<Process> {
+    pub(crate) fn of(&self, role: Role) -> Vec<Process> {
         self.plan.processes.iter().filter(|process| process.role == role).cloned().collect()
     }
 
@@ -304,7 +349,7 @@ impl Lab {
     }
 
     /// Runs a program on a node as the owner, and parses its JSON output; `Null` without output.
-    fn on(&self, node: &str, program: &Path, args: &[&str]) -> Result<Value, LabError> {
+    pub(crate) fn on(&self, node: &str, program: &Path, args: &[&str]) -> Result<Value, LabError> {
         let node = self.plan.node(node).ok_or_else(|| self.no_such(node))?;
         let mut command = kernel::inside(&self.plan.namespace(node), program);
         start::clean(&mut command);

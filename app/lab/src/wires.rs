@@ -23,6 +23,8 @@ pub const MAX_CUTS: usize = 256;
 /// A node as a source and destination of packets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Port {
+    /// The number of its node.
+    pub number: usize,
     /// The node.
     pub node: String,
     /// Its region, as an index of the topology.
@@ -104,6 +106,8 @@ type Bottleneck = (Part, Part);
 pub struct Wires {
     ports: Vec<Port>,
     by_address: HashMap<Ipv4Addr, usize>,
+    /// The other end of each port and the link to it, where ports are the ends of links.
+    ends: Vec<(usize, Link)>,
     topology: Topology,
     cuts: Vec<Cut>,
     slowed: BTreeMap<Part, Link>,
@@ -121,6 +125,7 @@ impl Wires {
         Self {
             ports,
             by_address,
+            ends: Vec::new(),
             topology,
             cuts: Vec::new(),
             slowed: BTreeMap::new(),
@@ -129,6 +134,12 @@ impl Wires {
             chance: seed | 1,
             counts: Counts::default(),
         }
+    }
+
+    /// Wires whose ports are the ends of links. What enters a port comes out at its other end, whatever its address.
+    #[must_use]
+    pub fn of_links(topology: Topology, ports: Vec<Port>, ends: Vec<(usize, Link)>, seed: u64) -> Self {
+        Self { ends, ..Self::new(topology, ports, seed) }
     }
 
     /// The counters so far.
@@ -192,22 +203,33 @@ impl Wires {
     }
 
     fn fate(&mut self, now: Duration, from: usize, packet: &[u8]) -> Fate {
-        let Some(destination) = destination(packet) else { return Fate::Lost(Loss::NotIpv4) };
-        let Some(&at) = self.by_address.get(&destination) else { return Fate::Lost(Loss::NoSuchAddress) };
+        let end = self.ends.get(from).copied();
+        let at = match end {
+            Some((at, _)) => at,
+            None => {
+                let Some(destination) = destination(packet) else { return Fate::Lost(Loss::NotIpv4) };
+                let Some(&at) = self.by_address.get(&destination) else { return Fate::Lost(Loss::NoSuchAddress) };
+                at
+            }
+        };
         let (here, there) = (self.ports[from].region, self.ports[at].region);
         if self.cuts.iter().any(|cut| self.parts(*cut, from, at)) {
             return Fate::Lost(Loss::Cut);
         }
-        let mut ways = Vec::with_capacity(5);
-        ways.extend(self.slowed.get(&Part::Node(from)).map(|link| ((Part::Node(from), Part::Region(here)), *link)));
+        let mut ways = Vec::with_capacity(6);
+        let (one, other) = (Part::Node(self.ports[from].number), Part::Node(self.ports[at].number));
+        ways.extend(self.slowed.get(&one).map(|link| ((one, Part::Region(here)), *link)));
+        ways.extend(end.map(|(_, link)| ((one, other), link)));
         if here != there {
             let border = (Part::Region(here), Part::Region(there));
             ways.extend(self.slowed.get(&border.0).map(|link| ((border.0, border.0), *link)));
-            ways.push((border, self.topology.link(here, there)));
+            if end.is_none() {
+                ways.push((border, self.topology.link(here, there)));
+            }
             // Both directions across a region's border are one wire.
             ways.extend(self.slowed.get(&border.1).map(|link| ((border.1, Part::Node(usize::MAX)), *link)));
         }
-        ways.extend(self.slowed.get(&Part::Node(at)).map(|link| ((Part::Region(there), Part::Node(at)), *link)));
+        ways.extend(self.slowed.get(&other).map(|link| ((Part::Region(there), other), *link)));
         let mut due = now;
         for (bottleneck, link) in ways {
             if self.is_lost(link.loss_percent) {
@@ -229,7 +251,7 @@ impl Wires {
     /// Whether the cut is between the two nodes.
     fn parts(&self, cut: Cut, a: usize, b: usize) -> bool {
         let within = |part: Part, port: usize| match part {
-            Part::Node(node) => node == port,
+            Part::Node(node) => self.ports[port].number == node,
             Part::Region(region) => self.ports[port].region == region,
         };
         let (one, other) = (cut.one, cut.other);
@@ -269,12 +291,14 @@ mod tests {
     const ALL: [usize; 4] = [EU_1, EU_2, US_1, AP_1];
 
     fn wires(options: &TopologyOptions) -> Wires {
-        let port = |node: &str, region: usize, last: u8| Port {
-            node: node.into(),
-            region,
-            address: Ipv4Addr::new(10, 77, u8::try_from(region).unwrap() + 1, last),
-        };
-        let ports = vec![port("eu-1", 0, 11), port("eu-2", 0, 12), port("us-1", 1, 11), port("ap-1", 2, 11)];
+        let nodes = [("eu-1", 0, 11), ("eu-2", 0, 12), ("us-1", 1, 11), ("ap-1", 2, 11)];
+        let ports = nodes.iter().enumerate().map(|(number, (node, region, last))| Port {
+            number,
+            node: (*node).to_owned(),
+            region: *region,
+            address: Ipv4Addr::new(10, 77, u8::try_from(*region).unwrap() + 1, *last),
+        });
+        let ports = ports.collect();
         Wires::new(Topology::new(options).unwrap(), ports, 7)
     }
 
@@ -371,6 +395,30 @@ mod tests {
         assert_eq!(due(send(&mut wires, ms(0), US_1, EU_1)), Some(ms(20)), "the other way is another bottleneck");
         assert_eq!(due(send(&mut wires, ms(0), EU_1, EU_2)), Some(ms(0)), "and none is within a region");
         assert_eq!(wires.counts().queue, 1);
+    }
+
+    #[test]
+    fn what_enters_a_link_comes_out_at_its_other_end_whatever_its_family() {
+        let port = |number: usize, region: usize| Port {
+            number,
+            node: number.to_string(),
+            region,
+            address: Ipv4Addr::UNSPECIFIED,
+        };
+        // Node 5 has two links: to node 6, and to node 7 in another region.
+        let ports = vec![port(5, 0), port(6, 0), port(5, 0), port(7, 1)];
+        let link = |milliseconds| Link { delay: ms(milliseconds), ..Link::default() };
+        let ends = vec![(1, link(3)), (0, link(3)), (3, link(40)), (2, link(40))];
+        let topology = Topology::new(&TopologyOptions::default()).unwrap();
+        let mut wires = Wires::of_links(topology, ports, ends, 7);
+        let six = [0x60; 40];
+        assert_eq!(wires.carry(ms(1), 0, &six), Fate::Arrives { at: 1, due: ms(4) });
+        assert_eq!(wires.carry(ms(1), 3, &six), Fate::Arrives { at: 2, due: ms(41) }, "only the link has a delay");
+        wires.slow(Part::Node(7), link(5));
+        assert_eq!(wires.carry(ms(1), 2, &[0x45; 20]), Fate::Arrives { at: 3, due: ms(46) });
+        wires.cut(Cut { one: Part::Node(5), other: Some(Part::Node(6)) });
+        assert_eq!(wires.carry(ms(1), 1, &six), Fate::Lost(Loss::Cut));
+        assert_eq!(wires.carry(ms(1), 2, &six), Fate::Arrives { at: 3, due: ms(46) });
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //!
 //! Uses the library of this crate, and `sallyport_cli`.
 
+mod anycast;
 mod chaos;
 mod fault;
 mod load;
@@ -23,10 +24,16 @@ use sallyport_cli::{
     failure::{Failure, Kind},
     output::{self, Output},
 };
-use sallyport_lab::{DEFAULT_PARENT, Database, Lab, LabError, LabName, Topology, TopologyOptions, rate_bits};
+use sallyport_lab::{
+    AnycastOptions, DEFAULT_PARENT, Database, Lab, LabError, LabName, Plant, Topology, TopologyError, TopologyOptions,
+    rate_bits,
+};
 use serde_json::json;
 
-use self::{chaos::ChaosArgs, fault::FaultCommand, load::LoadArgs, measure::MeasureCommand, simulate::SimulateCommand};
+use self::{
+    anycast::AnycastCommand, chaos::ChaosArgs, fault::FaultCommand, load::LoadArgs, measure::MeasureCommand,
+    simulate::SimulateCommand,
+};
 
 /// The context of every command.
 #[derive(Debug)]
@@ -76,6 +83,9 @@ pub(crate) enum LabCommand {
     Load(LoadArgs),
     /// Inject random faults one after the other, while clients of all regions send requests, and count the failed ones
     Chaos(ChaosArgs),
+    /// Show at which site each client network lands, add edges to a site, and take edges away under load
+    #[command(subcommand)]
+    Anycast(AnycastCommand),
     /// Measure how soon edges know of tunnels, and the cost of tunnels, connections and requests
     #[command(subcommand)]
     Measure(MeasureCommand),
@@ -120,6 +130,30 @@ pub(crate) struct UpArgs {
     /// beside this program, else the one on PATH]
     #[arg(long, value_name = "FILE")]
     program: Option<PathBuf>,
+    #[command(flatten)]
+    anycast: AnycastArgs,
+}
+
+/// Options of `lab up --anycast`.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "An internet in which edges announce anycast addresses by BGP")]
+pub(crate) struct AnycastArgs {
+    /// Build networks with routers around the edges, in place of regions
+    #[arg(
+        long,
+        conflicts_with_all = ["lab_regions", "edges", "controls", "no_postgres", "delay", "loss", "rate"]
+    )]
+    anycast: bool,
+    /// How many sites: london, new-york, tokyo, sao-paulo, johannesburg, sydney
+    #[arg(long, value_name = "COUNT", default_value_t = 4, requires = "anycast")]
+    sites: u8,
+    /// How many edges in each site
+    #[arg(long, value_name = "COUNT", default_value_t = 2, requires = "anycast")]
+    edges_per_site: u8,
+    /// Plant what sends clients to the wrong site: london (AS3356 prefers its customer AS209, to which New York
+    /// announces), or leak (a customer sends routes of one provider to the other)
+    #[arg(long, value_name = "CASE", requires = "anycast")]
+    plant: Option<Plant>,
 }
 
 /// Options of `lab exec`.
@@ -157,6 +191,7 @@ pub(crate) async fn run(context: &Context, which: LabSelector, command: LabComma
         LabCommand::Load(args) => return load::run(context, &which, args).await,
         LabCommand::Chaos(args) => return chaos::run(context, &which, args).await,
         LabCommand::Fault(command) => return fault::run(context, &which, command).await,
+        LabCommand::Anycast(command) => return anycast::run(context, &which, command).await,
         _ => {}
     }
     tokio::task::block_in_place(|| match command {
@@ -198,6 +233,7 @@ pub(crate) async fn run(context: &Context, which: LabSelector, command: LabComma
         | LabCommand::Service(_)
         | LabCommand::Load(_)
         | LabCommand::Fault(_)
+        | LabCommand::Anycast(_)
         | LabCommand::Chaos(_) => Ok(()),
     })
 }
@@ -214,7 +250,14 @@ fn up(context: &Context, which: &LabSelector, args: &UpArgs) -> anyhow::Result<(
         loss_percent: args.loss,
         rate_bits: args.rate,
     };
-    let topology = Topology::new(&options).map_err(|error| failure(error.into()))?;
+    let topology = match &args.anycast {
+        AnycastArgs { anycast: true, sites, edges_per_site, plant } => {
+            let options = AnycastOptions { sites: *sites, edges_per_site: *edges_per_site, plant: *plant };
+            Topology::anycast(which.name.clone(), options)
+        }
+        _ => Topology::new(&options),
+    };
+    let topology = topology.map_err(|error: TopologyError| failure(error.into()))?;
     let began = Instant::now();
     let mut tell = |step: &str| context.output.hint(&format!("{:>3} s  {step}", began.elapsed().as_secs()));
     let lab = sallyport_lab::up(&which.dir, topology, args.program.as_deref(), &mut tell).map_err(failure)?;

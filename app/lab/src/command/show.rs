@@ -1,11 +1,14 @@
 //! Laboratories for people to read.
 
 use sallyport_cli::output;
-use sallyport_lab::{Kind, Lab, Life, Status};
+use sallyport_lab::{Internet, Kind, Lab, Life, Status};
 
 /// The laboratory, and suggestions.
 pub(super) fn what_to_try(lab: &Lab, seconds: u64) -> String {
     let topology = &lab.plan.topology;
+    if let Some(internet) = &lab.plan.internet {
+        return anycast_to_try(lab, internet, seconds);
+    }
     let mut text = format!("\nthe laboratory {} stands after {seconds} s\n\n", topology.name);
     for (region, name) in topology.regions.iter().enumerate() {
         let nodes = lab.plan.nodes.iter().filter(|node| node.region == region);
@@ -28,6 +31,38 @@ pub(super) fn what_to_try(lab: &Lab, seconds: u64) -> String {
         (format!("fault slow {edge} --delay 200ms --for 10s"), "and --loss, --rate"),
         ("chaos --for 60s".to_owned(), "random faults one after the other, under load"),
         ("status".to_owned(), "processes, their memory, and faults that hold"),
+        ("down".to_owned(), "removes everything"),
+    ];
+    text += "\ntry:\n";
+    for (command, what) in lines {
+        text += &format!("  {:<62} # {what}\n", format!("sallyport lab{option} {command}"));
+    }
+    text.trim_end().to_owned()
+}
+
+/// An anycast laboratory, and suggestions.
+fn anycast_to_try(lab: &Lab, internet: &Internet, seconds: u64) -> String {
+    let topology = &lab.plan.topology;
+    let mut text = format!("\nthe laboratory {} stands after {seconds} s\n\n", topology.name);
+    let (routers, others): (Vec<_>, Vec<_>) = lab.plan.nodes.iter().partition(|node| node.kind == Kind::Router);
+    let routers = routers.iter().map(|node| node.name.as_str()).filter(|name| name.starts_with("as"));
+    text += &format!("  {:<14}{}\n", "networks", routers.collect::<Vec<_>>().join("  "));
+    for (site, name) in internet.sites.iter().enumerate() {
+        let nodes = others.iter().filter(|node| node.region == site && !matches!(node.kind, Kind::Control | Kind::Bus));
+        text += &format!("  {name:<14}{}\n", nodes.map(|node| node.name.as_str()).collect::<Vec<_>>().join("  "));
+    }
+    let option = if topology.name.as_str() == "lab" { String::new() } else { format!(" --lab {}", topology.name) };
+    let last = internet.sites.last().copied().unwrap_or_default();
+    let host = &lab.secrets.host;
+    let more = internet.topology.edges.first().map_or(4, |edges| (edges * 2).min(8));
+    let lines = [
+        ("anycast status".to_owned(), "which client network lands at which site, and by which path"),
+        (format!("exec {last}-client -- curl -6 https://{host}/"), "the response has the name of its origin"),
+        ("exec control-1 -- sallyport anycast status".to_owned(), "what edges announce, and to whom"),
+        ("exec control-1 -- sallyport anycast explain".to_owned(), "which networks prefer which route, and why"),
+        ("anycast drill withdraw london-1".to_owned(), "an operator drains an edge, while clients send requests"),
+        ("anycast drill silent london-1".to_owned(), "an edge says nothing any more: BFD notices"),
+        (format!("anycast grow london {more}"), "connections that break when a site gets more edges"),
         ("down".to_owned(), "removes everything"),
     ];
     text += "\ntry:\n";

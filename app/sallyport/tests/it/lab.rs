@@ -85,6 +85,35 @@ impl Here {
         printed
     }
 
+    /// Builds an anycast laboratory, and finds out the name of its socket. Returns what was printed.
+    pub(crate) fn up_anycast(&mut self, more: &[&str]) -> String {
+        let began = Instant::now();
+        let printed = self.done(&[&["up", "--anycast"], more].concat());
+        self.host = self.json(&["status"])["host"].as_str().unwrap().to_owned();
+        println!("the laboratory stands after {:?}", began.elapsed());
+        printed
+    }
+
+    /// Takes the laboratory away, and asserts that nothing is left of it.
+    pub(crate) fn goes_without_a_trace(&self) {
+        let status = self.json(&["status"]);
+        let processes = status["processes"].as_array().unwrap();
+        let pids: Vec<_> = processes.iter().filter_map(|one| one["pid"].as_i64()).collect();
+        assert!(pids.len() >= 14, "{status}");
+        self.done(&["down"]);
+        let prefix = format!("sallyport-{}-", self.name);
+        for folder in ["/run/netns", "/etc/netns"] {
+            let left = std::fs::read_dir(folder).into_iter().flatten().flatten();
+            let left: Vec<_> = left.filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix)).collect();
+            assert!(left.is_empty(), "{left:?}");
+        }
+        assert!(!self.dir.path().join(&self.name).exists());
+        for pid in pids {
+            let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            assert!(!line.contains(self.dir.path().to_str().unwrap()), "{pid} runs still: {line}");
+        }
+    }
+
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = self.home.command(&["lab", "--lab", &self.name, "--dir"]);
         command.arg(self.dir.path()).args(args).env("PATH", &self.path);
@@ -105,7 +134,7 @@ impl Here {
         text(&output.stdout)
     }
 
-    fn refused(&self, args: &[&str], code: i32, expected: &str) {
+    pub(crate) fn refused(&self, args: &[&str], code: i32, expected: &str) {
         let output = self.run(args);
         let printed = text(&output.stderr);
         assert!(
@@ -424,22 +453,8 @@ fn goes_without_a_trace(here: &Here) {
     here.done(&["fault", "pause", "postgres"]);
     here.done(&["fault", "kill", "nats-1"]);
     let mut guest = here.command(&["exec", "eu-client", "--", "sleep", "1000"]).spawn().unwrap();
-    let status = here.json(&["status"]);
-    let pids: Vec<_> = status["processes"].as_array().unwrap().iter().filter_map(|one| one["pid"].as_i64()).collect();
-    assert!(pids.len() >= 14, "{status}");
-    here.done(&["down"]);
+    here.goes_without_a_trace();
     assert!(!guest.wait().unwrap().success());
-    let prefix = format!("sallyport-{}-", here.name);
-    for folder in ["/run/netns", "/etc/netns"] {
-        let left = std::fs::read_dir(folder).into_iter().flatten().flatten();
-        let left: Vec<_> = left.filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix)).collect();
-        assert!(left.is_empty(), "{left:?}");
-    }
-    assert!(!here.dir.path().join(&here.name).exists());
-    for pid in pids {
-        let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        assert!(!line.contains(here.dir.path().to_str().unwrap()), "{pid} runs still: {line}");
-    }
     assert!(here.done(&["down"]).contains("there is no laboratory"));
     here.refused(&["status"], 4, "there is no laboratory");
 }

@@ -37,6 +37,7 @@ mod http3_takeover;
 #[path = "../../../control/tests/it/json_schema.rs"]
 mod json_schema;
 mod lab;
+mod lab_anycast;
 mod lab_faults;
 mod lab_start;
 mod lab_steering;
