@@ -76,7 +76,7 @@ impl ConfigSource for Source {
                 }
                 ConfigKey::Anycast => {
                     let config = app.anycast_config().await.map_err(read_error)?;
-                    (config != AnycastConfig::default()).then(|| ConfigValue::Anycast(Box::new(config)))
+                    (config.config != AnycastConfig::default()).then(|| ConfigValue::Anycast(Box::new(config)))
                 }
                 ConfigKey::Edge(id) => {
                     app.store.edge(id).await.map_err(read_error)?.map(|edge| ConfigValue::Edge(orders(&edge)))
@@ -109,7 +109,7 @@ impl ConfigSource for Source {
                 }
             }
             let config = app.anycast_config().await.map_err(read_error)?;
-            if config != AnycastConfig::default() {
+            if config.config != AnycastConfig::default() {
                 all.push(ConfigValue::Anycast(Box::new(config)));
             }
             let edges = app.store.edges().await.map_err(read_error)?;
