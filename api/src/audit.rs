@@ -23,13 +23,15 @@ pub enum AuditKind {
     Login,
     /// A certificate was issued.
     Certificate,
+    /// An edge announces a prefix, or no longer.
+    Anycast,
     /// Events are missing before this one, and why.
     Gap,
 }
 
 impl AuditKind {
     /// Every kind.
-    pub const ALL: [Self; 5] = [Self::Flow, Self::Admin, Self::Login, Self::Certificate, Self::Gap];
+    pub const ALL: [Self; 6] = [Self::Flow, Self::Admin, Self::Login, Self::Certificate, Self::Anycast, Self::Gap];
 
     /// The kind as it is written.
     #[must_use]
@@ -39,6 +41,7 @@ impl AuditKind {
             Self::Admin => "admin",
             Self::Login => "login",
             Self::Certificate => "certificate",
+            Self::Anycast => "anycast",
             Self::Gap => "gap",
         }
     }
@@ -74,6 +77,9 @@ pub struct AuditEvent {
     /// A certificate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate: Option<Box<AuditCertificate>>,
+    /// A change of an announcement.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub anycast: Option<Box<AuditAnycast>>,
     /// A gap in the log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gap: Option<Box<AuditGap>>,
@@ -236,6 +242,22 @@ pub struct AuditCertificate {
     pub client: Option<SocketAddr>,
 }
 
+/// A prefix that an edge announces from now on, deprioritises, or withdraws.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AuditAnycast {
+    /// The prefix.
+    #[schema(example = "198.51.100.0/24")]
+    pub prefix: String,
+    /// The name of the edge; `edge` on one machine.
+    #[schema(example = "eu-1")]
+    pub edge: String,
+    /// announced, deprioritised or withdrawn.
+    #[schema(example = "announced")]
+    pub state: String,
+    /// Why.
+    pub why: String,
+}
+
 /// Something is missing before this event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AuditGap {
@@ -270,6 +292,8 @@ of_kind! {
     login: Login(AuditLogin),
     /// A certificate, that is not in the log yet.
     certificate: Certificate(AuditCertificate),
+    /// A change of an announcement, that is not in the log yet.
+    anycast: Anycast(AuditAnycast),
     /// A gap, that is not in the log yet.
     gap: Gap(AuditGap),
 }
@@ -286,6 +310,7 @@ impl AuditEvent {
             admin: None,
             login: None,
             certificate: None,
+            anycast: None,
             gap: None,
             prev: String::new(),
             hash: String::new(),
@@ -309,6 +334,7 @@ impl AuditEvent {
         of_flow
             .or(self.admin.as_ref().map(|admin| admin.outcome.as_str()))
             .or(self.login.as_ref().map(|login| login.outcome.as_str()))
+            .or(self.anycast.as_ref().map(|anycast| anycast.state.as_str()))
     }
 }
 

@@ -51,8 +51,8 @@ pub use anycast::{
     AnycastStatus, CreateAnycastOrder, CreateAnycastPeer, CreateAnycastPrefix,
 };
 pub use audit::{
-    AuditAdmin, AuditCertificate, AuditEvent, AuditFlow, AuditGap, AuditKind, AuditLogin, AuditNode, AuditOrder,
-    AuditProblem, AuditQuery, AuditVerification, MAX_AUDIT_WAIT_SECONDS, to_millisecond,
+    AuditAdmin, AuditAnycast, AuditCertificate, AuditEvent, AuditFlow, AuditGap, AuditKind, AuditLogin, AuditNode,
+    AuditOrder, AuditProblem, AuditQuery, AuditVerification, MAX_AUDIT_WAIT_SECONDS, to_millisecond,
 };
 pub use catchment::{ClientGroup, ClientPage, ClientQuery, ClientsBy};
 pub use certificate::{Certificate, CertificateState, ImportCertificate};

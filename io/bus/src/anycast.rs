@@ -1,19 +1,37 @@
 //! The prefixes that edges announce, and questions about them.
 
-use std::sync::Arc;
+use std::{ops::Deref, sync::Arc};
 
 use parking_lot::RwLock;
 use sallyport_anycast::model::AnycastConfig;
 use sallyport_api::{AnycastEdge, AnycastEdgePreview, AnycastRoute};
+use sallyport_model::AccountId;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 use crate::{ConfigKey, Hints};
 
-/// Which edges announce what to whom, as a whole. Passwords are encrypted. Clones share it.
+/// Which edges announce what to whom, as a whole, for the account that owns the installation. Passwords are encrypted.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OwnedAnycast {
+    /// The account in whose audit log edges record what they announce.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<AccountId>,
+    /// What edges announce.
+    pub config: AnycastConfig,
+}
+
+impl Deref for OwnedAnycast {
+    type Target = AnycastConfig;
+    fn deref(&self) -> &AnycastConfig {
+        &self.config
+    }
+}
+
+/// What edges announce, as they were told last. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct ServedAnycast {
-    config: Arc<RwLock<Arc<AnycastConfig>>>,
+    config: Arc<RwLock<Arc<OwnedAnycast>>>,
     changed: Arc<watch::Sender<()>>,
     hints: Hints,
 }
@@ -24,7 +42,7 @@ impl ServedAnycast {
     }
 
     /// Replaces the whole.
-    pub fn put(&self, config: AnycastConfig) {
+    pub fn put(&self, config: OwnedAnycast) {
         if **self.config.read() != config {
             *self.config.write() = Arc::new(config);
             self.changed.send_replace(());
@@ -34,7 +52,7 @@ impl ServedAnycast {
 
     /// The present state.
     #[must_use]
-    pub fn get(&self) -> Arc<AnycastConfig> {
+    pub fn get(&self) -> Arc<OwnedAnycast> {
         self.config.read().clone()
     }
 
@@ -106,15 +124,15 @@ mod tests {
     async fn a_change_is_seen_and_the_same_again_changes_nothing() {
         let served = ServedAnycast::default();
         let changed = served.subscribe();
-        served.put(AnycastConfig::default());
+        served.put(OwnedAnycast::default());
         assert!(!changed.has_changed().unwrap());
         let order = sallyport_anycast::model::Order {
             place: "everywhere".parse().unwrap(),
             kind: sallyport_anycast::model::OrderKind::Drain,
             since_ms: 1,
         };
-        let mut config = AnycastConfig::default();
-        config.orders.push(order);
+        let mut config = OwnedAnycast::default();
+        config.config.orders.push(order);
         served.put(config.clone());
         assert!(changed.has_changed().unwrap());
         assert_eq!(*served.get(), config);

@@ -2,13 +2,14 @@
 
 use std::{fmt, str::FromStr};
 
-use sallyport_anycast::model::AnycastConfig;
 use sallyport_model::{
     AccountId, AcmeChallenge, CertificateId, ChallengeId, DnsSteeringPart, EdgeId, EdgeOrders, LoginSession,
     LoginSessionId, STEERING_PARTS, ServedCertificate, ServedZone, ServiceTokenId, ServiceTokenRoute, SocketId,
     SocketRoute, SshLogin, ZoneId,
 };
 use serde::{Deserialize, Serialize};
+
+use crate::OwnedAnycast;
 
 /// The schema version written, and the only one read. Fields may be added; a change of meaning needs a new version.
 pub const CONFIG_SCHEMA: u32 = 1;
@@ -59,7 +60,7 @@ pub enum ConfigValue {
     /// A zone of the name server.
     Zone(Box<ServedZone>),
     /// The prefixes that edges announce, their neighbours and orders, as a whole.
-    Anycast(Box<AnycastConfig>),
+    Anycast(Box<OwnedAnycast>),
     /// A part of what steers the name server.
     DnsSteering(Box<DnsSteeringPart>),
 }

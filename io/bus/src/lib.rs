@@ -20,6 +20,7 @@ mod fleet;
 mod flows;
 mod nats;
 mod orders;
+mod permits;
 mod snapshot;
 mod steering;
 mod zones;
@@ -43,7 +44,7 @@ pub use answers::{
     ClientFigures, ClientList, ClientsBy, EdgeFigures, EndedFlow, EndedHttp, EndedList, FlowList, FlowSeen, OriginUse,
     SocketUse, TunnelFigures, WayFigures, WayKind, WayList, WayMethod,
 };
-pub use anycast::{AnycastAnswer, AnycastAsk, AnycastRouteList, ServedAnycast};
+pub use anycast::{AnycastAnswer, AnycastAsk, AnycastRouteList, OwnedAnycast, ServedAnycast};
 pub use asker::Asker;
 pub use asks::{
     ASK_SCHEMA, ASK_TIME, Answer, Answered, Ask, AskResults, MAX_ANSWER_BYTES, MAX_ANSWER_ITEMS, MAX_ASK_BYTES,
@@ -56,12 +57,13 @@ pub use dns_steering::DnsSteering;
 pub use fleet::{Fleet, FleetEdge, FleetNews, TunnelOnEdge};
 pub use flows::{FlowGuard, FlowRoute, LiveFlow, LiveFlows};
 pub use nats::{
-    AUDIT_STREAM, AUDIT_STREAM_AGE, BusConfig, BusCredentials, BusError, CONFIG_BUCKET, ConfigProgress, ConfigSource,
-    DIRECTORY_BUCKET, DirectoryRole, Link, MAX_AUDIT_STREAM_BYTES, Nats, PublishStats, SourceFuture, SteeringKey,
-    answer_asks, carry_steering_of_control, carry_steering_of_edge, exchange_control_messages, follow_config,
-    follow_directory, prepare, publish_audit, publish_config, take_audit,
+    ANYCAST_BUCKET, AUDIT_STREAM, AUDIT_STREAM_AGE, BusConfig, BusCredentials, BusError, CONFIG_BUCKET, ConfigProgress,
+    ConfigSource, DIRECTORY_BUCKET, DirectoryRole, Link, MAX_AUDIT_STREAM_BYTES, Nats, PublishStats, SourceFuture,
+    SteeringKey, answer_asks, carry_steering_of_control, carry_steering_of_edge, exchange_control_messages,
+    follow_config, follow_directory, prepare, publish_audit, publish_config, take_audit,
 };
 pub use orders::Orders;
+pub use permits::{AnycastPermits, PermitFailure};
 pub use sallyport_directory::{Change as DirectoryChange, EdgeCard, EdgeState};
 pub use snapshot::{MAX_SNAPSHOT_BYTES, SNAPSHOT_FILE, Snapshot, SnapshotError};
 pub use steering::Steering;

@@ -351,6 +351,7 @@ pub(crate) async fn hand_over(
         return Err(missing());
     }
     audit::add_organisation(next.id);
+    app.publish_anycast().await?;
     tracing::info!(account = %next.id, "the installation has another owner");
     Ok(StatusCode::NO_CONTENT.into_response())
 }

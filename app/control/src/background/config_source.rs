@@ -82,7 +82,7 @@ impl ConfigSource for Source {
                 ConfigKey::DnsSteering(part) => app.dns_steering.get(part).map(|part| steering_value((*part).clone())),
                 ConfigKey::Anycast => {
                     let config = app.anycast_config().await.map_err(read_error)?;
-                    (config != AnycastConfig::default()).then(|| ConfigValue::Anycast(Box::new(config)))
+                    (config.config != AnycastConfig::default()).then(|| ConfigValue::Anycast(Box::new(config)))
                 }
                 ConfigKey::Edge(id) => {
                     app.store.edge(id).await.map_err(read_error)?.map(|edge| ConfigValue::Edge(orders(&edge)))
@@ -115,7 +115,7 @@ impl ConfigSource for Source {
                 }
             }
             let config = app.anycast_config().await.map_err(read_error)?;
-            if config != AnycastConfig::default() {
+            if config.config != AnycastConfig::default() {
                 all.push(ConfigValue::Anycast(Box::new(config)));
             }
             // Other controls may have changed part 0; the others follow from what was measured.

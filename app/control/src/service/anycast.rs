@@ -3,16 +3,15 @@
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use sallyport_anycast::model::{
-    AnycastConfig, AnycastPrefix, BfdTimers, Community, Order, OrderKind, Peer, PeerRole, Place,
-};
+use sallyport_anycast::model::{AnycastPrefix, BfdTimers, Community, Order, OrderKind, Peer, PeerRole, Place};
 use sallyport_api::{
     AnycastBfd, AnycastOrder, AnycastOrderKind, AnycastPeer, AnycastPrefix as ApiPrefix, CreateAnycastOrder,
     CreateAnycastPeer, CreateAnycastPrefix,
 };
+use sallyport_bus::OwnedAnycast;
 use sallyport_identity::Purpose;
 use sallyport_model::{AccountId, AnycastItemId, RegionName};
-use sallyport_store::{AnycastKind, Creation, IdempotencyKey, StoredAnycastItem};
+use sallyport_store::{AnycastKind, Creation, IdempotencyKey, StoreError, StoredAnycastItem};
 
 use crate::{audit, clock::date, problem::ApiError, security::random, state::App};
 
@@ -80,8 +79,8 @@ fn first_host(net: IpNet) -> Option<IpAddr> {
 
 impl App {
     /// What edges get.
-    pub(crate) async fn anycast_config(&self) -> Result<AnycastConfig, sallyport_store::StoreError> {
-        Ok(self.store.anycast().await?.config())
+    pub(crate) async fn anycast_config(&self) -> Result<OwnedAnycast, StoreError> {
+        Ok(OwnedAnycast { owner: self.store.first_account().await?, config: self.store.anycast().await?.config() })
     }
 
     /// Publishes the present state to edges.

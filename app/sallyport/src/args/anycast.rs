@@ -7,9 +7,8 @@ use std::{
 
 use clap::Args;
 use ipnet::IpNet;
-use sallyport_anycast::bird::RpkiServer;
-
-use crate::failure::Failure;
+use sallyport_anycast::bird::{RpkiServer, router_id_of};
+use sallyport_model::EdgeName;
 
 /// The longest name of an interface (Linux: IFNAMSIZ without its end).
 const MAX_INTERFACE_BYTES: usize = 15;
@@ -49,24 +48,14 @@ pub(crate) struct AnycastArgs {
 }
 
 impl AnycastArgs {
-    /// The router id of an edge with these addresses of its own.
-    ///
-    /// # Errors
-    /// It has none of IPv4, and no option names one.
-    pub(crate) fn router_id(&self, own: &[IpAddr]) -> Result<Option<Ipv4Addr>, Failure> {
-        if self.bird.is_none() {
-            return Ok(None);
-        }
+    /// The router id of an edge with these addresses of its own. One without an IPv4 address has a number that is made
+    /// of its name.
+    pub(crate) fn router_id(&self, own: &[IpAddr], edge: &EdgeName) -> Ipv4Addr {
         let of_v4 = own.iter().find_map(|address| match address.to_canonical() {
-            IpAddr::V4(address) if !address.is_unspecified() => Some(address),
+            IpAddr::V4(address) if !address.is_unspecified() && !address.is_loopback() => Some(address),
             _ => None,
         });
-        let id = self.anycast_router_id.or(of_v4);
-        let missing = || {
-            Failure::usage("this edge has no IPv4 address, which BIRD takes as its router id")
-                .next("name one with --anycast-router-id ADDR: an IPv4 address that no other router has")
-        };
-        id.filter(|id| !id.is_unspecified()).map(Some).ok_or_else(missing)
+        self.anycast_router_id.or(of_v4).unwrap_or_else(|| router_id_of(edge))
     }
 }
 
@@ -125,12 +114,14 @@ mod tests {
         let of = |line: &[&str], own: &[&str]| {
             let args = <Line as clap::Parser>::try_parse_from([&["edge"], line].concat()).unwrap().anycast;
             let own: Vec<IpAddr> = own.iter().map(|text| text.parse().unwrap()).collect();
-            args.router_id(&own)
+            args.router_id(&own, &"eu-1".parse().unwrap())
         };
-        assert_eq!(of(&[], &[]).unwrap(), None, "there is no BIRD");
-        assert_eq!(of(&["--bird", "b"], &["::1", "192.0.2.7"]).unwrap(), Some("192.0.2.7".parse().unwrap()));
+        assert_eq!(of(&["--bird", "b"], &["::1", "192.0.2.7"]).to_string(), "192.0.2.7");
         let given = ["--bird", "b", "--anycast-router-id", "192.0.2.9"];
-        assert_eq!(of(&given, &["192.0.2.7"]).unwrap(), Some("192.0.2.9".parse().unwrap()));
-        assert!(of(&["--bird", "b"], &["2001:db8::1"]).is_err());
+        assert_eq!(of(&given, &["192.0.2.7"]).to_string(), "192.0.2.9");
+        assert_ne!(of(&["--bird", "b"], &["127.0.0.1", "2001:db8::1"]).to_string(), "127.0.0.1");
+        for bad in [&["--anycast-router-id", "192.0.2.9"][..], &["--rpki-server", "a:1"], &["--bird"]] {
+            assert!(<Line as clap::Parser>::try_parse_from([&["edge"], bad].concat()).is_err(), "{bad:?}");
+        }
     }
 }

@@ -6,7 +6,7 @@ use async_nats::jetstream::kv::{Config, Entry, Store, Watch};
 use futures_core::Stream as _;
 use sallyport_directory::ENTRY_AGE;
 
-use super::{CONFIG_BUCKET, DIRECTORY_BUCKET, Nats};
+use super::{ANYCAST_BUCKET, CONFIG_BUCKET, DIRECTORY_BUCKET, Nats};
 
 /// The largest entry in bytes: enough for a socket with a thousand tunnels and its policies.
 const MAX_ENTRY_BYTES: i32 = 1_000_000;
@@ -21,7 +21,9 @@ pub(super) fn max_entry_bytes(nats: &Nats) -> usize {
 
 /// Creates missing buckets with this number of replicas.
 pub(super) async fn make(nats: &Nats, replicas: usize) -> Result<(), String> {
-    for (bucket, max_age) in [(CONFIG_BUCKET, Duration::ZERO), (DIRECTORY_BUCKET, ENTRY_AGE)] {
+    for (bucket, max_age) in
+        [(CONFIG_BUCKET, Duration::ZERO), (DIRECTORY_BUCKET, ENTRY_AGE), (ANYCAST_BUCKET, Duration::ZERO)]
+    {
         let config = Config {
             bucket: bucket.to_owned(),
             max_value_size: MAX_ENTRY_BYTES,

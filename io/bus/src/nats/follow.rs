@@ -11,7 +11,6 @@ use std::{
 };
 
 use async_nats::jetstream::kv::{Entry, Operation};
-use sallyport_anycast::model::AnycastConfig;
 use sallyport_directory::config::{EntryContent, OutOfOrder, Replica};
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
@@ -21,7 +20,7 @@ use super::{
     buckets::{BucketEntry, BucketWatch},
     publish::META_KEY,
 };
-use crate::{Bus, ConfigKey, ConfigValue, Snapshot};
+use crate::{Bus, ConfigKey, ConfigValue, OwnedAnycast, Snapshot};
 
 /// The shortest time between two writes of the snapshot.
 const SNAPSHOT_EVERY: Duration = Duration::from_secs(1);
@@ -117,7 +116,7 @@ impl Bus {
             ConfigKey::Certificate(id) => self.certificates.remove(id),
             ConfigKey::Challenge(id) => self.challenges.remove(id),
             ConfigKey::Zone(id) => self.zones.remove(id),
-            ConfigKey::Anycast => self.anycast.put(AnycastConfig::default()),
+            ConfigKey::Anycast => self.anycast.put(OwnedAnycast::default()),
             ConfigKey::DnsSteering(part) => self.dns_steering.remove(part),
         }
     }

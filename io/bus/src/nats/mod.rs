@@ -14,6 +14,7 @@ mod buckets;
 mod controls;
 mod directory;
 mod follow;
+pub(crate) mod permits;
 mod publish;
 mod steering;
 
@@ -41,6 +42,8 @@ pub use steering::{SteeringKey, carry_steering_of_control, carry_steering_of_edg
 
 /// The configuration of edges.
 pub const CONFIG_BUCKET: &str = "sallyport_config";
+/// Which edges announce which prefix.
+pub const ANYCAST_BUCKET: &str = "sallyport_anycast";
 /// The tunnels that edges hold.
 pub const DIRECTORY_BUCKET: &str = "sallyport_directory";
 /// Prefix of the inboxes of edges; that of controls is `_INBOX`. The bus can be configured to let edges read nothing
