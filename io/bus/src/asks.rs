@@ -10,7 +10,8 @@ use sallyport_model::{AccountId, ChallengeId, SocketId, SocketName};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
-    ClientList, ClientsBy, EdgeFigures, EndedList, FlowList, FlowSeen, LiveFlows, SocketUse, TunnelFigures, WayList,
+    CatchmentAnswer, CatchmentAsk, ClientList, ClientsBy, EdgeFigures, EndedList, FlowList, FlowSeen, LiveFlows,
+    SocketUse, TunnelFigures, WayList,
 };
 
 /// The schema version written, and the only one read. Fields and questions may be added.
@@ -83,6 +84,8 @@ pub enum Ask {
         /// The most entries to return: those with the most connections.
         limit: usize,
     },
+    /// About where clients land, for the owner of the installation.
+    Catchment(CatchmentAsk),
     /// Whether the edge answers this challenge of an ACME server.
     HasChallenge {
         /// The challenge.
@@ -110,6 +113,8 @@ pub enum Answer {
     Ways(WayList),
     /// To [`Ask::Clients`].
     Clients(ClientList),
+    /// To [`Ask::Catchment`].
+    Catchment(CatchmentAnswer),
     /// To [`Ask::HasChallenge`].
     HasChallenge(bool),
     /// The question is of a later version of this program.
@@ -138,6 +143,7 @@ impl Responder for LiveFlows {
             | Ask::Figures
             | Ask::Ways { .. }
             | Ask::Clients { .. }
+            | Ask::Catchment(_)
             | Ask::HasChallenge { .. } => Answer::NotUnderstood,
         }
     }
@@ -171,6 +177,7 @@ impl Answer {
                 list.has_more = true;
                 true
             }
+            Self::Catchment(answer) => answer.halve(),
             Self::Flows(_)
             | Self::Clients(_)
             | Self::Ways(_)

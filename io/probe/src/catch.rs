@@ -113,18 +113,27 @@ impl CatchSocket {
         !is_failing
     }
 
-    /// Sends a request to each target, at most so many a second. `is_sent` gets the number of each, and whether the
-    /// system has sent it.
-    pub async fn send_all(&self, catcher: &Mutex<Catcher>, rate: u32, mut is_sent: impl FnMut(usize, bool)) {
+    /// Sends a request to each wanted target, at most so many a second. `handle_sent` gets the number of each, and whether
+    /// the system has sent it.
+    pub async fn send_all(
+        &self,
+        catcher: &Mutex<Catcher>,
+        rate: u32,
+        is_wanted: impl Fn(IpAddr) -> bool,
+        mut handle_sent: impl FnMut(usize, bool),
+    ) {
         let rate = f64::from(rate.clamp(1, MAX_CATCH_RATE));
         let began = Instant::now();
-        let mut number = 0;
-        loop {
+        let mut sent = 0_u32;
+        for number in 0.. {
             let Some((target, message)) = catcher.lock().request(number) else { return };
-            is_sent(number, self.send(&message, target).await);
-            number += 1;
+            if !is_wanted(target) {
+                continue;
+            }
+            handle_sent(number, self.send(&message, target).await);
+            sent = sent.saturating_add(1);
             // Batches, since timers are coarse.
-            let due = began + Duration::from_secs_f64(number as f64 / rate);
+            let due = began + Duration::from_secs_f64(f64::from(sent) / rate);
             if due > Instant::now() + BATCH_PAUSE {
                 tokio::time::sleep_until(due).await;
             }

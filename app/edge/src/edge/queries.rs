@@ -6,7 +6,10 @@ use std::{
     time::{Instant, SystemTime, UNIX_EPOCH},
 };
 
-use sallyport_bus::{Answer, Ask, EdgeFigures, EndedList, MAX_ANSWER_ITEMS, Responder, SocketUse, TunnelFigures};
+use sallyport_bus::{
+    Answer, Ask, CatchmentAnswer, CatchmentAsk, EdgeFigures, EndedList, MAX_ANSWER_ITEMS, Responder, SocketUse,
+    TunnelFigures,
+};
 use sallyport_model::{AccountId, SocketId, SocketRoute};
 use sallyport_net::process_figures;
 
@@ -46,6 +49,12 @@ impl Edge {
                 Answer::Ways(self.measurements.list(refused))
             }
             Ask::Clients { by, limit } => Answer::Clients(self.client_networks(by, limit.min(MAX_ANSWER_ITEMS))),
+            Ask::Catchment(CatchmentAsk::Clients { after }) => {
+                Answer::Catchment(CatchmentAnswer::Clients(self.networks_after(after.as_deref())))
+            }
+            Ask::Catchment(ask) => {
+                self.measurements.answer_catchment(ask).map_or(Answer::NotUnderstood, Answer::Catchment)
+            }
             Ask::HasChallenge { challenge } => Answer::HasChallenge(self.state.config.challenges.has(challenge)),
         }
     }

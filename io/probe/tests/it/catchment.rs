@@ -96,7 +96,7 @@ fn run_site(site: usize, network: &File, turns: &[Barrier; 2], counted: &[Atomic
         let mut unsent = 0;
         let sending = async {
             if site == 0 {
-                socket.send_all(&catcher, RATE, |_, is_sent| unsent += usize::from(!is_sent)).await;
+                socket.send_all(&catcher, RATE, |_| true, |_, is_sent| unsent += usize::from(!is_sent)).await;
             }
             // Until all replies are there, at whichever sites.
             while counted.iter().map(|site| site.load(Ordering::Relaxed)).sum::<u64>() < NETWORKS as u64 {
