@@ -338,7 +338,7 @@ fn field_of(error: &sallyport_anycast::model::PeerError) -> &'static str {
         PeerError::Address(_) => "address",
         PeerError::Password => "password",
         PeerError::Hops => "hops",
-        PeerError::Bfd => "bfd",
+        PeerError::Bfd | PeerError::BfdHops => "bfd",
         PeerError::MaxPrefixes => "max_prefixes",
         PeerError::Prepend => "prepend",
         PeerError::Communities => "communities",

@@ -63,7 +63,7 @@ impl App {
 
     /// What a plan is made from, without what was measured.
     async fn dns_plan_input(&self) -> Result<PlanInput, StoreError> {
-        let (settings, global) = with_addresses(self.store.dns_settings().await?, &self.anycast_config().await?);
+        let (settings, global) = with_addresses(self.store.dns_settings().await?, &self.anycast_config().await?.config);
         let regions = self.store.edges().await?.into_iter().map(|edge| edge.region).collect();
         Ok(PlanInput { regions, settings, global, ..PlanInput::default() })
     }
