@@ -92,6 +92,12 @@ impl Side {
 
 impl Drop for Side {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            for number in 0..self.children.len() {
+                let log = fs::read_to_string(self.path(&format!("log-{number}"))).unwrap_or_default();
+                eprintln!("{}, program {number}:\n{log}", self.namespace);
+            }
+        }
         for child in &mut self.children {
             // One that was stopped ends by this too.
             let _ = child.kill();
@@ -139,6 +145,9 @@ impl Network {
         for (side, hosts) in [(&edge, 1..=1), (&world, 2..=9)] {
             let inside = |args: &[&str]| ip(&[&["-n", &side.namespace], args].concat());
             inside(&["link", "set", "lo", "up"]);
+            // Without it the link-local address is not there yet when BIRD looks.
+            let script = "echo 0 >/proc/sys/net/ipv6/conf/w0/accept_dad";
+            ip(&["netns", "exec", &side.namespace, "sh", "-c", script]);
             for host in hosts {
                 inside(&["addr", "add", &format!("10.0.0.{host}/24"), "dev", "w0"]);
                 inside(&["addr", "add", &format!("fd00::{host}/64"), "dev", "w0", "nodad"]);
@@ -151,7 +160,7 @@ impl Network {
 
     /// The file of the edge's operator.
     pub(crate) fn operator_file(&self) -> String {
-        format!("include \"{}\";\n", self.file.display())
+        format!("log stderr all;\ninclude \"{}\";\n", self.file.display())
     }
 
     /// Starts the BIRD of the edge, and that of the world with these neighbours.
@@ -243,7 +252,7 @@ pub(crate) fn set(part: &mut EdgePart, state: sallyport_anycast::model::Announce
 }
 
 /// What each BIRD of the world has. Sessions begin with the edge alone, so that no two connections cross.
-pub(crate) const WORLD: &str = "router id 192.0.2.2;\nprotocol device { }\nprotocol bfd { }\n\
+pub(crate) const WORLD: &str = "log stderr all;\nrouter id 192.0.2.2;\nprotocol device { }\nprotocol bfd { }\n\
     template bgp edge { passive on; strict bind on; error wait time 1, 2; }\n";
 
 /// A neighbour of the edge, in the world's words.
