@@ -141,7 +141,7 @@ mod tests {
     fn read(text: &str) -> Result<Vec<Protocol>, ReplyError> {
         let mut reader = ReplyReader::default();
         reader.feed(text.as_bytes()).unwrap();
-        protocols(reader.next().unwrap())
+        protocols(reader.take().unwrap())
     }
 
     #[test]
