@@ -79,6 +79,18 @@ impl Side {
         self.start(bird(), &["-f", "-c", config.to_str().unwrap(), "-s", socket.to_str().unwrap()])
     }
 
+    /// What a program has said so far.
+    pub(crate) fn log(&self, program: usize) -> String {
+        fs::read_to_string(self.path(&format!("log-{program}"))).unwrap()
+    }
+
+    /// Runs `ip` here, and returns what it says.
+    pub(crate) fn ip(&self, args: &[&str]) -> String {
+        let output = Command::new("ip").args(["-n", &self.namespace]).args(args).output().unwrap();
+        assert!(output.status.success(), "ip {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
     pub(crate) fn signal(&self, program: usize, signal: rustix::process::Signal) {
         let pid = rustix::process::Pid::from_child(&self.children[program]);
         rustix::process::kill_process(pid, signal).unwrap();
@@ -94,8 +106,7 @@ impl Drop for Side {
     fn drop(&mut self) {
         if std::thread::panicking() {
             for number in 0..self.children.len() {
-                let log = fs::read_to_string(self.path(&format!("log-{number}"))).unwrap_or_default();
-                eprintln!("{}, program {number}:\n{log}", self.namespace);
+                eprintln!("{}, program {number}:\n{}", self.namespace, self.log(number));
             }
         }
         for child in &mut self.children {
@@ -158,9 +169,10 @@ impl Network {
         Self { edge, world, file, _folder: folder }
     }
 
-    /// The file of the edge's operator.
+    /// The file of the edge's operator, which brings BIRD's routes into the kernel.
     pub(crate) fn operator_file(&self) -> String {
-        format!("log stderr all;\ninclude \"{}\";\n", self.file.display())
+        let kernel = "protocol kernel { ipv4 { export all; }; }\nprotocol kernel { ipv6 { export all; }; }\n";
+        format!("log stderr all;\n{kernel}include \"{}\";\n", self.file.display())
     }
 
     /// Starts the BIRD of the edge, and that of the world with these neighbours.
