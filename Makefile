@@ -19,6 +19,7 @@ test: ## run every test, and count the instructions of the hot paths
 	@scripts/need faketime || echo "test: faketime is not there; the tests that turn the clock say that they are skipped"
 	@scripts/need postgres sshd nginx dnsmasq dig tinyproxy chromium certutil prometheus || echo "test: not all services are there; the tests of sockets that need them say so"
 	@scripts/need knotd kdig nsd named unbound ldns || echo "test: not all name servers are there; the tests with them say that they are skipped"
+	@scripts/need iproute bird stayrtr || echo "test: BIRD or stayrtr is not there; the tests of announcements say that they are skipped"
 	@scripts/need dropbear plink || echo "test: not all ssh clients are there; the tests that call them say that they are skipped"
 	@for tool in h2spec python aioquic ssh-clients go-ssh-client dex miniflux nats-server pebble; do \
 	  scripts/tools $$tool >/dev/null || echo "test: $$tool is not there; the tests that call it say that they are skipped"; \

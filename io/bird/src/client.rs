@@ -303,7 +303,7 @@ impl Connection {
     async fn read(&mut self) -> Result<Reply, ExchangeError> {
         let mut bytes = vec![0; READ_BYTES];
         loop {
-            if let Some(reply) = self.reader.next() {
+            if let Some(reply) = self.reader.take() {
                 return Ok(reply);
             }
             let count = self.stream.read(&mut bytes).await.map_err(ExchangeError::Io)?;

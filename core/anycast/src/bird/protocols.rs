@@ -49,10 +49,10 @@ pub struct Channel {
 }
 
 impl Protocol {
-    /// Whether a session with the neighbour stands.
+    /// Whether a session with a neighbour stands. Those with servers of RPKI are no such sessions.
     #[must_use]
     pub fn is_established(&self) -> bool {
-        self.state == "up" && self.info.starts_with("Established")
+        self.kind == "BGP" && self.state == "up" && self.info.starts_with("Established")
     }
 }
 
@@ -141,7 +141,7 @@ mod tests {
     fn read(text: &str) -> Result<Vec<Protocol>, ReplyError> {
         let mut reader = ReplyReader::default();
         reader.feed(text.as_bytes()).unwrap();
-        protocols(reader.next().unwrap())
+        protocols(reader.take().unwrap())
     }
 
     #[test]
@@ -163,6 +163,8 @@ mod tests {
         assert_eq!(session.local_role.as_deref(), Some("customer"));
         let channel = Channel { name: "ipv4".to_owned(), state: "UP".to_owned(), imported: 1, exported: 2 };
         assert_eq!(session.channels, [channel]);
+        let rpki = read("1002-sp_rpki_1  RPKI       ---        up     07:29:21.034  Established\n0000\n").unwrap();
+        assert!(!rpki[0].is_established());
         assert_eq!(found[2].info, "Idle Received: Role mismatch");
         assert_eq!(found[2].last_error.as_deref(), Some("Socket: No route to host"));
         assert_eq!(found[2].neighbour, Some("fe80::1".parse().unwrap()));

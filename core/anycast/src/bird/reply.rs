@@ -127,7 +127,7 @@ impl ReplyReader {
     }
 
     /// The next whole reply.
-    pub fn next(&mut self) -> Option<Reply> {
+    pub fn take(&mut self) -> Option<Reply> {
         self.done.pop_front()
     }
 
@@ -240,7 +240,7 @@ mod tests {
         let mut reader = ReplyReader::default();
         // One byte after another: pieces of lines are put together.
         text.bytes().for_each(|byte| reader.feed(&[byte]).unwrap());
-        std::iter::from_fn(|| reader.next()).collect()
+        std::iter::from_fn(|| reader.take()).collect()
     }
 
     #[test]

@@ -145,7 +145,7 @@ mod tests {
     fn read(text: &str) -> Result<Vec<Route>, ReplyError> {
         let mut reader = ReplyReader::default();
         reader.feed(text.as_bytes()).unwrap();
-        routes(reader.next().unwrap())
+        routes(reader.take().unwrap())
     }
 
     const TEXT: &str = "1007-Table sp_anycast4:\n \

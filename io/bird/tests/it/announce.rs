@@ -1,10 +1,12 @@
 //! Announced, deprioritised, withdrawn: as a neighbour hears it, by IPv4 and IPv6.
 
+use std::time::Duration;
+
 use sallyport_anycast::{
     bird::{Protocol, site_number},
     model::{Announcement, BfdTimers, Community, PeerRole},
 };
-use sallyport_bird::Bird;
+use sallyport_bird::{Applier, Bird};
 
 use crate::network::{Network, PREFIX4, PREFIX6, WORLD, can_run, heard, neighbour, part, peer, set, until};
 
@@ -29,6 +31,9 @@ async fn a_neighbour_hears_each_state_and_no_session_ends_between() {
         return;
     }
     let mut network = Network::new();
+    for address in ["198.51.100.1/32", "2001:db8:5::1/128"] {
+        network.edge.ip(&["addr", "add", address, "dev", "lo"]);
+    }
     network.start(&world()).await;
     let (mut edge, mut world) = (network.edge_bird().await, network.world_bird().await);
     let mut four = peer("transit-1", "10.0.0.2");
@@ -62,6 +67,12 @@ async fn a_neighbour_hears_each_state_and_no_session_ends_between() {
     assert_eq!(route.as_path, [64500]);
     assert!(route.communities.contains(&Community::NO_EXPORT) && route.communities.contains(&site), "{route:?}");
     assert!(!route.communities.contains(&Community::GRACEFUL_SHUTDOWN));
+    // The kernel delivers to the service addresses, and has no route of the file.
+    for (family, address) in [("-4", "198.51.100.1"), ("-6", "2001:db8:5::1")] {
+        assert!(network.edge.ip(&[family, "route", "get", address]).starts_with("local"));
+        let routes = network.edge.ip(&[family, "route", "show", "table", "all"]);
+        assert!(!routes.contains("blackhole") && !routes.contains("proto bird"), "{routes}");
+    }
     until("BFD is up", async || {
         let reply = edge.request("show bfd sessions").await.unwrap();
         reply.lines.iter().filter(|line| line.text.contains(" Up ")).count() == 2
@@ -99,4 +110,42 @@ async fn a_neighbour_hears_each_state_and_no_session_ends_between() {
     assert_eq!(before, after, "a session ended and began again");
     assert!(edge.routes_exported("transit-1").await.unwrap().unwrap().is_empty());
     assert!(edge.routes_exported("x; down").await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn a_hundred_changes_are_two_configurations_and_the_last_one_holds() {
+    if !can_run() {
+        return;
+    }
+    let mut network = Network::new();
+    let (program, _) = network.start(&format!("{WORLD}{}", neighbour("four", "10.0.0.2", "ttl security on;"))).await;
+    let mut world = network.world_bird().await;
+    let mut applier = Applier::new(network.edge_bird().await, &network.file);
+    let mut part = part(vec![peer("transit", "10.0.0.2")]);
+    for at in 0..100 {
+        let states = [Announcement::Announced, Announcement::Withdrawn, Announcement::Deprioritised];
+        set(&mut part, states[at % states.len()]);
+        applier.want(part.clone());
+        // A hundred changes in a second; BIRD takes no time.
+        let clock = || Duration::from_millis(10 * at as u64);
+        if let Some(result) = applier.apply_due(clock).await {
+            result.unwrap();
+        }
+    }
+    set(&mut part, Announcement::Deprioritised);
+    applier.want(part.clone());
+    let at = applier.deadline().unwrap();
+    assert_eq!(at, Duration::from_secs(1));
+    applier.apply_due(|| at).await.unwrap().unwrap();
+    assert!(applier.apply_due(|| at * 100).await.is_none() && applier.deadline().is_none());
+    assert_eq!(network.edge.log(program).matches("Reconfiguring").count(), 2);
+    assert_eq!(
+        applier.bird().announced().await.unwrap(),
+        part.prefixes.iter().map(|one| (one.net, one.state)).collect()
+    );
+    until("the last state is heard", async || {
+        let heard = heard(&mut world, PREFIX4).await;
+        heard.first().is_some_and(|route| route.communities.contains(&Community::GRACEFUL_SHUTDOWN))
+    })
+    .await;
 }

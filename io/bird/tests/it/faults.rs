@@ -29,7 +29,7 @@ async fn wrong_files_hung_sockets_and_restarts_keep_the_announcement() {
     fs::write(&path, format!("{operator}no such thing;\n")).unwrap();
     set(&mut part, Announcement::Withdrawn);
     let error = edge.apply(&part, &network.file).await.unwrap_err().to_string();
-    assert!(error.contains("bird.conf:2:") && error.contains("syntax error"), "{error}");
+    assert!(error.contains("bird.conf:5:") && error.contains("syntax error"), "{error}");
     assert_eq!(fs::read_to_string(&network.file).unwrap(), good);
     assert_eq!(heard(&mut world, PREFIX4).await.len(), 1);
 

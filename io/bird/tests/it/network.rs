@@ -79,6 +79,18 @@ impl Side {
         self.start(bird(), &["-f", "-c", config.to_str().unwrap(), "-s", socket.to_str().unwrap()])
     }
 
+    /// What a program has said so far.
+    pub(crate) fn log(&self, program: usize) -> String {
+        fs::read_to_string(self.path(&format!("log-{program}"))).unwrap()
+    }
+
+    /// Runs `ip` here, and returns what it says.
+    pub(crate) fn ip(&self, args: &[&str]) -> String {
+        let output = Command::new("ip").args(["-n", &self.namespace]).args(args).output().unwrap();
+        assert!(output.status.success(), "ip {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
     pub(crate) fn signal(&self, program: usize, signal: rustix::process::Signal) {
         let pid = rustix::process::Pid::from_child(&self.children[program]);
         rustix::process::kill_process(pid, signal).unwrap();
@@ -92,6 +104,11 @@ impl Side {
 
 impl Drop for Side {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            for number in 0..self.children.len() {
+                eprintln!("{}, program {number}:\n{}", self.namespace, self.log(number));
+            }
+        }
         for child in &mut self.children {
             // One that was stopped ends by this too.
             let _ = child.kill();
@@ -139,6 +156,9 @@ impl Network {
         for (side, hosts) in [(&edge, 1..=1), (&world, 2..=9)] {
             let inside = |args: &[&str]| ip(&[&["-n", &side.namespace], args].concat());
             inside(&["link", "set", "lo", "up"]);
+            // Without it the link-local address is not there yet when BIRD looks.
+            let script = "echo 0 >/proc/sys/net/ipv6/conf/w0/accept_dad";
+            ip(&["netns", "exec", &side.namespace, "sh", "-c", script]);
             for host in hosts {
                 inside(&["addr", "add", &format!("10.0.0.{host}/24"), "dev", "w0"]);
                 inside(&["addr", "add", &format!("fd00::{host}/64"), "dev", "w0", "nodad"]);
@@ -149,9 +169,10 @@ impl Network {
         Self { edge, world, file, _folder: folder }
     }
 
-    /// The file of the edge's operator.
+    /// The file of the edge's operator, which brings BIRD's routes into the kernel.
     pub(crate) fn operator_file(&self) -> String {
-        format!("include \"{}\";\n", self.file.display())
+        let kernel = "protocol kernel { ipv4 { export all; }; }\nprotocol kernel { ipv6 { export all; }; }\n";
+        format!("log stderr all;\n{kernel}include \"{}\";\n", self.file.display())
     }
 
     /// Starts the BIRD of the edge, and that of the world with these neighbours.
@@ -243,7 +264,7 @@ pub(crate) fn set(part: &mut EdgePart, state: sallyport_anycast::model::Announce
 }
 
 /// What each BIRD of the world has. Sessions begin with the edge alone, so that no two connections cross.
-pub(crate) const WORLD: &str = "router id 192.0.2.2;\nprotocol device { }\nprotocol bfd { }\n\
+pub(crate) const WORLD: &str = "log stderr all;\nrouter id 192.0.2.2;\nprotocol device { }\nprotocol bfd { }\n\
     template bgp edge { passive on; strict bind on; error wait time 1, 2; }\n";
 
 /// A neighbour of the edge, in the world's words.

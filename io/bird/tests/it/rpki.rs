@@ -52,7 +52,7 @@ async fn what_rpki_calls_invalid_is_not_announced() {
     set(&mut part, Announcement::Announced);
     let applied = edge.apply(&part, &network.file).await.unwrap();
     let said: Vec<String> = applied.unheard.iter().map(ToString::to_string).collect();
-    assert_eq!(said, [format!("{PREFIX4} is not announced to four: RPKI calls it invalid")]);
+    assert_eq!(said, [format!("{PREFIX4} is not announced to four: RPKI calls it invalid")], "{applied:?}");
     until("the valid one is heard", async || !heard(&mut world, PREFIX6).await.is_empty()).await;
     assert!(heard(&mut world, PREFIX4).await.is_empty());
 
