@@ -14,8 +14,8 @@ use utoipa::{
 
 use super::{
     account_access, accounts, audit, catchment, certificates, domains, edges, flow_log, flows, info, invitations,
-    login_sessions, logins, members, organisations, origins, persons, plans, policies, providers, service_tokens,
-    sockets, ssh_authorities, ssh_keys, stats, tokens, tunnels, ways, zones,
+    landings, login_sessions, logins, members, organisations, origins, persons, plans, policies, providers,
+    service_tokens, sockets, ssh_authorities, ssh_keys, stats, tokens, tunnels, ways, zones,
 };
 use crate::device;
 
@@ -61,6 +61,7 @@ use crate::device;
         edges::list, edges::delete, edges::drain, edges::resume, edges::create_token, edges::list_tokens,
         edges::delete_token, edges::hand_over, ways::list, ways::measure,
         catchment::list,
+        landings::list, landings::suggest, landings::measure, landings::measurements, landings::import,
     ),
     components(schemas(Problem)),
     modifiers(&BearerToken, &BodyMayBeAbsent, &OneTypeOfEach, &ProblemResponses),
@@ -85,6 +86,7 @@ use crate::device;
         (name = "providers", description = "Identity providers, which authenticate persons."),
         (name = "persons", description = "Persons with passwords at this installation."),
         (name = "edges", description = "The machines that serve clients and tunnels, where there are several."),
+        (name = "catchment", description = "Where clients land."),
         (name = "login sessions", description = "Logins of persons at sockets."),
     ),
 )]

@@ -36,6 +36,8 @@ const ACTIONS: &[(&str, &str, &str)] = &[
     ("DELETE", "/v1/flows/{id}", "flow.kill"),
     ("PUT", "/v1/installation/owner", "installation.hand-over"),
     ("POST", "/v1/edges/ways", "edge.measure"),
+    ("POST", "/v1/catchment/measurements", "catchment.measure"),
+    ("POST", "/v1/catchment/imports", "catchment.import"),
     ("POST", "/node/v1/join", "edge.join"),
     ("POST", "/user", "account.create"),
     ("POST", "/connect", "socket.create"),

@@ -5,10 +5,12 @@
 mod account_access;
 mod accounts;
 mod authorities;
+mod catchment;
 mod certificates;
 mod domains;
 mod edges;
 mod mail;
+mod measurements;
 mod operator;
 pub(crate) mod origin_health;
 mod origins;

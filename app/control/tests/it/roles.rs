@@ -58,12 +58,17 @@ const OF_PERSONS: [&str; 17] = [
     "list_organisations",
 ];
 /// Endpoints for the account that owns the installation.
-const OF_THE_INSTALLATION: [&str; 12] = [
+const OF_THE_INSTALLATION: [&str; 17] = [
     "reset_account",
     "list_edges",
     "list_ways",
     "measure_way",
     "list_edge_clients",
+    "list_catchment",
+    "suggest_catchment_change",
+    "start_measurement",
+    "list_measurements",
+    "import_catchment",
     "delete_edge",
     "drain_edge",
     "resume_edge",
@@ -303,6 +308,8 @@ impl FullOrganisation {
             "update_person" => json!({"name": "x"}),
             "reset_person" | "create_edge_token" | "drain_edge" => json!({}),
             "measure_way" => json!({"to": "192.0.2.1"}),
+            "start_measurement" => json!({"address": "198.51.100.1"}),
+            "import_catchment" => json!({"targets": ["192.0.2.1"]}),
             "hand_installation_over" => json!({"email": "stranger@example.com"}),
             "update_member" => json!({"role": "owner"}),
             "create_invitation" => json!({"email": "x@example.com", "role": "viewer"}),

@@ -14,7 +14,7 @@ use crate::{
         listen::{ListenAddress, PortRange, listen_address, port_range},
         mail::MailArgs,
         port,
-        server::{GeoArgs, SignUpChoice, domain},
+        server::{CatchmentArgs, GeoArgs, SignUpChoice, domain},
         site::SiteArgs,
     },
     duration,
@@ -100,6 +100,8 @@ pub(crate) struct ControlArgs {
     /// The edges answer DNS for the domain and for zones of organisations: they have --listen-dns
     #[arg(long, env = "SALLYPORT_NAME_SERVER")]
     pub(super) name_server: bool,
+    #[command(flatten)]
+    pub(super) catchment: CatchmentArgs,
     #[command(flatten)]
     pub(super) mail: MailArgs,
     /// The account that owns the installation and lets edges join, by e-mail address [default: the first account]
