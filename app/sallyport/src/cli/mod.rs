@@ -21,6 +21,7 @@ use crate::{
         account::AccountCommand,
         audit::AuditArgs,
         authority::AuthorityCommand,
+        catchment::CatchmentCommand,
         certificate::CertificateCommand,
         client::{ClientCommand, SshConfigArgs},
         connect::ConnectArgs,
@@ -90,6 +91,9 @@ pub(crate) enum Command {
     Control(roles::control::ControlArgs),
     /// Run an edge of an installation, or manage its edges
     Edge(EdgeCommand),
+    /// Where clients land, what that costs, and what to change
+    #[command(subcommand)]
+    Catchment(CatchmentCommand),
     /// Show what runs here, whether the API and the edge answer, the login, and the next step
     Status,
     /// Find faults, in the order in which to repair them
@@ -284,6 +288,7 @@ async fn dispatch(cli: Cli, output: Output, offset: UtcOffset) -> anyhow::Result
         Command::Control(args) => roles::control::run(args, verbose).await,
         Command::Edge(EdgeCommand { command: Some(command), .. }) => command::edge::run(&context, command).await,
         Command::Edge(EdgeCommand { run, .. }) => roles::edge::run(run, verbose).await,
+        Command::Catchment(command) => command::catchment::run(&context, command).await,
         Command::Status => command::status::run(&context).await,
         Command::Doctor(args) => command::doctor::run(&context, args).await,
         Command::Ping(args) => command::ping::run(&context, args).await,

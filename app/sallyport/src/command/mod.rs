@@ -5,6 +5,7 @@ pub(crate) mod account;
 mod api_status;
 pub(crate) mod audit;
 pub(crate) mod authority;
+pub(crate) mod catchment;
 pub(crate) mod certificate;
 pub(crate) mod client;
 pub(crate) mod completion;
