@@ -47,11 +47,11 @@ pub(super) async fn run(context: &Context, client: &ApiClient, command: ImportCo
     send_rows(client, &found.rows).await?;
     let data = json!({"rows": found.rows.len(), "results": found.results, "skipped": found.skipped});
     context.output.data(&data, |_| {
-        let skipped = match found.skipped {
-            0 => String::new(),
-            skipped => format!(", and {skipped} say nothing of a site"),
-        };
-        format!("{} results gave {} rows{skipped}\n", found.results, found.rows.len())
+        output::pairs(&[
+            ("Results", found.results.to_string()),
+            ("Without a site", found.skipped.to_string()),
+            ("Rows", found.rows.len().to_string()),
+        ])
     })
 }
 

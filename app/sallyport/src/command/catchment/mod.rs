@@ -95,7 +95,7 @@ pub(crate) async fn run(context: &Context, command: CatchmentCommand) -> anyhow:
             note_frozen(found.frozen.as_deref());
             context.output.data(&found, |found| match &found.change {
                 Some(change) => shown(change),
-                None => "no change would gain: every measured group lands where it is nearest\n".to_owned(),
+                None => "no change would gain: every measured group lands where it is nearest".to_owned(),
             })
         }
         CatchmentCommand::Measure(args) => measure::run(context, &client, args).await,
