@@ -18,7 +18,7 @@ pub enum CatchmentAsk {
         /// Only networks after this one.
         after: Option<String>,
     },
-    /// Listen for replies at the anycast address. Another measurement ends.
+    /// Listen for replies at the anycast address, if the edge has it. Another measurement ends.
     Open(OpenMeasurement),
     /// More targets.
     Targets {
@@ -83,6 +83,11 @@ impl fmt::Debug for MeasurementKey {
 pub enum CatchmentAnswer {
     /// To [`CatchmentAsk::Clients`].
     Clients(ClientList),
+    /// To [`CatchmentAsk::Open`]: the edge takes part.
+    Opened {
+        /// Why no reply can come to this edge, and why it cannot send: it measures only its own round trips.
+        why_not_here: Option<String>,
+    },
     /// It is done.
     Done,
     /// The edge cannot do it: why, as a sentence without its stop.
@@ -143,7 +148,7 @@ impl CatchmentAnswer {
             Self::Progress(progress) => {
                 halve(progress.results.len(), &mut progress.has_more).map(|left| progress.results.truncate(left))
             }
-            Self::Done | Self::Refused(_) => None,
+            Self::Opened { .. } | Self::Done | Self::Refused(_) => None,
         };
         left.is_some()
     }

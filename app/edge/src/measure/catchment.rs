@@ -69,7 +69,8 @@ impl Drop for Running {
 /// What the tasks of a measurement share with the answers about it.
 #[derive(Debug)]
 struct Shared {
-    socket: CatchSocket,
+    /// None where this edge does not have the address.
+    socket: Option<CatchSocket>,
     catcher: Mutex<Catcher>,
     round_trips: Mutex<Vec<Option<u32>>>,
     sent: AtomicU64,
@@ -90,13 +91,11 @@ impl CatchmentPings {
     }
 
     pub(super) fn open(self: &Arc<Self>, open: OpenMeasurement) -> CatchmentAnswer {
-        let socket = match CatchSocket::open(open.address, open.identifier) {
-            Ok(socket) => socket,
-            Err(error) => return CatchmentAnswer::Refused(error.to_string()),
-        };
+        let opened = CatchSocket::open(open.address, open.identifier);
+        let why_not_here = opened.as_ref().err().map(ToString::to_string);
         let family = Family::of(open.address.to_canonical());
         let shared = Arc::new(Shared {
-            socket,
+            socket: opened.ok(),
             catcher: Mutex::new(Catcher::new(family, open.identifier, Key::new(open.key.0))),
             round_trips: Mutex::default(),
             sent: AtomicU64::new(0),
@@ -106,7 +105,11 @@ impl CatchmentPings {
             is_timing: AtomicBool::new(false),
         });
         let receiving = shared.clone();
-        let receiver = tokio::spawn(async move { receiving.socket.receive(&receiving.catcher).await });
+        let receiver = tokio::spawn(async move {
+            if let Some(socket) = &receiving.socket {
+                socket.receive(&receiving.catcher).await;
+            }
+        });
         let ending = (Arc::downgrade(self), open.id.clone());
         tokio::spawn(async move {
             // Ends what control has forgotten.
@@ -122,7 +125,7 @@ impl CatchmentPings {
         let running = Running { open, shared, tasks, asked_at: Instant::now(), has_begun: false };
         let former = self.current.lock().replace(running);
         self.count(former);
-        CatchmentAnswer::Done
+        CatchmentAnswer::Opened { why_not_here }
     }
 
     /// Returns whether the measurement still runs.
@@ -212,7 +215,9 @@ impl CatchmentPings {
             let counter = if is_sent { &shared.sent } else { &shared.unsent };
             counter.fetch_add(1, Ordering::Relaxed);
         };
-        shared.socket.send_all(&shared.catcher, rate, |target| self.is_allowed(target), count).await;
+        if let Some(socket) = &shared.socket {
+            socket.send_all(&shared.catcher, rate, |target| self.is_allowed(target), count).await;
+        }
         shared.is_sending.store(false, Ordering::Relaxed);
     }
 
