@@ -183,9 +183,7 @@ impl App {
         let former = self.store.dns_settings().await?;
         let has_anycast = set.answers.map_or(former.has_anycast, |answers| answers == AnycastAnswers::Anycast);
         self.store.set_dns_settings(&DnsSettings { regions, has_anycast }).await?;
-        if let Some(head) = self.dns_head().await? {
-            self.dns_steering.put(head);
-        }
+        self.renew_dns_steering().await?;
         self.anycast_dials().await
     }
 

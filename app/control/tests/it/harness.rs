@@ -16,7 +16,8 @@ use http_body_util::BodyExt;
 use sallyport_anycast::model::AllowList;
 use sallyport_audit::{AuditConfig, AuditLog};
 use sallyport_bus::{
-    Asker, Bus, Directory, Identities, LiveFlows, Routes, ServedAnycast, ServedCertificates, ServedZones, SshLogins,
+    Asker, Bus, Directory, DnsSteering, Identities, LiveFlows, Routes, ServedAnycast, ServedCertificates, ServedZones,
+    SshLogins,
 };
 use sallyport_control::{
     AddressDatabases, Clock, Control, ControlConfig, MailHook, Moment, Reach, SETUP_TOKEN_FILE, Secrets, SignUp,
@@ -107,6 +108,7 @@ pub(crate) struct Api {
     /// What edges serve.
     pub(crate) zones: ServedZones,
     pub(crate) anycast: ServedAnycast,
+    pub(crate) dns_steering: DnsSteering,
     pub(crate) certificates: ServedCertificates,
     client: SocketAddr,
 }
@@ -304,7 +306,7 @@ impl Api {
             Control::start_with_clock(config, store.clone(), bus.clone(), secrets, clock.clock()).await.unwrap();
         let (router, login) = (control.router(), control.login_router());
         let client = "192.0.2.1:40000".parse().unwrap();
-        let Bus { routes, ssh_logins, identities, directory, zones, anycast, certificates, .. } = bus;
+        let Bus { routes, ssh_logins, identities, directory, zones, anycast, dns_steering, certificates, .. } = bus;
         Self {
             router,
             login,
@@ -321,6 +323,7 @@ impl Api {
             flows,
             zones,
             anycast,
+            dns_steering,
             certificates,
             client,
         }

@@ -11,6 +11,7 @@ mod client;
 mod contract;
 mod controls;
 mod creations;
+mod dns_steering;
 mod domain_owners;
 mod domains;
 mod edges;

@@ -64,6 +64,20 @@ fn a_simulation_needs_no_laboratory_and_says_what_is_wrong_with_its_options() {
         let printed = text(&wrong.stderr);
         assert!(wrong.status.code() == Some(2) && printed.contains(words), "{args:?}: {printed}");
     }
+    let dns = |args: &[&str]| run(dir.path(), &[&["simulate", "dns", "--clients", "100"], args].concat());
+    let dialed = dns(&["--dial", "eu=50", "-o", "json"]);
+    let report: serde_json::Value = serde_json::from_slice(&dialed.stdout).unwrap();
+    assert!(dialed.status.success() && report["moves"][0]["from"] == "eu", "{report}");
+    assert!(text(&dns(&["--dial", "eu=50"]).stdout).contains("\nmoved  "));
+    for (args, words) in [
+        (&["--dial", "mars=1"][..], "the map has no region mars: use ap, eu, us-east, us-west"),
+        (&["--dial", "eu=101"], "expected REGION=PERCENT, such as eu=50"),
+        (&["--down", "eu,us-east,us-west"], "two regions with edges are needed"),
+    ] {
+        let wrong = dns(args);
+        let printed = text(&wrong.stderr);
+        assert!(wrong.status.code() == Some(2) && printed.contains(words), "{args:?}: {printed}");
+    }
     let solved = run(dir.path(), &["simulate", "solver", "--edges", "20", "--origins", "5", "-o", "json"]);
     let solved: serde_json::Value = serde_json::from_slice(&solved.stdout).unwrap();
     assert_eq!(solved["gap_percent"], 0.0, "{solved}");

@@ -20,6 +20,7 @@ mod control_takeover;
 mod controls;
 mod database;
 mod direct;
+mod dns_steering;
 mod edge_quic_and_geo;
 mod edges;
 mod fleet;

@@ -36,6 +36,7 @@ fn metrics_have_the_names_that_their_page_gives_them() {
         "sallyport_edge_flows_total",
         "sallyport_edge_direct_dials_total",
         "sallyport_edge_region_flows_total",
+        "sallyport_dns_steered_total",
         "sallyport_edge_way_probes_total",
         "sallyport_edge_way_minimum_seconds",
         "sallyport_edge_steering_refused_assignments_total",

@@ -4,6 +4,7 @@
 
 mod knot;
 mod sockets;
+mod steering;
 mod support;
 mod transfers;
 mod validation;
