@@ -313,7 +313,7 @@ pub struct AnycastStatus {
 }
 
 /// What an edge would change at its BIRD.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AnycastEdgePreview {
     /// The name of the edge; `edge` on one machine.
     #[schema(example = "eu-1")]

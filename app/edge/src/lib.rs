@@ -14,9 +14,11 @@
 //! - `ssh`, `tunnels`, `mesh`: stock ssh clients, connectors, and other edges.
 //! - `steering`: reports of load, and the quotas of the leading control.
 //! - `measure`: the round trips to other edges, to origins, and to hosts that control names.
+//! - `anycast`: the prefixes that the edge announces by BGP.
 //! - `edge`, `listener`, `serve`: the edge as a whole, its ports, and its life.
 
 mod access;
+mod anycast;
 mod body;
 mod client;
 mod config;
@@ -40,6 +42,7 @@ mod udp;
 mod util;
 
 pub use self::{
+    anycast::{AnycastSettings, LiveEdges, SharedChecks},
     body::upload::{ApiBody, ApiRequestBody, BoxError},
     config::{AffinityKey, EdgeAudit, EdgeConfig, EdgeIdentity},
     edge::Edge,

@@ -96,7 +96,13 @@ impl Edge {
                     steering.run(&self.mesh).await;
                 }
             };
+            let anycast = async {
+                if let Some(anycast) = self.anycast.get() {
+                    anycast.run(address, &shutdown).await;
+                }
+            };
             tokio::join!(
+                anycast,
                 steering,
                 self.gate.follow(&self.tunnels, changes),
                 self.follow_ssh(),

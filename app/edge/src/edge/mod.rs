@@ -7,7 +7,10 @@ mod drain_order;
 mod gauges;
 mod queries;
 
-use std::sync::{Arc, OnceLock};
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
@@ -22,6 +25,7 @@ use self::{
 
 use crate::{
     access::Access,
+    anycast::{Anycast, AnycastSettings},
     config::EdgeConfig,
     http::server::{ApiService, HealthNotes, HttpServer},
     lifecycle::{
@@ -41,6 +45,9 @@ use crate::{
     udp::ports::UdpPorts,
 };
 
+/// The least time that a withdrawal has.
+const MIN_WITHDRAWAL: Duration = Duration::from_secs(4);
+
 /// The edge of a process.
 pub struct Edge {
     pub(crate) state: Arc<EdgeState>,
@@ -52,6 +59,7 @@ pub struct Edge {
     pub(crate) ssh: OnceLock<Ssh>,
     pub(crate) mesh: OnceLock<Arc<Mesh>>,
     pub(crate) steering: OnceLock<Arc<SteeringFollower>>,
+    pub(crate) anycast: OnceLock<Arc<Anycast>>,
     pub(crate) measurements: Arc<Measurements>,
     pub(crate) handshakes: Arc<Handshakes>,
     pub(crate) ssh_logins: Arc<Handshakes>,
@@ -110,6 +118,7 @@ impl Edge {
             ssh: OnceLock::new(),
             mesh: OnceLock::new(),
             steering: OnceLock::new(),
+            anycast: OnceLock::new(),
             measurements: Measurements::new(&state),
             handshakes: Arc::default(),
             ssh_logins: Arc::new(Handshakes::of_ssh()),
@@ -138,7 +147,23 @@ impl Edge {
         let _ = self.steering.set(steering);
     }
 
-    /// Registers the edge's metrics; those of ssh clients only after [`Edge::serve_ssh`], those of the mesh only after
+    /// Announces prefixes by BIRD. To be called before [`Edge::serve`]; only the first call counts.
+    pub fn announce(&self, settings: AnycastSettings) {
+        let anycast = Anycast::new(&self.state, settings);
+        let noted = anycast.clone();
+        let _ = self.http.anycast_health.set(Arc::new(move || noted.notes()));
+        let _ = self.anycast.set(anycast);
+    }
+
+    /// Withdraws announced prefixes before the edge stops, within the time that running work has for its end. Without
+    /// any, this returns at once.
+    pub async fn withdraw(&self) {
+        if let Some(anycast) = self.anycast.get() {
+            anycast.withdraw(self.state.config.shutdown_grace.max(MIN_WITHDRAWAL)).await;
+        }
+    }
+
+    /// Registers the edge's metrics; those of announcements only after [`Edge::announce`], those of ssh clients only after [`Edge::serve_ssh`], those of the mesh only after
     /// [`Edge::join_mesh`], and those of steering only after [`Edge::join_steering`].
     pub fn register_metrics(&self, registry: &mut Registry) {
         let sockets = &self.state.sockets;
@@ -162,6 +187,9 @@ impl Edge {
         }
         if let Some(steering) = self.steering.get() {
             steering.register_metrics(registry);
+        }
+        if let Some(anycast) = self.anycast.get() {
+            anycast.register_metrics(registry);
         }
         self.measurements.register_metrics(registry);
         if let Some(ssh) = self.ssh.get() {

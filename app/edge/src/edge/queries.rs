@@ -49,7 +49,9 @@ impl Edge {
                 Answer::Ways(self.measurements.list(refused))
             }
             Ask::Clients { by, limit } => Answer::Clients(self.client_networks(by, limit.min(MAX_ANSWER_ITEMS))),
-            Ask::Anycast(_) => Answer::Anycast(AnycastAnswer::Off),
+            Ask::Anycast(ask) => {
+                Answer::Anycast(self.anycast.get().map_or(AnycastAnswer::Off, |anycast| anycast.answer(&ask)))
+            }
             Ask::Catchment(CatchmentAsk::Clients { after }) => {
                 Answer::Catchment(CatchmentAnswer::Clients(self.networks_after(after.as_deref())))
             }

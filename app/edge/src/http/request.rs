@@ -9,7 +9,7 @@ use std::{
 
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, Version,
-    header::{ACCEPT, AUTHORIZATION, CONNECTION, CONTENT_TYPE, EXPECT, HOST, TE},
+    header::{ACCEPT, AUTHORIZATION, CONNECTION, CONTENT_TYPE, EXPECT, HOST, TE, USER_AGENT},
     request::Parts,
 };
 use sallyport_balance::{Attempts, Delivery, Next};
@@ -54,6 +54,7 @@ use crate::{
         rules::Rules,
     },
     policy::basic_auth::Access,
+    util::OWN_PROGRAM,
 };
 
 /// The field that marks early data for origins (RFC 8470 section 5.1).
@@ -288,11 +289,18 @@ impl AcceptedMedia {
     }
 }
 
+/// Whether the edge asks itself whether it serves.
+fn is_own_check(client: &Client, head: &Parts) -> bool {
+    head.uri.path() == "/healthz"
+        && head.headers.get(USER_AGENT).is_some_and(|program| program == OWN_PROGRAM)
+        && client.addr.ip().to_canonical().is_loopback()
+}
+
 /// Step 1. Makes the context, which follows the request to its end.
 fn name(server: &HttpServer, client: &Client, head: &Parts) -> Box<RequestContext> {
     let metrics = server.no_socket.clone();
-    let mut context =
-        RequestContext::new(server.state.ids.next(), head, client, metrics, server.state.config.access_log);
+    let is_logged = server.state.config.access_log && !is_own_check(client, head);
+    let mut context = RequestContext::new(server.state.ids.next(), head, client, metrics, is_logged);
     if refused(head).is_some() {
         context.mark_unreadable();
     }

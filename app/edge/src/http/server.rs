@@ -69,6 +69,8 @@ pub(crate) struct HttpServer {
     pub(crate) mesh_health: OnceLock<HealthNotes>,
     /// Lines of `/healthz` about steering.
     pub(crate) steering_health: OnceLock<HealthNotes>,
+    /// Lines of `/healthz` about announcements.
+    pub(crate) anycast_health: OnceLock<HealthNotes>,
     /// The text of `/metrics`.
     pub(crate) exposition: Exposition,
 }
@@ -93,6 +95,7 @@ impl HttpServer {
             health: OnceLock::new(),
             mesh_health: OnceLock::new(),
             steering_health: OnceLock::new(),
+            anycast_health: OnceLock::new(),
             exposition: Exposition::new(state.metrics.clone()),
             access,
             state,

@@ -10,7 +10,11 @@ mod dns_metrics;
 mod metrics;
 mod takeover;
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{
+    path::Path,
+    sync::{Arc, OnceLock, Weak},
+    time::Duration,
+};
 
 use sallyport_audit::AuditLog;
 use sallyport_edge::{Edge, ShutdownReport};
@@ -48,6 +52,8 @@ pub(crate) struct Daemon {
     /// The terminal, if a person watches.
     pub(crate) console: Console,
     traces: Option<Traces>,
+    /// What withdraws its announcements before the shutdown begins.
+    edge: Arc<OnceLock<Weak<Edge>>>,
     /// Flushes the log when dropped.
     _log: LogWriter,
 }
@@ -100,8 +106,9 @@ impl Daemon {
     pub(crate) fn start(telemetry: &Telemetry<'_>, console: Console) -> anyhow::Result<Self> {
         let (log, traces) = telemetry.start()?;
         let shutdown = Shutdown::new();
-        stop_on_signals(&shutdown, console)?;
-        Ok(Self { shutdown, console, traces, _log: log })
+        let edge = Arc::default();
+        stop_on_signals(&shutdown, console, Arc::clone(&edge))?;
+        Ok(Self { shutdown, console, traces, edge, _log: log })
     }
 
     /// Serves until a signal, a takeover by another process, or a failure of the edge; then shuts down.
@@ -113,6 +120,7 @@ impl Daemon {
     /// The socket for a successor cannot be made in the data directory.
     pub(crate) async fn serve(&self, service: Service<'_>, role: &mut impl Role) -> anyhow::Result<Ended> {
         let Service { edge, listening, certificates, lock, ports, data, audit, when_replaced } = service;
+        let _ = self.edge.set(Arc::downgrade(&edge));
         let duties = Duties::new((lock, ports, data), audit.clone(), when_replaced)?;
         let status = role.ready();
         sallyport_net::notify_ready();
@@ -143,7 +151,10 @@ impl Daemon {
 }
 
 /// SIGTERM, SIGINT and SIGHUP begin the shutdown; a second signal ends the process at once.
-fn stop_on_signals(shutdown: &Shutdown, console: Console) -> anyhow::Result<()> {
+///
+/// Before the shutdown, clients are led elsewhere: the edge withdraws the prefixes that it announces. A process that is
+/// replaced leaves them to its successor.
+fn stop_on_signals(shutdown: &Shutdown, console: Console, edge: Arc<OnceLock<Weak<Edge>>>) -> anyhow::Result<()> {
     let mut signals = Signals::take()?;
     let shutdown = Arc::new(shutdown.clone());
     tokio::spawn(async move {
@@ -151,8 +162,20 @@ fn stop_on_signals(shutdown: &Shutdown, console: Console) -> anyhow::Result<()> 
         sallyport_net::notify_stopping();
         info!("stopping: no new connections; what runs may finish");
         console.print("stopping: what runs may finish; Ctrl-C again to stop now");
-        shutdown.trigger();
-        signals.next().await;
+        let begun = async {
+            if let Some(edge) = edge.get().and_then(Weak::upgrade) {
+                tokio::select! {
+                    () = edge.withdraw() => {}
+                    () = shutdown.wait() => {}
+                }
+            }
+            shutdown.trigger();
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            () = begun => {}
+            _ = signals.next() => {}
+        }
         warn!("stopping at once: this is the second signal");
         std::process::exit(INTERRUPTED);
     });

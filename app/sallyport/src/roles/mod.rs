@@ -2,6 +2,7 @@
 //! `installation`, `args`, `machine`, `runtime` and `failure`.
 
 mod answered_edges;
+mod anycast;
 mod api;
 pub(crate) mod control;
 pub(crate) mod edge;

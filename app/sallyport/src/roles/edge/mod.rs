@@ -43,6 +43,7 @@ use self::{
     state::EdgeState,
 };
 use super::{
+    anycast::{self, AnnouncingEdge},
     name_server::{DnsPorts, NameServer, NameServerParts},
     public_names,
     quic::{OpenedQuic, Quic},
@@ -181,6 +182,18 @@ async fn serve(
         domain: state.bootstrap.domain.clone(),
         identity: state.name.to_string(),
     };
+    let announcing = AnnouncingEdge {
+        name: state.name.clone(),
+        region: Some(state.region.clone()),
+        own: &parts.own,
+        data,
+        bus: &bus,
+        sealer: parts.sealer.clone(),
+        nats: Some(nats.clone()),
+    };
+    if let Some(settings) = anycast::settings(&args.anycast, announcing) {
+        edge.announce(settings);
+    }
     let dns = DnsPorts::open(&args.dns, address, is_takeover)?;
     let dns = dns.map(|ports| NameServer::start(ports, &args.dns, parts)).transpose()?;
     let certified_until = Arc::new(AtomicI64::new(state.certificates.not_after));

@@ -31,6 +31,7 @@ use tracing::info;
 pub(crate) use self::args::UpArgs;
 use self::{config::Public, ssh::SshParts};
 use super::{
+    anycast::{self, AnnouncingEdge},
     api,
     name_server::{DnsPorts, NameServer, NameServerParts},
     own_address::own_addresses,
@@ -44,6 +45,9 @@ use crate::{
     machine::server_note::{self, PublicNames, ServerNote},
     runtime::{process_metrics::ProcessMetrics, telemetry::Telemetry, threads},
 };
+
+/// The name of the edge of an installation on one machine.
+const LONE_EDGE_NAME: &str = "edge";
 
 /// Runs until SIGTERM or SIGINT, then lets running work finish.
 ///
@@ -155,6 +159,7 @@ async fn serve(args: &UpArgs, daemon: &Daemon) -> anyhow::Result<()> {
     let identity = config::identity(&secrets, &bus);
     let (shared_secret, quic_secret) = (secrets.derived("seal"), secrets.derived("quic"));
     let sealer = Arc::new(Sealer::new(shared_secret));
+    let announced_by = sealer.clone();
     let control = Control::start(config, store.clone(), bus.clone(), secrets).await?;
     public_names::follow(bus.certificates.clone(), sealer.clone(), certificates.clone());
     let own = match args.public_address.is_empty() {
@@ -191,6 +196,18 @@ async fn serve(args: &UpArgs, daemon: &Daemon) -> anyhow::Result<()> {
         kept: None,
         restores: false,
     });
+    let announcing = AnnouncingEdge {
+        name: LONE_EDGE_NAME.parse().context("the name of the edge")?,
+        region: None,
+        own: &own,
+        data: &data,
+        bus: &bus,
+        sealer: announced_by,
+        nats: None,
+    };
+    if let Some(settings) = anycast::settings(&args.anycast, announcing) {
+        edge.announce(settings);
+    }
     let dns = dns.map(|ports| NameServer::start(ports, &args.dns, parts)).transpose()?;
     asker.set_responder(edge.answers());
     edge.ask_readiness("control cannot use its database", api::readiness(&control));
