@@ -127,6 +127,9 @@ pub(crate) enum Command {
     /// Zones that the name server of your edges answers for
     #[command(subcommand)]
     Zone(ZoneCommand),
+    /// Prefixes that edges announce by BGP
+    #[command(subcommand)]
+    Anycast(AnycastCommand),
     /// Certificates for names: ordered by the server, or imported
     #[command(subcommand)]
     Cert(CertificateCommand),
@@ -305,6 +308,7 @@ async fn dispatch(cli: Cli, output: Output, offset: UtcOffset) -> anyhow::Result
         Command::Socket(command) => command::socket::run(&context, command).await,
         Command::Tunnel(command) => command::tunnel::run(&context, command).await,
         Command::Domain(command) => command::domain::run(&context, command).await,
+        Command::Anycast(command) => command::anycast::run(&context, command).await,
         Command::Zone(command) => command::zone::run(&context, command).await,
         Command::Cert(command) => command::certificate::run(&context, command).await,
         Command::Policy(command) => command::policy::run(&context, command).await,
