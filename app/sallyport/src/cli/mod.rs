@@ -92,9 +92,6 @@ pub(crate) enum Command {
     Control(roles::control::ControlArgs),
     /// Run an edge of an installation, or manage its edges
     Edge(EdgeCommand),
-    /// Steer clients to regions
-    #[command(subcommand)]
-    Anycast(AnycastCommand),
     /// Where clients land, what that costs, and what to change
     #[command(subcommand)]
     Catchment(CatchmentCommand),
@@ -295,7 +292,6 @@ async fn dispatch(cli: Cli, output: Output, offset: UtcOffset) -> anyhow::Result
         Command::Control(args) => roles::control::run(args, verbose).await,
         Command::Edge(EdgeCommand { command: Some(command), .. }) => command::edge::run(&context, command).await,
         Command::Edge(EdgeCommand { run, .. }) => roles::edge::run(run, verbose).await,
-        Command::Anycast(command) => command::anycast::run(&context, command).await,
         Command::Catchment(command) => command::catchment::run(&context, command).await,
         Command::Status => command::status::run(&context).await,
         Command::Doctor(args) => command::doctor::run(&context, args).await,
