@@ -147,6 +147,21 @@ fn among_equals_length_decides_and_prepending_helps() {
 }
 
 #[test]
+fn routes_of_providers_do_not_go_to_peers() {
+    let mut world = World::mystery();
+    // AS1299 has the route from its provider AS174, so AS3356 does not hear it from AS1299.
+    world.heard[0].as_path = vec![2914, 1299, 174, OWN];
+    world.heard.remove(1);
+    world.sessions[0] = session("london", 174, PeerRole::Provider);
+    world.relations = Relations::parse("3356|209|-1\n3356|1299|0\n174|1299|-1\n").unwrap();
+    let found = world.explain("region:london");
+    assert_eq!((found.decisions[0].network, found.decisions[0].rule), (3356, Rule::OnlyRoute));
+    // A customer of AS1299 would hear it.
+    world.relations = Relations::parse("3356|209|-1\n1299|3356|-1\n174|1299|-1\n").unwrap();
+    assert_eq!(world.explain("region:london").decisions[0].rule, Rule::LocalPreference);
+}
+
+#[test]
 fn a_network_is_looked_at_from_itself() {
     let found = World::mystery().explain("AS3356");
     assert_eq!(found.candidates.len(), 1);
