@@ -112,6 +112,14 @@ fn the_london_mystery_is_explained() {
 }
 
 #[test]
+fn a_neighbour_that_ignores_no_export_is_named() {
+    let mut world = World::mystery();
+    world.sessions[1].is_no_export = true;
+    let found = world.explain("region:london");
+    assert_says(&found.cannot, &["no-export is on the session with AS209 (CenturyLink) in new-york already"]);
+}
+
+#[test]
 fn prepending_changes_nothing_of_it() {
     let mut world = World::mystery();
     world.heard[2].as_path = vec![3356, 209, OWN, OWN, OWN, OWN];
