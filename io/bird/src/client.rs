@@ -10,8 +10,8 @@ use std::{
 use ipnet::IpNet;
 use sallyport_anycast::{
     bird::{
-        ConfigureAnswer, Protocol, Reply, ReplyError, ReplyReader, Route, Version, VersionError, protocol_of,
-        protocols, routes,
+        ConfigureAnswer, Protocol, Reply, ReplyError, ReplyReader, Route, Status, Version, VersionError, protocol_of,
+        protocols, routes, status,
     },
     model::Announcement,
 };
@@ -96,8 +96,16 @@ impl Bird {
     /// BIRD does not answer, or is too old.
     pub async fn version(&mut self) -> Result<Version, BirdError> {
         // A connection from before may be of a BIRD that is gone.
-        self.request("show status").await?.into_success()?;
+        self.status().await?;
         Ok(self.connected().await?.version)
+    }
+
+    /// How BIRD is.
+    ///
+    /// # Errors
+    /// BIRD does not answer, or not as it should.
+    pub async fn status(&mut self) -> Result<Status, BirdError> {
+        Ok(status(self.request("show status").await?)?)
     }
 
     /// Sends a command, and reads the whole reply.
@@ -183,9 +191,7 @@ impl Bird {
 
     async fn wait_until_configured(&mut self) -> Result<(), BirdError> {
         for _ in 0..MAX_ASKS {
-            let reply = self.request("show status").await?.into_success()?;
-            let (code, text) = reply.last();
-            if code == 13 && !text.contains("econfiguration in progress") {
+            if !self.status().await?.is_configuring {
                 return Ok(());
             }
             tokio::time::sleep(BETWEEN_ASKS).await;

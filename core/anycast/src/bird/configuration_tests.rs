@@ -60,6 +60,17 @@ fn an_edge_takes_its_part() {
 }
 
 #[test]
+fn what_the_edge_does_not_permit_is_not_announced() {
+    let mut part = part(vec![peer("one", "10.0.0.2")]);
+    let nets = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect::<Vec<IpNet>>();
+    let allowed = crate::model::AllowList(nets(&["2001::/16", "198.51.100.0/25"]));
+    assert_eq!(part.keep_allowed(&allowed), nets(&["198.51.100.0/24"]));
+    assert!(!part.set("198.51.100.0/24".parse().unwrap(), Announcement::Announced));
+    assert!(!text(&part, "2.0.12").contains("198.51.100"));
+    assert!(part.set("2001:db8::/32".parse().unwrap(), Announcement::Announced));
+}
+
+#[test]
 fn a_state_changes_the_route_alone() {
     let mut part = part(vec![peer("one", "10.0.0.2"), peer("two", "2001:db8:ffff::2")]);
     let net = "198.51.100.0/24".parse().unwrap();

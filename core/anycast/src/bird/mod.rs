@@ -6,6 +6,7 @@ mod part;
 mod protocols;
 mod reply;
 mod routes;
+mod status;
 mod version;
 
 pub use batch::Batcher;
@@ -18,4 +19,5 @@ pub use reply::{
     ConfigureAnswer, FileError, MAX_LINE_BYTES, MAX_REPLY_BYTES, Reply, ReplyError, ReplyLine, ReplyReader,
 };
 pub use routes::{MAX_PATH_LENGTH, MAX_ROUTES, Route, routes};
+pub use status::{Status, status};
 pub use version::{Feature, Version, VersionError};

@@ -9,7 +9,7 @@ use std::{
 use ipnet::IpNet;
 use sallyport_model::{EdgeName, RegionName};
 
-use crate::model::{Announcement, AnycastConfig, Community, Peer};
+use crate::model::{AllowList, Announcement, AnycastConfig, Community, Peer};
 
 /// The most servers of RPKI that an edge asks.
 pub const MAX_RPKI_SERVERS: usize = 8;
@@ -82,6 +82,16 @@ impl EdgePart {
     pub fn set(&mut self, net: IpNet, state: Announcement) -> bool {
         let found = self.prefixes.iter_mut().find(|prefix| prefix.net == net);
         found.map(|prefix| prefix.state = state).is_some()
+    }
+
+    /// Drops prefixes that the operator of the edge does not permit, and returns them: whoever holds control cannot
+    /// announce what belongs to others.
+    pub fn keep_allowed(&mut self, allowed: &AllowList) -> Vec<IpNet> {
+        let is_allowed = |net: &IpNet| allowed.0.iter().any(|allowed| allowed.contains(net));
+        let dropped =
+            self.prefixes.extract_if(.., |prefix| !is_allowed(&prefix.net)).map(|prefix| prefix.net).collect();
+        self.own.retain(is_allowed);
+        dropped
     }
 
     /// The number of the edge's site.

@@ -141,11 +141,11 @@ fn run(seed: u64, names: &[(&str, &str)], min_sites: u16) -> Vec<String> {
     let mut actors: Vec<Actor> =
         all.iter().map(|name| Actor { name: name.clone(), read: None, tries: 0, has_stopped: false }).collect();
     let demand = Demand { min_sites, requests: 0 };
-    let max_steps = 400;
+    let max_steps = 200;
     for _ in 0..max_steps {
         let index = next(actors.len() as u64) as usize;
         let actor = &mut actors[index];
-        if actor.has_stopped || actor.tries > 30 {
+        if actor.has_stopped || actor.tries > 12 {
             continue;
         }
         let Some((permits, revision)) = actor.read.take() else {
@@ -162,6 +162,9 @@ fn run(seed: u64, names: &[(&str, &str)], min_sites: u16) -> Vec<String> {
                 // An answer that is lost is no permit: the edge reads again.
                 actor.has_stopped = is_written && next(3) > 0;
             }
+        }
+        if !actor.has_stopped {
+            continue;
         }
         let sites: BTreeSet<&str> = names
             .iter()

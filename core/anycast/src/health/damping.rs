@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// How long a prefix stays withdrawn after the first failure.
-pub const FIRST_HOLD_DOWN: Duration = Duration::from_secs(10);
+pub const FIRST_HOLD_DOWN: Duration = Duration::from_secs(30);
 /// How long it stays withdrawn at most; also after how long without failure half of the penalty is forgiven.
 pub const MAX_HOLD_DOWN: Duration = Duration::from_secs(600);
 /// The shortest time between two changes of a prefix.
@@ -54,11 +54,11 @@ mod tests {
             damping.flap(seconds(flap));
             seen.push((damping.until() - seconds(flap)).as_secs());
         }
-        assert_eq!(seen, [10, 20, 40, 80, 160, 320, 600, 600, 600]);
+        assert_eq!(seen, [30, 60, 120, 240, 480, 600, 600, 600, 600]);
         // Two quiet periods later a quarter is left, which the next flap doubles.
         damping.flap(seconds(8 + 1200));
         assert_eq!(damping.until(), seconds(8 + 1200 + 300));
         damping.flap(seconds(1_000_000));
-        assert_eq!(damping.until(), seconds(1_000_010));
+        assert_eq!(damping.until(), seconds(1_000_030));
     }
 }

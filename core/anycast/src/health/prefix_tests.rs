@@ -101,6 +101,34 @@ fn a_hundred_flaps_in_ten_minutes_are_at_most_four_updates() {
 }
 
 #[test]
+fn irregular_flaps_are_damped_too() {
+    for seed in 1..=60u64 {
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mut flaps: Vec<u64> = (0..100)
+            .map(|_| {
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                state % 6000
+            })
+            .collect();
+        flaps.sort_unstable();
+        let mut health = prefix(Announcement::Announced);
+        serve(&mut health, Duration::ZERO);
+        let mut updates = 0;
+        // A check each 100 ms, of which three in a row fail at each flap.
+        for tick in 0..6000u64 {
+            let now = Duration::from_millis(100 * tick);
+            let is_good = !flaps.iter().any(|flap| (*flap..*flap + 3).contains(&tick));
+            health.handle_check(Cause::Request, is_good, now);
+            updates +=
+                steps(&mut health, now).iter().filter(|step| matches!(step, Step::Announce | Step::Withdraw)).count();
+        }
+        assert!((1..=4).contains(&updates), "seed {seed}: {updates}");
+    }
+}
+
+#[test]
 fn changes_are_ten_seconds_apart_except_for_the_end() {
     let mut health = prefix(Announcement::Withdrawn);
     serve(&mut health, seconds(0));
@@ -169,6 +197,7 @@ fn a_shared_cause_withdraws_nothing_without_a_permit() {
     health.handle_permit(PermitAsk::Shared(Cause::Bus), Ok(()), seconds(1));
     (0..RISE).for_each(|_| health.handle_check(Cause::Bus, true, seconds(2)));
     fail(&mut health, Cause::Control, seconds(3));
+    assert_eq!(health.wanted(seconds(3)).reason, "control is away, and no permit is here yet");
     assert_eq!(steps(&mut health, seconds(100)), []);
 }
 

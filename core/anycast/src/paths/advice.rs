@@ -27,6 +27,11 @@ pub(super) fn advise(
     let by_length = decisions.iter().find(|one| matches!(one.rule, Rule::Length | Rule::TieBreak));
     let is_passed_on = hops(&candidate.as_path).len() > 2;
     if is_passed_on {
+        let mut at_entry = evidence.sessions.iter().filter(|one| one.remote_as == entry && one.site == *site);
+        if at_entry.any(|one| one.is_no_export) {
+            cannot
+                .push(format!("no-export is on {session} already, and {entry_name} passes the route on all the same."));
+        }
         let included = decisive.map_or_else(String::new, |one| format!(", {} included", label(one.network)));
         helps.push(format!("no-export on {session}: {entry_name} then sends the route to no other network{included}."));
         if let Some(decision) = decisive {
@@ -57,13 +62,16 @@ pub(super) fn advise(
         ));
     }
     match (decisive, by_length) {
-        (Some(decision), _) => cannot.push(format!(
-            "Prepending on {session} cannot help: {} compares local preference before the length of paths, and its \
-             {} {} stays preferred with any length.",
-            label(decision.network),
-            decision.known.map_or_else(String::new, |known| known.relation.to_string()),
-            label(decision.via),
-        )),
+        (Some(decision), _) => {
+            let network = label(decision.network);
+            cannot.push(format!(
+                "Prepending on {session} cannot help: {network} compares local preference before the length of paths, \
+                 and its {} {} stays preferred with any length. Only a network that hears other paths beside that of \
+                 {network}, and prefers none of its neighbours, would move.",
+                decision.known.map_or_else(String::new, |known| known.relation.to_string()),
+                label(decision.via),
+            ));
+        }
         (None, Some(decision)) => {
             let more = decision.alternatives.first().map_or(0, |best| best.length - decision.length) + 1;
             helps.push(format!(

@@ -112,6 +112,14 @@ fn the_london_mystery_is_explained() {
 }
 
 #[test]
+fn a_neighbour_that_ignores_no_export_is_named() {
+    let mut world = World::mystery();
+    world.sessions[1].is_no_export = true;
+    let found = world.explain("region:london");
+    assert_says(&found.cannot, &["no-export is on the session with AS209 (CenturyLink) in new-york already"]);
+}
+
+#[test]
 fn prepending_changes_nothing_of_it() {
     let mut world = World::mystery();
     world.heard[2].as_path = vec![3356, 209, OWN, OWN, OWN, OWN];
@@ -144,6 +152,21 @@ fn among_equals_length_decides_and_prepending_helps() {
     assert_eq!(found.decisions[0].rule, Rule::Length);
     assert_says(&found.helps, &["prepending 3 times on the session with AS209 (CenturyLink) in new-york"]);
     assert!(found.cannot.is_empty());
+}
+
+#[test]
+fn routes_of_providers_do_not_go_to_peers() {
+    let mut world = World::mystery();
+    // AS1299 has the route from its provider AS174, so AS3356 does not hear it from AS1299.
+    world.heard[0].as_path = vec![2914, 1299, 174, OWN];
+    world.heard.remove(1);
+    world.sessions[0] = session("london", 174, PeerRole::Provider);
+    world.relations = Relations::parse("3356|209|-1\n3356|1299|0\n174|1299|-1\n").unwrap();
+    let found = world.explain("region:london");
+    assert_eq!((found.decisions[0].network, found.decisions[0].rule), (3356, Rule::OnlyRoute));
+    // A customer of AS1299 would hear it.
+    world.relations = Relations::parse("3356|209|-1\n1299|3356|-1\n174|1299|-1\n").unwrap();
+    assert_eq!(world.explain("region:london").decisions[0].rule, Rule::LocalPreference);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Relation;
 use crate::{
-    bird::site_number,
+    bird::{Route, site_number},
     model::{Community, Peer, PeerRole},
 };
 
@@ -60,6 +60,20 @@ pub enum SiteFound {
     UnknownNumber(u32),
     /// Nothing says where it leads.
     Unknown,
+}
+
+impl Heard {
+    /// A route that a neighbour sent back to an edge of this site.
+    #[must_use]
+    pub fn of(site: RegionName, route: &Route) -> Self {
+        Self {
+            site,
+            net: route.net,
+            as_path: route.as_path.clone(),
+            communities: route.communities.clone(),
+            is_chosen: false,
+        }
+    }
 }
 
 impl Session {

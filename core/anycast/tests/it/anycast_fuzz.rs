@@ -1,7 +1,7 @@
 //! What the fuzzers do with their bytes. It also lives in `fuzz/`.
 
 use sallyport_anycast::{
-    bird::{MAX_PROTOCOLS, MAX_ROUTES, Reply, ReplyError, ReplyReader, Version, protocols, routes},
+    bird::{MAX_PROTOCOLS, MAX_ROUTES, Reply, ReplyError, ReplyReader, Version, protocols, routes, status},
     paths::{AsNames, Relation, Relations},
 };
 
@@ -28,6 +28,7 @@ pub(crate) fn bird_reply(data: &[u8]) {
             assert!(found.len() <= MAX_ROUTES);
             assert!(found.is_empty() || !is_refused);
         }
+        assert!(status(reply.clone()).is_err() || code == 13);
         if reply.configure_answer().is_ok() {
             assert!(code <= 20);
         }

@@ -106,6 +106,20 @@ async fn a_neighbour_hears_each_state_and_no_session_ends_between() {
     set(&mut part, Announcement::Withdrawn);
     edge.apply(&part, &network.file).await.unwrap();
     until("the other is withdrawn", async || heard(&mut world, PREFIX6).await.is_empty()).await;
+    // Another prefix, another neighbour, and other words for the first one.
+    part.own.push("203.0.113.0/24".parse().unwrap());
+    part.prefixes[0].communities.clear();
+    part.peers[0].prepend = 3;
+    part.peers.push(peer("third", "10.0.0.9"));
+    set(&mut part, Announcement::Announced);
+    edge.apply(&part, &network.file).await.unwrap();
+    until("the new words are heard", async || {
+        heard(&mut world, PREFIX4).await.first().is_some_and(|route| route.as_path == [64500; 4])
+    })
+    .await;
+    part.peers.pop();
+    set(&mut part, Announcement::Withdrawn);
+    edge.apply(&part, &network.file).await.unwrap();
     let after: Vec<String> = sessions(&mut edge).await.into_iter().map(|session| session.since).collect();
     assert_eq!(before, after, "a session ended and began again");
     assert!(edge.routes_exported("transit-1").await.unwrap().unwrap().is_empty());

@@ -23,6 +23,10 @@ async fn wrong_files_hung_sockets_and_restarts_keep_the_announcement() {
     edge.apply(&part, &network.file).await.unwrap();
     until("it is heard", async || !heard(&mut world, PREFIX4).await.is_empty()).await;
     let good = fs::read_to_string(&network.file).unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&network.file).unwrap().permissions());
+    assert_eq!(mode & 0o777, 0o640, "the file has passwords");
+    let before = edge.status().await.unwrap();
+    assert_eq!(before.router_id, Some([192, 0, 2, 1].into()));
 
     // The operator's own part has a mistake.
     let (path, operator) = (network.edge.path("bird.conf"), network.operator_file());
@@ -59,6 +63,7 @@ async fn wrong_files_hung_sockets_and_restarts_keep_the_announcement() {
     let text = network.operator_file();
     network.edge.start_bird(&text);
     until("BIRD answers again", async || edge.version().await.is_ok()).await;
+    assert_ne!(edge.status().await.unwrap().started, before.started);
     until("the session is back", async || {
         edge.protocols().await.unwrap().iter().any(sallyport_anycast::bird::Protocol::is_established)
     })

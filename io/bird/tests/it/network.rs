@@ -17,7 +17,7 @@ use sallyport_anycast::{
 use sallyport_bird::Bird;
 
 /// How long a test waits for what must happen.
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_secs(60);
 const BETWEEN: Duration = Duration::from_millis(50);
 pub(crate) const PREFIX4: &str = "198.51.100.0/24";
 pub(crate) const PREFIX6: &str = "2001:db8:5::/48";
