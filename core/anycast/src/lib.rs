@@ -5,3 +5,4 @@ pub mod floor;
 pub mod flows;
 pub mod health;
 pub mod model;
+pub mod paths;
