@@ -366,6 +366,28 @@ pub struct AnycastRoute {
     pub communities: Vec<String>,
 }
 
+/// A session of a site with a router.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AnycastSession {
+    /// The region; on one machine, `edge`.
+    #[schema(example = "eu")]
+    pub site: String,
+    /// The name of the router.
+    #[schema(example = "transit-a")]
+    pub peer: String,
+    /// Its autonomous system.
+    pub remote_as: u32,
+    /// The autonomous system of the edges.
+    pub local_as: u32,
+    /// What it is to the installation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "provider")]
+    pub role: Option<String>,
+    /// Whether it sends the routes to no other network.
+    #[serde(default)]
+    pub no_export: bool,
+}
+
 /// The routes by which others see the prefixes of the installation. `GET /v1/anycast/explain`
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AnycastRoutes {
@@ -373,9 +395,9 @@ pub struct AnycastRoutes {
     pub routes: Vec<AnycastRoute>,
     /// The regions of edges that could have announced them: a large community of each announcement names one.
     pub sites: Vec<String>,
-    /// What the explanation says of these routes, line by line, without knowledge of who is whose customer.
+    /// The sessions of edges with routers, by site.
     #[serde(default)]
-    pub explanation: Vec<String>,
+    pub sessions: Vec<AnycastSession>,
     /// The edges that have more routes than fit.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cut: Vec<String>,

@@ -48,8 +48,8 @@ pub use account::{
 };
 pub use anycast::{
     AnycastBfd, AnycastEdge, AnycastEdgePeer, AnycastEdgePrefix, AnycastEdgePreview, AnycastOrder, AnycastOrderKind,
-    AnycastPeer, AnycastPrefix, AnycastPreview, AnycastRoute, AnycastRouteQuery, AnycastRoutes, AnycastState,
-    AnycastStatus, CreateAnycastOrder, CreateAnycastPeer, CreateAnycastPrefix,
+    AnycastPeer, AnycastPrefix, AnycastPreview, AnycastRoute, AnycastRouteQuery, AnycastRoutes, AnycastSession,
+    AnycastState, AnycastStatus, CreateAnycastOrder, CreateAnycastPeer, CreateAnycastPrefix,
 };
 pub use audit::{
     AuditAdmin, AuditAnycast, AuditCertificate, AuditEvent, AuditFlow, AuditGap, AuditKind, AuditLogin, AuditNode,

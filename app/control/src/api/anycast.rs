@@ -321,9 +321,7 @@ pub(crate) async fn explain(State(app): State<App>, caller: Caller, uri: Uri) ->
         }
     }
     routes.sort_by(|one, other| (&one.prefix, &one.edge, &one.peer).cmp(&(&other.prefix, &other.edge, &other.peer)));
-    let mut sites: Vec<String> = app.store.edges().await?.into_iter().map(|edge| edge.region.to_string()).collect();
-    sites.sort_unstable();
-    sites.dedup();
-    let answer = AnycastRoutes { routes, sites, cut, silent: silent(&gathered.silent), explanation: Vec::new() };
+    let (sites, sessions) = app.anycast_sites(&stored).await?;
+    let answer = AnycastRoutes { routes, sites, sessions, cut, silent: silent(&gathered.silent) };
     Ok(json(StatusCode::OK, &answer))
 }

@@ -5,13 +5,13 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use sallyport_anycast::model::{AnycastPrefix, BfdTimers, Community, Order, OrderKind, Peer, PeerRole, Place};
 use sallyport_api::{
-    AnycastBfd, AnycastOrder, AnycastOrderKind, AnycastPeer, AnycastPrefix as ApiPrefix, CreateAnycastOrder,
-    CreateAnycastPeer, CreateAnycastPrefix,
+    AnycastBfd, AnycastOrder, AnycastOrderKind, AnycastPeer, AnycastPrefix as ApiPrefix, AnycastSession,
+    CreateAnycastOrder, CreateAnycastPeer, CreateAnycastPrefix,
 };
 use sallyport_bus::OwnedAnycast;
 use sallyport_identity::Purpose;
 use sallyport_model::{AccountId, AnycastItemId, RegionName};
-use sallyport_store::{AnycastKind, Creation, IdempotencyKey, StoreError, StoredAnycastItem};
+use sallyport_store::{AnycastKind, Creation, IdempotencyKey, StoreError, StoredAnycast, StoredAnycastItem};
 
 use crate::{audit, clock::date, problem::ApiError, security::random, state::App};
 
@@ -241,6 +241,41 @@ impl App {
         self.publish_anycast().await?;
         tracing::info!(kind = T::KIND, name = gone.item.name(), "anycast has an item less");
         Ok(())
+    }
+
+    /// The sites, and their sessions with routers. The edge of one machine is a site.
+    pub(crate) async fn anycast_sites(
+        &self,
+        stored: &StoredAnycast,
+    ) -> Result<(Vec<String>, Vec<AnycastSession>), ApiError> {
+        let edges = self.store.edges().await?;
+        let mut places: Vec<_> = edges.into_iter().map(|edge| (edge.name, edge.region)).collect();
+        if self.edges.get().is_none() {
+            let (Ok(edge), Ok(region)) = (THIS_MACHINE.parse(), THIS_MACHINE.parse()) else {
+                return Ok((Vec::new(), Vec::new()));
+            };
+            places = vec![(edge, region)];
+        }
+        let mut sessions = Vec::new();
+        for (edge, region) in &places {
+            for StoredAnycastItem { item: peer, .. } in &stored.peers {
+                let session = AnycastSession {
+                    site: region.to_string(),
+                    peer: peer.name.clone(),
+                    remote_as: peer.remote_as,
+                    local_as: peer.local_as,
+                    role: peer.role.map(|role| role.to_string()),
+                    no_export: peer.is_no_export || peer.communities.contains(&Community::NO_EXPORT),
+                };
+                if peer.place.has(edge, Some(region)) && !sessions.contains(&session) {
+                    sessions.push(session);
+                }
+            }
+        }
+        let mut sites: Vec<String> = places.into_iter().map(|(_, region)| region.to_string()).collect();
+        sites.sort_unstable();
+        sites.dedup();
+        Ok((sites, sessions))
     }
 
     /// Notes on a place in which no edge is now.

@@ -32,6 +32,8 @@ use crate::state::EdgeState;
 
 /// How often the edge looks at itself.
 const PERIOD: Duration = Duration::from_secs(1);
+/// How often it does so while the process ends.
+const ENDING_PERIOD: Duration = Duration::from_millis(200);
 /// How often the edge looks at what BIRD announces and what neighbours have sent.
 const LOOK_PERIOD: Duration = Duration::from_secs(5);
 /// How often the edge says again that it announces.
@@ -79,6 +81,8 @@ pub(super) struct Agent {
     prefixes: BTreeMap<IpNet, Served>,
     /// What BIRD has taken.
     applied: Option<EdgePart>,
+    /// Whether BIRD was seen to announce something of an edge.
+    has_announced: bool,
     failures: u32,
     retry_at: Duration,
     looked_at: Option<Duration>,
@@ -109,6 +113,7 @@ impl Agent {
             addresses: ServiceAddresses::open(settings.interface.clone(), settings.kept.clone()),
             prefixes: BTreeMap::new(),
             applied: None,
+            has_announced: false,
             failures: 0,
             retry_at: Duration::ZERO,
             looked_at: None,
@@ -127,11 +132,17 @@ impl Agent {
         let mut ticks = tokio::time::interval(PERIOD);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut ends = self.ends.clone();
+        // BIRD does not start without the file that it includes.
+        if let Err(error) = sallyport_bird::ensure_file(&self.settings.file).await {
+            tracing::warn!(error = report::short(&error.to_string()), "the file of BIRD cannot be written");
+        }
         loop {
+            let has_begun = self.ending_since.is_some();
             tokio::select! {
                 _ = ticks.tick() => {}
-                // The end is begun at once.
+                // The end is begun at once, and in shorter rounds.
                 Ok(()) = ends.changed() => {}
+                () = tokio::time::sleep(ENDING_PERIOD), if has_begun => {}
             }
             self.round().await;
             if self.ends.borrow().is_some() && self.is_bird_away() {
@@ -239,6 +250,7 @@ impl Agent {
                         .handle_found(Found { announcement, has_address: has_address || one.health.has_address() });
                 }
             }
+            self.has_announced |= !announced.is_empty();
         } else {
             self.applied = None;
         }
@@ -441,8 +453,9 @@ impl Agent {
         if self.applied.as_ref() == Some(&part) && steps.is_empty() || !is_due {
             return;
         }
-        let nothing_yet = self.applied.is_none() && part.prefixes.is_empty() && part.peers.is_empty();
-        if nothing_yet && !self.settings.file.exists() {
+        // Nobody has set up anything yet: BIRD may not even include the file.
+        let is_empty = part.prefixes.is_empty() && part.peers.is_empty() && steps.is_empty();
+        if is_empty && self.applied.is_none() && !self.has_announced {
             return;
         }
         let result = self.bird.apply(&part, &self.settings.file).await;

@@ -38,7 +38,7 @@ pub(crate) struct AuditArgs {
     /// Events before this moment
     #[arg(long, value_name = "WHEN", value_parser = moment)]
     until: Option<OffsetDateTime>,
-    /// Only one kind: flow, admin, login, certificate or gap
+    /// Only one kind: flow, admin, login, certificate, anycast or gap
     #[arg(long, value_enum, value_name = "KIND", hide_possible_values = true)]
     kind: Option<KindChoice>,
     /// Only of this e-mail address, or service:NAME, token:NAME, ssh:KEY
@@ -79,6 +79,7 @@ enum KindChoice {
     Admin,
     Login,
     Certificate,
+    Anycast,
     Gap,
 }
 
@@ -89,6 +90,7 @@ impl From<KindChoice> for AuditKind {
             KindChoice::Admin => Self::Admin,
             KindChoice::Login => Self::Login,
             KindChoice::Certificate => Self::Certificate,
+            KindChoice::Anycast => Self::Anycast,
             KindChoice::Gap => Self::Gap,
         }
     }
@@ -223,6 +225,8 @@ fn row(event: &AuditEvent) -> [String; 8] {
         let socket = certificate.socket.as_deref().unwrap_or("-");
         what = format!("{} certificate for {socket}", certificate.certificate_type);
         client = from(certificate.client);
+    } else if let Some(anycast) = &event.anycast {
+        what = format!("{} {} at {}: {}", anycast.prefix, anycast.state, anycast.edge, anycast.why);
     } else if let Some(gap) = &event.gap {
         let events = gap.events.map_or_else(|| "some".to_owned(), |events| events.to_string());
         what = format!("{events} events are missing: {}", gap.reason);

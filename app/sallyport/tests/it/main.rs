@@ -2,6 +2,7 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 
 mod accounts;
+mod anycast;
 mod audit;
 mod authority;
 mod bad_input;

@@ -39,6 +39,12 @@ fn metrics_have_the_names_that_their_page_gives_them() {
         "sallyport_dns_steered_total",
         "sallyport_edge_way_probes_total",
         "sallyport_edge_way_minimum_seconds",
+        // This edge has no BIRD.
+        "sallyport_edge_anycast_prefixes",
+        "sallyport_edge_anycast_changes_total",
+        "sallyport_edge_anycast_failures_total",
+        "sallyport_edge_anycast_permit_refusals_total",
+        "sallyport_edge_anycast_bird_up",
         "sallyport_edge_steering_refused_assignments_total",
         "sallyport_steering_refused_reports_total",
         "sallyport_steering_demand_rps",
