@@ -42,7 +42,7 @@ mod udp;
 mod util;
 
 pub use self::{
-    anycast::{AnycastSettings, LiveEdges, SharedChecks},
+    anycast::{AnycastSettings, FlowSettings, LiveEdges, SharedChecks, SiteEdges},
     body::upload::{ApiBody, ApiRequestBody, BoxError},
     config::{AffinityKey, EdgeAudit, EdgeConfig, EdgeIdentity},
     edge::Edge,

@@ -1,6 +1,9 @@
 //! The entries that edges write: leases and tunnels, as JSON with a schema number.
 
-use std::{hash::Hasher as _, net::SocketAddr};
+use std::{
+    hash::Hasher as _,
+    net::{IpAddr, SocketAddr},
+};
 
 use sallyport_model::{EdgeId, EdgeName, RegionName, TunnelId, TunnelPresence};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -41,6 +44,9 @@ pub struct EdgeCard {
     /// The UDP port at which clients are offered HTTP/3; `None` while there is no offer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub http3_port: Option<u16>,
+    /// The service addresses of the prefixes that the edge announces now.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub anycast: Vec<IpAddr>,
 }
 
 /// A renewal of an edge's lease.

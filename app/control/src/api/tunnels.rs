@@ -352,6 +352,7 @@ mod tests {
             since: 0,
             state: EdgeState::Serving,
             http3_port: None,
+            anycast: Vec::new(),
         };
         let presence = TunnelPresence {
             tunnel: TunnelId::from_random([2; 16]),

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     sync::Arc,
     time::Duration,
 };
@@ -71,6 +71,7 @@ pub(super) struct Agent {
     settings: AnycastSettings,
     state: Arc<EdgeState>,
     board: Arc<Mutex<Board>>,
+    served: watch::Sender<Vec<IpAddr>>,
     metrics: Arc<AnycastMetrics>,
     ends: watch::Receiver<Option<Instant>>,
     started: Instant,
@@ -104,6 +105,7 @@ impl Agent {
         Self {
             state: anycast.state.clone(),
             board: anycast.board.clone(),
+            served: anycast.served.clone(),
             metrics: anycast.metrics.clone(),
             ends: anycast.ends.subscribe(),
             started: Instant::now(),
@@ -550,6 +552,10 @@ impl Agent {
 
     /// Publishes what is known now.
     fn publish(&mut self, part: Option<&EdgePart>) {
+        let announced = self.prefixes.values().filter(|one| one.health.announcement() != Announcement::Withdrawn);
+        let mut served: Vec<IpAddr> = announced.flat_map(|one| one.spec.addresses.iter().copied()).collect();
+        served.sort_unstable();
+        self.served.send_if_modified(|known| std::mem::replace(known, served.clone()) != served);
         self.metrics.set_states(self.prefixes.values().map(|one| one.health.announcement()));
         let own = self.addresses.own();
         let prefixes = self.prefixes.iter().map(|(net, one)| AnycastEdgePrefix {

@@ -27,6 +27,7 @@ pub(super) struct AnycastMetrics {
     failures: Family<FailureLabels, Counter>,
     refused: Counter,
     is_bird_up: Gauge,
+    flow_edges: Gauge,
 }
 
 impl AnycastMetrics {
@@ -45,7 +46,12 @@ impl AnycastMetrics {
         self.changes.get_or_create(&StateLabels { state: state.as_str() }).inc();
     }
 
-    /// Counts a failure: of `bird`, `address` or `permit`.
+    /// Sets how many edges share the flows of the site; 0: nothing is shared.
+    pub(super) fn set_flow_edges(&self, edges: u64) {
+        self.flow_edges.set(i64::try_from(edges).unwrap_or(i64::MAX));
+    }
+
+    /// Counts a failure: of `bird`, `address`, `permit` or `flows`.
     pub(super) fn failed(&self, of: &'static str) {
         self.failures.get_or_create(&FailureLabels { of }).inc();
     }
@@ -64,13 +70,18 @@ impl AnycastMetrics {
         registry.register(name("changes"), "Changes of announcements, by the new state", self.changes.clone());
         registry.register(
             name("failures"),
-            "Failed steps, by what failed: bird, address or permit",
+            "Failed steps, by what failed: bird, address, permit or flows",
             self.failures.clone(),
         );
         registry.register(
             name("permit_refusals"),
             "Withdrawals that were refused, because too few would announce",
             self.refused.clone(),
+        );
+        registry.register(
+            name("flow_edges"),
+            "Edges that share the flows of this site by rules of the kernel; 0 when nothing is shared",
+            self.flow_edges.clone(),
         );
         registry.register(name("bird_up"), "Whether BIRD answers", self.is_bird_up.clone());
     }

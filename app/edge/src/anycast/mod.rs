@@ -5,12 +5,13 @@
 mod addresses;
 mod agent;
 mod checks;
+mod flows;
 mod metrics;
 mod report;
 
 use std::{
     collections::BTreeSet,
-    net::{Ipv4Addr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     path::PathBuf,
     sync::Arc,
     time::Duration,
@@ -30,6 +31,7 @@ use sallyport_model::{EdgeName, RegionName};
 use sallyport_net::Shutdown;
 use tokio::{sync::watch, time::Instant};
 
+pub use self::flows::{FlowSettings, SiteEdges};
 use self::{agent::Agent, metrics::AnycastMetrics};
 use crate::state::EdgeState;
 
@@ -71,6 +73,8 @@ pub struct AnycastSettings {
     pub kept: PathBuf,
     /// How long a drain takes.
     pub timing: Timing,
+    /// How the edge shares flows with other edges of its site; `None`: it does not.
+    pub flows: Option<FlowSettings>,
 }
 
 impl std::fmt::Debug for AnycastSettings {
@@ -99,6 +103,8 @@ pub(crate) struct Anycast {
     ends: watch::Sender<Option<Instant>>,
     /// Whether nothing is announced any more.
     ended: watch::Sender<bool>,
+    /// The service addresses of what is announced.
+    served: watch::Sender<Vec<IpAddr>>,
 }
 
 impl Anycast {
@@ -110,15 +116,26 @@ impl Anycast {
             metrics: Arc::default(),
             ends: watch::Sender::new(None),
             ended: watch::Sender::new(false),
+            served: watch::Sender::new(Vec::new()),
         })
     }
 
     /// Announces until the shutdown. A process that is replaced leaves everything as it is.
     pub(crate) async fn run(&self, listens: SocketAddr, shutdown: &Shutdown) {
         let mut agent = Agent::new(self, listens);
-        tokio::select! {
-            () = agent.run() => {}
-            () = shutdown.wait() => {}
+        let share_flows = async {
+            match &self.settings.flows {
+                Some(flows) => flows::follow(flows, self.served.subscribe(), &self.metrics).await,
+                None => std::future::pending().await,
+            }
+        };
+        let has_withdrawn = tokio::select! {
+            () = agent.run() => true,
+            () = share_flows => false,
+            () = shutdown.wait() => false,
+        };
+        if has_withdrawn && self.settings.flows.is_some() {
+            flows::remove().await;
         }
         self.ended.send_replace(true);
     }
@@ -130,6 +147,11 @@ impl Anycast {
         if tokio::time::timeout(within, ended.wait_for(|ended| *ended)).await.is_err() {
             tracing::warn!("announcements could not be withdrawn in time");
         }
+    }
+
+    /// The service addresses of what is announced now.
+    pub(crate) fn served(&self) -> watch::Receiver<Vec<IpAddr>> {
+        self.served.subscribe()
     }
 
     /// Answers a question of control.

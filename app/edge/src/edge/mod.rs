@@ -8,6 +8,7 @@ mod gauges;
 mod queries;
 
 use std::{
+    net::IpAddr,
     sync::{Arc, OnceLock},
     time::Duration,
 };
@@ -16,7 +17,7 @@ use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
 use sallyport_bus::{Directory, Routes};
 use sallyport_tunnel::{EdgeTunnels, EdgeTunnelsConfig};
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, sync::watch};
 
 use self::{
     clients::ClientCollector,
@@ -155,6 +156,12 @@ impl Edge {
         let _ = self.anycast.set(anycast);
     }
 
+    /// The service addresses of what the edge announces now; `None` for an edge that announces nothing.
+    #[must_use]
+    pub fn anycast_addresses(&self) -> Option<watch::Receiver<Vec<IpAddr>>> {
+        self.anycast.get().map(|anycast| anycast.served())
+    }
+
     /// Withdraws announced prefixes before the edge stops, within the time that running work has for its end. Without
     /// any, this returns at once.
     pub async fn withdraw(&self) {
@@ -163,8 +170,9 @@ impl Edge {
         }
     }
 
-    /// Registers the edge's metrics; those of announcements only after [`Edge::announce`], those of ssh clients only after [`Edge::serve_ssh`], those of the mesh only after
-    /// [`Edge::join_mesh`], and those of steering only after [`Edge::join_steering`].
+    /// Registers the edge's metrics; those of announcements only after [`Edge::announce`], those of ssh clients only after
+    /// [`Edge::serve_ssh`], those of the mesh only after [`Edge::join_mesh`], and those of steering only after
+    /// [`Edge::join_steering`].
     pub fn register_metrics(&self, registry: &mut Registry) {
         let sockets = &self.state.sockets;
         self.state.metrics.register(registry);

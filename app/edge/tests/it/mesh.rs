@@ -101,6 +101,7 @@ impl Installation {
             since: 0,
             state: EdgeState::default(),
             http3_port: None,
+            anycast: Vec::new(),
         };
         self.fleets.push(fleet);
         MeshEdge { world, card, ip }

@@ -70,7 +70,8 @@ fn prefix(text: &str) -> Result<IpNet, String> {
     Ok(net)
 }
 
-fn interface(text: &str) -> Result<String, String> {
+/// Reads the name of an interface.
+pub(crate) fn interface(text: &str) -> Result<String, String> {
     let is_name = (1..=MAX_INTERFACE_BYTES).contains(&text.len())
         && text.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'/' | b':' | b'"' | b'\\'));
     is_name

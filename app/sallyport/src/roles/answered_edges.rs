@@ -64,6 +64,7 @@ mod tests {
             since: 0,
             state: EdgeState::Serving,
             http3_port,
+            anycast: Vec::new(),
         }
     }
 

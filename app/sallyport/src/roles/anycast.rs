@@ -53,5 +53,6 @@ pub(super) fn settings(args: &AnycastArgs, edge: AnnouncingEdge<'_>) -> Option<A
         shared: Arc::new(move || link.iter().map(|nats| (Cause::Bus, nats.link().is_up)).collect()),
         kept: data.join(ADDRESSES_FILE),
         timing: Timing::default(),
+        flows: None,
     })
 }

@@ -46,11 +46,17 @@ pub struct Timing {
     pub drain_at_least: Duration,
     /// After how long the prefix is withdrawn although flows go on.
     pub drain_at_most: Duration,
+    /// How long the addresses stay after the withdrawal: other edges of the site may still send flows here.
+    pub keep_address: Duration,
 }
 
 impl Default for Timing {
     fn default() -> Self {
-        Self { drain_at_least: Duration::from_secs(10), drain_at_most: Duration::from_secs(300) }
+        Self {
+            drain_at_least: Duration::from_secs(10),
+            drain_at_most: Duration::from_secs(300),
+            keep_address: Duration::ZERO,
+        }
     }
 }
 
@@ -351,7 +357,10 @@ impl PrefixHealth {
     fn step(&self, now: Duration) -> Option<Step> {
         let wanted = self.wanted(now).state;
         match (wanted, self.announcement) {
-            (Announcement::Withdrawn, Announcement::Withdrawn) => self.has_address.then_some(Step::RemoveAddress),
+            (Announcement::Withdrawn, Announcement::Withdrawn) => {
+                let is_due = self.last_change.is_none_or(|last| now >= last + self.timing.keep_address);
+                (self.has_address && is_due).then_some(Step::RemoveAddress)
+            }
             (Announcement::Withdrawn, _) => Some(Step::Withdraw),
             _ if !self.has_address => Some(Step::AddAddress),
             (Announcement::Announced, Announcement::Announced)
@@ -371,7 +380,8 @@ impl PrefixHealth {
         let drain = self.draining_since.into_iter();
         let drains = drain.flat_map(|since| [since + self.timing.drain_at_least, since + self.timing.drain_at_most]);
         let change = self.last_change.map(|last| last + MIN_BETWEEN_CHANGES);
-        let times = [Some(self.retry_at), Some(self.damping.until()), refused_at, change];
+        let kept = self.last_change.filter(|_| self.has_address).map(|last| last + self.timing.keep_address);
+        let times = [Some(self.retry_at), Some(self.damping.until()), refused_at, change, kept];
         times.into_iter().flatten().chain(drains).filter(|at| *at > now).min()
     }
 

@@ -23,6 +23,7 @@ pub(crate) fn card(number: u8) -> EdgeCard {
         since: 0,
         state: Default::default(),
         http3_port: None,
+        anycast: Vec::new(),
     }
 }
 

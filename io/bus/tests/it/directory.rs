@@ -28,6 +28,7 @@ fn card(number: u8) -> EdgeCard {
         since: 0,
         state: Default::default(),
         http3_port: None,
+        anycast: Vec::new(),
     }
 }
 

@@ -9,7 +9,7 @@ use sallyport_policy::Network;
 use crate::{
     args::{
         acme::ResolverArgs,
-        anycast::AnycastArgs,
+        anycast::{AnycastArgs, interface},
         audit::{AuditLogArgs, AuditUseArgs},
         dns::DnsArgs,
         listen::{ListenAddress, QuicArgs, RedirectAddress, listen_address, redirect_address},
@@ -84,6 +84,11 @@ pub(crate) struct EdgeArgs {
     // Options with a heading come last: those behind them would stand under it.
     #[command(flatten)]
     pub(super) anycast: AnycastArgs,
+    /// Share flows with the other edges of the region, in whose network this device is: few break when edges come or go
+    /// [default: each edge serves what its router sends]
+    #[arg(long, value_name = "DEVICE", env = "SALLYPORT_ANYCAST_BALANCE", requires = "bird", help_heading = "Anycast")]
+    #[arg(value_parser = interface)]
+    pub(super) anycast_balance: Option<String>,
     #[command(flatten)]
     pub(super) dns: DnsArgs,
     #[command(flatten)]

@@ -1,15 +1,20 @@
 //! The configuration of an edge, from its options and from control.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
 
 use anyhow::Context as _;
+use sallyport_anycast::flows::SiteEdge;
 use sallyport_bus::{Bus, EdgeCard, EdgeState as Serving};
-use sallyport_edge::{EdgeConfig, EdgeIdentity};
+use sallyport_edge::{AnycastSettings, EdgeConfig, EdgeIdentity, FlowSettings};
 use sallyport_identity::{AssertionKey, Sealer};
 use sallyport_policy::DialedNetworks;
 use tokio::sync::watch;
 
-use super::{EdgeArgs, EdgeState, join, mesh, state};
+use super::{super::name_server::NameServerParts, EdgeArgs, EdgeState, join, mesh, state};
 
 /// The configuration from options and control. The caller adds the parts that need opening.
 ///
@@ -54,6 +59,40 @@ pub(super) fn card(args: &EdgeArgs, state: &EdgeState, address: SocketAddr) -> E
         since: join::now(),
         state: Serving::default(),
         http3_port: None,
+        anycast: Vec::new(),
+    }
+}
+
+/// How long service addresses stay after a withdrawal, while other edges of the site may still send flows here.
+const KEEP_ADDRESS: Duration = Duration::from_secs(3);
+
+/// Has the edge share flows with the other edges of its region, if an option says so.
+pub(super) fn share_flows(args: &EdgeArgs, state: &EdgeState, parts: &NameServerParts, settings: &mut AnycastSettings) {
+    let Some(device) = args.anycast_balance.clone() else { return };
+    let (fleet, region, own) = (parts.bus.fleet.clone(), state.region.clone(), state.id);
+    settings.timing.keep_address = KEEP_ADDRESS;
+    settings.flows = Some(FlowSettings {
+        device,
+        own: SiteEdge { id: state.id, addresses: parts.own.clone() },
+        others: Arc::new(move || {
+            let cards = fleet.edges().into_iter().map(|edge| edge.card);
+            let serving = cards.filter(|card| card.edge != own && card.region == region && !card.anycast.is_empty());
+            let address = |card: &EdgeCard| card.addresses.iter().map(SocketAddr::ip).collect();
+            serving.map(|card| SiteEdge { id: card.edge, addresses: address(&card) }).collect()
+        }),
+    });
+}
+
+/// Keeps the service addresses of what the edge announces in the edge's entry.
+pub(super) async fn keep_anycast(addresses: Option<watch::Receiver<Vec<IpAddr>>>, card: watch::Sender<EdgeCard>) {
+    let Some(mut addresses) = addresses else { return };
+    loop {
+        let known = addresses.borrow_and_update().clone();
+        card.send_if_modified(|card| std::mem::replace(&mut card.anycast, known.clone()) != known);
+        // The sender ends with the edge.
+        if addresses.changed().await.is_err() {
+            return;
+        }
     }
 }
 

@@ -191,8 +191,10 @@ async fn serve(
         sealer: parts.sealer.clone(),
         nats: Some(nats.clone()),
     };
-    if let Some(settings) = anycast::settings(&args.anycast, announcing) {
+    if let Some(mut settings) = anycast::settings(&args.anycast, announcing) {
+        config::share_flows(args, &state, &parts, &mut settings);
         edge.announce(settings);
+        tokio::spawn(config::keep_anycast(edge.anycast_addresses(), own_card.clone()));
     }
     let dns = DnsPorts::open(&args.dns, address, is_takeover)?;
     let dns = dns.map(|ports| NameServer::start(ports, &args.dns, parts)).transpose()?;

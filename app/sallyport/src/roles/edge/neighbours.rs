@@ -82,6 +82,7 @@ mod tests {
             since: 0,
             state: EdgeState::Serving,
             http3_port: None,
+            anycast: Vec::new(),
         }
     }
 
