@@ -23,7 +23,7 @@ use crate::{ProbeError, socket::ip};
 /// The most requests a second, from one machine.
 pub const MAX_CATCH_RATE: u32 = 5_000;
 
-/// The longest message that can be a right reply, with an IP header and options. Longer ones are cut, and are not right.
+/// The longest message that can be a right reply, with an IP header and options. Longer ones are cut, and not right.
 const MAX_MESSAGE_BYTES: usize = 256;
 /// Room for replies that come at once, in bytes, if the system gives it.
 const RECEIVE_BYTES: usize = 4 * 1024 * 1024;
@@ -113,8 +113,8 @@ impl CatchSocket {
         !is_failing
     }
 
-    /// Sends a request to each wanted target, at most so many a second. `handle_sent` gets the number of each, and whether
-    /// the system has sent it.
+    /// Sends a request to each wanted target, at most so many a second. `handle_sent` gets the number of each, and
+    /// whether the system has sent it.
     pub async fn send_all(
         &self,
         catcher: &Mutex<Catcher>,

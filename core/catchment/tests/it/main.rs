@@ -3,3 +3,5 @@
 
 mod atlas_corpus;
 mod atlas_fuzz;
+mod chaos_corpus;
+mod chaos_fuzz;
