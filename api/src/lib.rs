@@ -20,6 +20,7 @@ mod edge;
 mod flow;
 mod health;
 mod info;
+mod landing;
 mod login;
 mod login_session;
 mod organisation;
@@ -75,6 +76,11 @@ pub use edge::{
 pub use flow::{EndedFlow, EndedFlowPage, EndedFlowQuery, Flow, FlowPage, SilentEdge};
 pub use health::{HealthCheck, HealthFailure, ProbeType};
 pub use info::Info;
+pub use landing::{
+    CatchmentSuggestion, ImportCatchment, ImportedCatchment, ImportedLanding, Landing, LandingPage, LandingQuery,
+    LandingSource, LandingsBy, MAX_IMPORT_ITEMS, MAX_LANDINGS, MAX_MEASUREMENT_RATE, Measurement, MeasurementPage,
+    MeasurementState, MeasuringEdge, StartMeasurement, SuggestedChange,
+};
 pub use login::{Login, Logout, Refresh, Session};
 pub use login_session::{EndLoginSessions, EndedLoginSessions, LoginSession};
 pub use organisation::{

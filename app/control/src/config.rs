@@ -36,6 +36,10 @@ pub fn default_ports_per_account(range: &RangeInclusive<u16>) -> usize {
     (range.len() / 2).clamp(10, 100)
 }
 
+/// The name and the region of the edge of an installation on one machine.
+pub(crate) const LONE_NAME: &str = "edge";
+pub(crate) const LONE_REGION: &str = "local";
+
 /// The ssh server for stock ssh clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SshInfo {
@@ -100,6 +104,8 @@ pub struct ControlConfig {
     pub audit: Option<AuditLog>,
     /// Asks edges for what only they know.
     pub asker: Asker,
+    /// How often the counts of edges are gathered into the catchment; `None`: never.
+    pub catchment_every: Option<Duration>,
     /// The hook that sends messages to owners of accounts; `None` without one.
     pub mail_hook: Option<MailHook>,
     /// Makes lookups for domains; `None`: domains cannot be verified.

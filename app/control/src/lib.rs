@@ -31,7 +31,7 @@ mod start;
 mod state;
 
 pub use api::{openapi, openapi_json};
-pub use background::{ConfigPublishing, LONE_EDGE};
+pub use background::{ConfigPublishing, DEFAULT_CATCHMENT_PERIOD, LONE_EDGE};
 pub use clock::{Clock, Moment};
 pub use config::{
     AcmeConfig, AddressDatabases, ChosenLabels, ControlConfig, DEFAULT_PORT_RANGE, DNS_STEERING_EVERY, EdgeIssuer,

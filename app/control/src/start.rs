@@ -14,7 +14,7 @@ use tokio::{
 };
 
 use crate::{
-    background::{cluster, dns_steering, names, steering as plans, tidy},
+    background::{catchment, cluster, dns_steering, names, steering as plans, tidy},
     certificates,
     clock::Clock,
     cluster::{attempt_gossip::AttemptGossip, peers::PeerWatch},
@@ -28,7 +28,7 @@ use crate::{
     },
     service::provider_checks,
     state::{
-        App, AppParts, Control, audit_readers::AuditReaders, authorities::AuthorityCache,
+        App, AppParts, Control, audit_readers::AuditReaders, authorities::AuthorityCache, catchment::CatchmentState,
         failing_providers::FailingProviders, forwards::TemporaryForwards, steering::SteeringState,
     },
 };
@@ -121,7 +121,6 @@ impl Control {
             challenges,
             zones,
             dns_steering,
-            is_catchment_frozen: AtomicBool::new(false),
             anycast,
             resolver: config.resolver.clone(),
             is_delegated: AtomicBool::new(false),
@@ -152,6 +151,7 @@ impl Control {
             peers: PeerWatch::default(),
             steering_secret: secrets.derived("steering"),
             steering: SteeringState::default(),
+            catchment: CatchmentState::default(),
         }));
         if app.store.is_shared() {
             app.beat().await.context("cannot write the heartbeat of this control")?;
@@ -184,6 +184,7 @@ impl Control {
         tokio::spawn(tidy::sweep(Arc::downgrade(&app.0)));
         let term = watch::Sender::new(None);
         tokio::spawn(plans::plan(Arc::downgrade(&app.0), steering, term.subscribe()));
+        tokio::spawn(catchment::gather(Arc::downgrade(&app.0), term.subscribe()));
         tokio::spawn(plans::elect(Arc::downgrade(&app.0), term));
         tokio::spawn(provider_checks::follow(Arc::downgrade(&app.0)));
         Ok(Self { app })

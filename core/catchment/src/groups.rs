@@ -137,7 +137,8 @@ fn finished((prefix, _, _, site): Key, sum: Sum, by: GroupBy) -> LandingGroup {
         round_trip: mean(sum.time_ms, sum.timed),
         better,
         better_round_trip: mean(sum.better_ms, sum.lost_requests),
-        lost_ms: sum.lost_ms.values().sum(),
+        // The sum of nothing is a negative zero.
+        lost_ms: sum.lost_ms.values().sum::<f64>() + 0.0,
         source: Some(sum.first.source).filter(|_| sum.has_one_source),
         seen: sum.seen,
     }

@@ -24,8 +24,8 @@ mod table;
 pub use freeze::{FreezeGuard, FreezeReason, Gathering};
 pub use groups::{GroupBy, LandingGroup, groups};
 pub use imports::{
-    AtlasError, AtlasResult, MAX_ATLAS_BYTES, MAX_ATLAS_RESULTS, MAX_SITE_RULES, SiteNames, SiteRule, SiteRuleError,
-    atlas_results,
+    AtlasError, AtlasResult, ChaosAnswer, ChaosError, MAX_ATLAS_BYTES, MAX_ATLAS_RESULTS, MAX_CHAOS_BYTES,
+    MAX_SITE_RULES, SiteNames, SiteRule, SiteRuleError, atlas_results, chaos_answer, chaos_question,
 };
 pub use loss::{Loss, losses};
 pub use passive::{MAX_COUNTED, Seen, Tally};

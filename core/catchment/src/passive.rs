@@ -31,6 +31,8 @@ pub struct Seen {
     pub connections: u64,
     /// The shortest round trip lately.
     pub round_trip: Option<Duration>,
+    /// When the last connection was counted, in seconds since 1970.
+    pub last_seen: i64,
 }
 
 /// The counts of edges as they were last.
@@ -42,8 +44,8 @@ pub struct Tally {
 impl Tally {
     /// The rows that this changes, at this time in seconds since 1970. `known` has the rows of clients so far.
     ///
-    /// A count that is less than before is of an edge that has started anew. The first count of an edge adds one
-    /// connection to a row that is there already: another control may have counted the rest.
+    /// A count that is less than before is of an edge that has started anew. The first count of an edge adds
+    /// at most one connection to a row that is there already: another control may have counted the rest.
     pub fn gather(&mut self, known: &Landings, seen: &[Seen], now: i64) -> Vec<Row> {
         let mut changed: BTreeMap<(Prefix, &RegionName), (u64, Row)> = BTreeMap::new();
         let mut counted = HashSet::new();
@@ -51,6 +53,7 @@ impl Tally {
             let row = known.row(one.prefix, &one.site, Source::Clients);
             let key = (one.edge.clone(), one.prefix);
             let more = match self.counts.insert(key.clone(), one.connections) {
+                None if row.is_some_and(|row| row.seen >= one.last_seen) => 0,
                 None if row.is_some() => one.connections.min(1),
                 Some(former) if one.connections >= former => one.connections - former,
                 None | Some(_) => one.connections,
@@ -106,6 +109,7 @@ mod tests {
             country: None,
             connections,
             round_trip: Some(Duration::from_millis(ms)),
+            last_seen: 1_001,
         }
     }
 
@@ -126,8 +130,11 @@ mod tests {
         assert_eq!(shown(&rows), [("eu", 9, 40)]);
         known.absorb(rows);
         // Another control begins to count: it must not count all of it again.
+        // Those of `eu` were counted at that time or later.
         let rows = Tally::default().gather(&known, &both, 1_002);
-        assert_eq!(shown(&rows), [("eu", 11, 20), ("us", 2, 90)]);
+        assert_eq!(shown(&rows), [("us", 2, 90)]);
+        let later = both.map(|seen| Seen { last_seen: 1_002, ..seen });
+        assert_eq!(shown(&Tally::default().gather(&known, &later, 1_002)), [("eu", 11, 20), ("us", 2, 90)]);
         let rows = tally.gather(&known, &[seen("c", "us", 1, 200, 90)], 1_003);
         assert_eq!(known.absorb(rows), Gathering { known: 1, new: 0, moved: 1 });
     }

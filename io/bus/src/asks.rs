@@ -10,8 +10,8 @@ use sallyport_model::{AccountId, ChallengeId, SocketId, SocketName};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
-    AnycastAnswer, AnycastAsk, ClientList, ClientsBy, EdgeFigures, EndedList, FlowList, FlowSeen, LiveFlows, SocketUse,
-    TunnelFigures, WayList,
+    AnycastAnswer, AnycastAsk, CatchmentAnswer, CatchmentAsk, ClientList, ClientsBy, EdgeFigures, EndedList, FlowList,
+    FlowSeen, LiveFlows, SocketUse, TunnelFigures, WayList,
 };
 
 /// The schema version written, and the only one read. Fields and questions may be added.
@@ -86,6 +86,8 @@ pub enum Ask {
     },
     /// The prefixes that the edge announces, for the owner of the installation.
     Anycast(AnycastAsk),
+    /// About where clients land, for the owner of the installation.
+    Catchment(CatchmentAsk),
     /// Whether the edge answers this challenge of an ACME server.
     HasChallenge {
         /// The challenge.
@@ -115,6 +117,8 @@ pub enum Answer {
     Clients(ClientList),
     /// To [`Ask::Anycast`].
     Anycast(AnycastAnswer),
+    /// To [`Ask::Catchment`].
+    Catchment(CatchmentAnswer),
     /// To [`Ask::HasChallenge`].
     HasChallenge(bool),
     /// The question is of a later version of this program.
@@ -144,6 +148,7 @@ impl Responder for LiveFlows {
             | Ask::Ways { .. }
             | Ask::Clients { .. }
             | Ask::Anycast(_)
+            | Ask::Catchment(_)
             | Ask::HasChallenge { .. } => Answer::NotUnderstood,
         }
     }
@@ -178,6 +183,7 @@ impl Answer {
                 true
             }
             Self::Anycast(answer) => answer.halve(),
+            Self::Catchment(answer) => answer.halve(),
             Self::Flows(_)
             | Self::Clients(_)
             | Self::Ways(_)

@@ -13,6 +13,7 @@ mod anycast;
 mod asker;
 mod asks;
 mod audit_stream;
+mod catchment;
 mod certificates;
 mod config_entry;
 mod dns_steering;
@@ -50,6 +51,10 @@ pub use asks::{
     NoAnswerReason, Responder, UnansweredEdge,
 };
 pub use audit_stream::{AuditSource, AuditStreamStats, AuditTaker};
+pub use catchment::{
+    CatchmentAnswer, CatchmentAsk, MAX_ASKED_TARGETS, MeasurementKey, MeasurementProgress, OpenMeasurement,
+    TargetResult,
+};
 pub use certificates::{AcmeChallenges, ServedCertificates};
 pub use config_entry::{CONFIG_SCHEMA, ConfigEntryError, ConfigKey, ConfigValue, UnknownKey};
 pub use dns_steering::DnsSteering;

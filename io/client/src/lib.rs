@@ -6,6 +6,7 @@
 mod access_control;
 mod account;
 mod address;
+mod catchment;
 mod client;
 mod dns_steering;
 mod error;

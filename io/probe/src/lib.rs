@@ -3,6 +3,7 @@
 //! Drives [`sallyport_ping`] over ping sockets (icmp(7)), or over raw sockets where only those are allowed. The kernel
 //! stamps both packets (`SO_TIMESTAMPING`), so a busy processor does not make a way longer.
 
+mod catch;
 mod connect;
 mod socket;
 mod wire;
@@ -10,11 +11,13 @@ mod wire;
 use std::{io, net::IpAddr, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
-use sallyport_ping::{BeginError, Key, is_one_host};
+use sallyport_ping::{BeginError, is_one_host};
 pub use sallyport_ping::{
-    Family, MAX_DATA_BYTES, MAX_TIMEOUT, MAX_WAITING, MIN_DATA_BYTES, Rejected, RoundTrip, Source, Statistics, Summary,
+    Catcher, CaughtCounts, Family, Key, MAX_DATA_BYTES, MAX_TIMEOUT, MAX_WAITING, MIN_DATA_BYTES, Rejected, RoundTrip,
+    Source, Statistics, Summary,
 };
 
+pub use self::catch::{CatchSocket, MAX_CATCH_RATE};
 pub use self::connect::{Connection, connect};
 use self::wire::Wire;
 
@@ -44,6 +47,9 @@ pub enum ProbeError {
     /// The address is not of one host: a multicast, broadcast or unspecified address.
     #[error("{0} is not the address of one host")]
     NotOneHost(IpAddr),
+    /// The address to send from is not one of this machine.
+    #[error("{0} is not an address of this machine")]
+    NotHere(IpAddr),
     /// The request cannot begin.
     #[error(transparent)]
     Begin(#[from] BeginError),

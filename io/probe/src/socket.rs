@@ -202,7 +202,8 @@ fn software_stamp(stamps: &Timestamps) -> Option<Duration> {
     (stamps.system != TimeSpec::new(0, 0)).then(|| stamps.system.into())
 }
 
-fn ip(address: &SockaddrStorage) -> Option<IpAddr> {
+/// The address of a sender.
+pub(crate) fn ip(address: &SockaddrStorage) -> Option<IpAddr> {
     let v4 = address.as_sockaddr_in().map(|address| IpAddr::V4(address.ip()));
     v4.or_else(|| address.as_sockaddr_in6().map(|address| IpAddr::V6(address.ip())))
 }

@@ -65,8 +65,8 @@ pub use identity::{
     used_once::MAX_USED_ONCE_PER_ORGANISATION,
 };
 pub use landings::{
+    addresses::{MAX_OPT_OUTS, MAX_PING_TARGETS},
     measurements::{MAX_MEASUREMENTS, MEASUREMENT_LOST_SECONDS, StoredMeasurement},
-    rows::MAX_OPT_OUTS,
 };
 pub use names::{
     acme::MAX_CHALLENGES,

@@ -16,6 +16,7 @@ mod flow_log;
 mod flows;
 mod info;
 mod invitations;
+mod landings;
 mod login_sessions;
 mod logins;
 mod members;
@@ -136,6 +137,10 @@ pub(crate) fn routes() -> Router<App> {
         .route("/v1/anycast/explain", get(anycast::explain))
         .route("/v1/edges", get(edges::list))
         .route("/v1/edges/clients", get(catchment::list))
+        .route("/v1/catchment", get(landings::list))
+        .route("/v1/catchment/suggestion", get(landings::suggest))
+        .route("/v1/catchment/measurements", get(landings::measurements).post(landings::measure))
+        .route("/v1/catchment/imports", post(landings::import))
         .route("/v1/edges/ways", get(ways::list).post(ways::measure))
         .route("/v1/edges/{id}", delete(edges::delete))
         .route("/v1/edges/{id}/drain", post(edges::drain))

@@ -2,6 +2,7 @@
 //!
 //! May use: `service` and what that may use.
 
+pub(crate) mod catchment;
 pub(crate) mod cluster;
 mod config_source;
 pub(crate) mod dns_steering;
@@ -10,5 +11,6 @@ mod reload;
 pub(crate) mod steering;
 pub(crate) mod tidy;
 
+pub use catchment::DEFAULT_CATCHMENT_PERIOD;
 pub use config_source::ConfigPublishing;
 pub use steering::LONE_EDGE;

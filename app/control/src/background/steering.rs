@@ -18,6 +18,7 @@ use tokio::sync::{broadcast::error::RecvError, watch};
 
 use crate::{
     cluster::election::{BEAT_PERIOD, Election},
+    config::{LONE_NAME, LONE_REGION},
     state::{App, AppParts, steering::SAMPLE_PERIOD},
 };
 
@@ -31,9 +32,6 @@ const STORE_TIME: Duration = Duration::from_secs(2);
 const TASK: &str = "steering";
 /// The id of the edge of a single machine.
 pub const LONE_EDGE: EdgeId = EdgeId::from_bytes([0; 16]);
-/// The name and region of the edge of a single machine.
-const LONE_NAME: &str = "edge";
-const LONE_REGION: &str = "local";
 
 /// Takes part in the election for as long as control lives.
 pub(crate) async fn elect(app: Weak<AppParts>, term: watch::Sender<Option<i64>>) {

@@ -1,5 +1,6 @@
 //! The counters of control.
 
+mod catchment;
 mod steering;
 
 use axum::extract::MatchedPath;
@@ -11,7 +12,7 @@ use prometheus_client::{
 };
 use sallyport_store::CertificateCounts;
 
-use self::steering::SteeringMetrics;
+use self::{catchment::CatchmentMetrics, steering::SteeringMetrics};
 
 /// A kind of request. Routes are patterns, which bounds their number.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -93,6 +94,7 @@ impl AccountChange {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Metrics {
     pub(crate) steering: SteeringMetrics,
+    pub(crate) catchment: CatchmentMetrics,
     requests: Family<RequestLabels, Counter>,
     logins: Family<LoginLabels, Counter>,
     person_logins: Family<LoginLabels, Counter>,
@@ -132,6 +134,7 @@ impl Metrics {
 
     pub(crate) fn register(&self, registry: &mut Registry) {
         self.steering.register(registry);
+        self.catchment.register(registry);
         registry.register(
             "sallyport_api_requests",
             "Requests to the API by route, method and status",

@@ -4,6 +4,7 @@
 
 pub(crate) mod audit_readers;
 pub(crate) mod authorities;
+pub(crate) mod catchment;
 pub(crate) mod failing_providers;
 pub(crate) mod forwards;
 mod routes;
@@ -25,8 +26,8 @@ use sallyport_store::Store;
 use tokio::sync::{Mutex, Notify, Semaphore};
 
 use self::{
-    audit_readers::AuditReaders, authorities::AuthorityCache, failing_providers::FailingProviders,
-    forwards::TemporaryForwards, steering::SteeringState,
+    audit_readers::AuditReaders, authorities::AuthorityCache, catchment::CatchmentState,
+    failing_providers::FailingProviders, forwards::TemporaryForwards, steering::SteeringState,
 };
 use crate::{
     clock::Clock,
@@ -64,8 +65,6 @@ pub(crate) struct AppParts {
     pub(crate) zones: ServedZones,
     /// What steers clients of the name server.
     pub(crate) dns_steering: DnsSteering,
-    /// Whether somebody may be moving the catchment: clients are steered by what was measured before.
-    pub(crate) is_catchment_frozen: AtomicBool,
     pub(crate) anycast: ServedAnycast,
     /// Makes lookups for domains; `None`: domains cannot be verified.
     pub(crate) resolver: Option<Resolver>,
@@ -111,6 +110,8 @@ pub(crate) struct AppParts {
     pub(crate) steering_secret: [u8; 32],
     /// The planner of steering.
     pub(crate) steering: SteeringState,
+    /// Whether steering may follow the catchment.
+    pub(crate) catchment: CatchmentState,
 }
 
 impl Deref for App {

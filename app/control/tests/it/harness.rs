@@ -289,6 +289,7 @@ impl Api {
             provider_reach: Reach::Anywhere,
             audit: Some(audit.clone()),
             asker: Asker::here(Arc::new(flows.clone())),
+            catchment_every: None,
             mail_hook: None,
             resolver: None,
             acme: None,

@@ -58,7 +58,7 @@ const OF_PERSONS: [&str; 17] = [
     "list_organisations",
 ];
 /// Endpoints for the account that owns the installation.
-const OF_THE_INSTALLATION: [&str; 27] = [
+const OF_THE_INSTALLATION: [&str; 32] = [
     "reset_account",
     "list_edges",
     "list_ways",
@@ -79,6 +79,11 @@ const OF_THE_INSTALLATION: [&str; 27] = [
     "get_anycast_status",
     "preview_anycast",
     "explain_anycast",
+    "list_catchment",
+    "suggest_catchment_change",
+    "start_measurement",
+    "list_measurements",
+    "import_catchment",
     "delete_edge",
     "drain_edge",
     "resume_edge",
@@ -324,6 +329,8 @@ impl FullOrganisation {
                 json!({"name": "a", "address": "192.0.2.1", "remote_as": 64_500, "local_as": 64_501})
             }
             "create_anycast_order" => json!({"place": "everywhere", "kind": "drain"}),
+            "start_measurement" => json!({"address": "198.51.100.1"}),
+            "import_catchment" => json!({"targets": ["192.0.2.1"]}),
             "hand_installation_over" => json!({"email": "stranger@example.com"}),
             "update_member" => json!({"role": "owner"}),
             "create_invitation" => json!({"email": "x@example.com", "role": "viewer"}),

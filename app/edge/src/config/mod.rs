@@ -75,6 +75,8 @@ pub struct EdgeConfig {
     pub max_requests_per_connection: u64,
     /// How often the edge measures the ways to other edges and to origins; `None`: never.
     pub measure_every: Option<Duration>,
+    /// Whether measurements of the catchment may ping private addresses, as laboratories need it.
+    pub measure_private: bool,
     /// The networks of balancers. Connections from there begin with a PROXY protocol header.
     pub trusted_proxies: Vec<Network>,
     /// The networks in which direct origins may be.
@@ -127,6 +129,7 @@ impl EdgeConfig {
             max_connections_per_address: 16_384,
             max_requests_per_connection: 100_000,
             measure_every: None,
+            measure_private: false,
             trusted_proxies: Vec::new(),
             direct_origins: DialedNetworks::default(),
             geo: None,

@@ -10,8 +10,8 @@ use prometheus_client::{
     encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric},
     metrics::{MetricType, counter::ConstCounter, gauge::ConstGauge},
 };
-use sallyport_bus::{ClientFigures, ClientList, ClientsBy};
-use sallyport_catchment::{ClientNetwork, by_system};
+use sallyport_bus::{ClientFigures, ClientList, ClientsBy, MAX_ANSWER_ITEMS};
+use sallyport_catchment::{ClientNetwork, Prefix, by_system};
 use sallyport_geo::Geo;
 
 use crate::{client::round_trips::ClientRoundTrips, edge::Edge};
@@ -30,6 +30,21 @@ impl Edge {
         let has_more = clients.len() > limit;
         clients.truncate(limit);
         ClientList { clients, has_more }
+    }
+}
+
+impl Edge {
+    /// The networks of clients in their order, after this one.
+    pub(super) fn networks_after(&self, after: Option<&str>) -> ClientList {
+        let geo = self.state.config.geo.as_deref();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let after: Option<Prefix> = after.and_then(|after| after.parse().ok());
+        let mut networks = self.state.clients.list();
+        networks.retain(|(network, _)| after.is_none_or(|after| network.prefix > after));
+        networks.sort_unstable_by_key(|(network, _)| network.prefix);
+        let has_more = networks.len() > MAX_ANSWER_ITEMS;
+        networks.truncate(MAX_ANSWER_ITEMS);
+        ClientList { clients: networks.iter().map(|one| of_network(one, geo, now)).collect(), has_more }
     }
 }
 

@@ -7,7 +7,8 @@ use std::{
 };
 
 use sallyport_bus::{
-    Answer, AnycastAnswer, Ask, EdgeFigures, EndedList, MAX_ANSWER_ITEMS, Responder, SocketUse, TunnelFigures,
+    Answer, AnycastAnswer, Ask, CatchmentAnswer, CatchmentAsk, EdgeFigures, EndedList, MAX_ANSWER_ITEMS, Responder,
+    SocketUse, TunnelFigures,
 };
 use sallyport_model::{AccountId, SocketId, SocketRoute};
 use sallyport_net::process_figures;
@@ -49,6 +50,12 @@ impl Edge {
             }
             Ask::Clients { by, limit } => Answer::Clients(self.client_networks(by, limit.min(MAX_ANSWER_ITEMS))),
             Ask::Anycast(_) => Answer::Anycast(AnycastAnswer::Off),
+            Ask::Catchment(CatchmentAsk::Clients { after }) => {
+                Answer::Catchment(CatchmentAnswer::Clients(self.networks_after(after.as_deref())))
+            }
+            Ask::Catchment(ask) => {
+                self.measurements.answer_catchment(ask).map_or(Answer::NotUnderstood, Answer::Catchment)
+            }
             Ask::HasChallenge { challenge } => Answer::HasChallenge(self.state.config.challenges.has(challenge)),
         }
     }

@@ -2,6 +2,7 @@
 //!
 //! May use `state`, `origins`, `mesh`, `util`.
 
+mod catchment;
 mod hosts;
 mod metrics;
 mod probe;
@@ -16,12 +17,13 @@ use std::{
 
 use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
-use sallyport_bus::{EdgeCard, WayFigures, WayKind, WayList, WayMethod};
+use sallyport_bus::{CatchmentAnswer, CatchmentAsk, EdgeCard, WayFigures, WayKind, WayList, WayMethod};
 use sallyport_ping::Target;
 use sallyport_probe::{Family, ProbeError, Prober};
 use tokio::{sync::Notify, task::JoinSet};
 
 use self::{
+    catchment::{CatchmentCollector, CatchmentPings},
     hosts::{HostList, ProbedHost},
     metrics::{MeasureMetrics, MinimumGauges},
     probe::{ProbeOutcome, Unmeasured},
@@ -59,6 +61,7 @@ pub(crate) struct Measurements {
     /// Why echo requests are not sent, over IPv4 and over IPv6.
     no_echo: Mutex<[Option<String>; 2]>,
     metrics: MeasureMetrics,
+    pings: Arc<CatchmentPings>,
 }
 
 /// A probe of a round.
@@ -77,7 +80,9 @@ impl Measurements {
             Ok(prober) => (Some(Arc::new(prober)), None),
             Err(error) => (None, Some(error.to_string())),
         };
+        let pings = CatchmentPings::new(prober.clone(), state.config.measure_private);
         Arc::new(Self {
+            pings,
             state: state.clone(),
             started: Instant::now(),
             prober,
@@ -105,6 +110,19 @@ impl Measurements {
         self.hosts.lock().tell(target, self.now()).map_err(|error| error.to_string())?;
         self.told.notify_one();
         Ok(())
+    }
+
+    /// Answers a question about pings from an anycast address; `None`: it is about clients.
+    pub(crate) fn answer_catchment(&self, ask: CatchmentAsk) -> Option<CatchmentAnswer> {
+        let answer = match ask {
+            CatchmentAsk::Clients { .. } => return None,
+            CatchmentAsk::Open(open) => self.pings.open(open),
+            CatchmentAsk::Targets { id, first, targets } => self.pings.add(&id, first, &targets),
+            CatchmentAsk::Begin { id, is_sender } => self.pings.begin(&id, is_sender),
+            CatchmentAsk::Progress { id, from } => self.pings.progress(&id, from),
+            CatchmentAsk::Close { id } => self.pings.close(&id),
+        };
+        Some(answer)
     }
 
     /// The ways, with this note besides.
@@ -318,6 +336,7 @@ impl Measurements {
     pub(crate) fn register_metrics(self: &Arc<Self>, registry: &mut Registry) {
         self.metrics.register(registry);
         registry.register_collector(Box::new(MinimumGauges(self.clone())));
+        registry.register_collector(Box::new(CatchmentCollector(self.pings.clone())));
     }
 }
 

@@ -40,6 +40,25 @@ pub(crate) struct MeasureArgs {
     #[arg(long, value_name = "TIME", env = "SALLYPORT_MEASURE_EVERY", default_value = "10s")]
     #[arg(value_parser = measure_every)]
     measure_every: Duration,
+    /// Let measurements of the catchment ping private addresses too: for laboratories
+    #[arg(long, env = "SALLYPORT_MEASURE_PRIVATE")]
+    pub(crate) measure_private: bool,
+}
+
+/// Options for where clients land.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct CatchmentArgs {
+    /// How often to gather from edges where clients land: a second or more; 0s for never
+    #[arg(long, value_name = "TIME", env = "SALLYPORT_CATCHMENT_EVERY", default_value = "30s")]
+    #[arg(value_parser = measure_every)]
+    catchment_every: Duration,
+}
+
+impl CatchmentArgs {
+    /// The interval; `None` for never.
+    pub(crate) fn interval(&self) -> Option<Duration> {
+        Some(self.catchment_every).filter(|time| !time.is_zero())
+    }
 }
 
 impl MeasureArgs {

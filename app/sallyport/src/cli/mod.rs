@@ -22,6 +22,7 @@ use crate::{
         anycast::AnycastCommand,
         audit::AuditArgs,
         authority::AuthorityCommand,
+        catchment::CatchmentCommand,
         certificate::CertificateCommand,
         client::{ClientCommand, SshConfigArgs},
         connect::ConnectArgs,
@@ -94,6 +95,9 @@ pub(crate) enum Command {
     /// Steer clients to regions
     #[command(subcommand)]
     Anycast(AnycastCommand),
+    /// Where clients land, what that costs, and what to change
+    #[command(subcommand)]
+    Catchment(CatchmentCommand),
     /// Show what runs here, whether the API and the edge answer, the login, and the next step
     Status,
     /// Find faults, in the order in which to repair them
@@ -289,6 +293,7 @@ async fn dispatch(cli: Cli, output: Output, offset: UtcOffset) -> anyhow::Result
         Command::Edge(EdgeCommand { command: Some(command), .. }) => command::edge::run(&context, command).await,
         Command::Edge(EdgeCommand { run, .. }) => roles::edge::run(run, verbose).await,
         Command::Anycast(command) => command::anycast::run(&context, command).await,
+        Command::Catchment(command) => command::catchment::run(&context, command).await,
         Command::Status => command::status::run(&context).await,
         Command::Doctor(args) => command::doctor::run(&context, args).await,
         Command::Ping(args) => command::ping::run(&context, args).await,

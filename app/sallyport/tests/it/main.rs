@@ -41,6 +41,7 @@ mod lab;
 mod lab_faults;
 mod lab_start;
 mod lab_steering;
+mod landings;
 mod losing;
 mod machines;
 mod main_job;

@@ -625,7 +625,11 @@ const MIGRATIONS: &[&str] = &[
         is_done    INTEGER NOT NULL,
         state      TEXT NOT NULL
     ) STRICT;
-    -- Networks that want no pings.
+    -- Which address of each network is pinged, and which networks want no pings.
+    CREATE TABLE catchment_targets (
+        prefix  TEXT PRIMARY KEY,
+        address TEXT NOT NULL
+    ) STRICT;
     CREATE TABLE catchment_opt_outs (
         prefix TEXT PRIMARY KEY
     ) STRICT;

@@ -2,5 +2,6 @@
 //!
 //! May use: `db`.
 
+pub(crate) mod addresses;
 pub(crate) mod measurements;
 pub(crate) mod rows;

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use sallyport_catchment::{MAX_ROWS, Prefix, Row};
+use sallyport_catchment::{MAX_ROWS, Row};
 
 use crate::db::{
     Store,
@@ -18,9 +18,6 @@ const ROWS_AT_ONCE: usize = 64;
 const ROWS_IN_TRANSACTION: usize = 2_048;
 /// The columns of a row.
 const COLUMNS: usize = 8;
-
-/// The most networks that want no pings.
-pub const MAX_OPT_OUTS: usize = 10_000;
 
 impl Store {
     /// All rows of the catchment, in no order.
@@ -56,34 +53,6 @@ impl Store {
             write.commit().await?;
         }
         Ok(())
-    }
-
-    /// The networks that want no pings.
-    ///
-    /// # Errors
-    /// The database fails.
-    pub async fn catchment_opt_outs(&self) -> Result<Vec<Prefix>, StoreError> {
-        let rows = sql::query("SELECT prefix FROM catchment_opt_outs ORDER BY prefix").fetch_all(&self.reader).await?;
-        rows.iter().map(|found| row::parsed(found, "prefix")).collect()
-    }
-
-    /// Replaces the networks that want no pings.
-    ///
-    /// # Errors
-    /// [`StoreError::Limit`], or a failure of the database; nothing is changed then.
-    pub async fn set_catchment_opt_outs(&self, prefixes: &[Prefix]) -> Result<(), StoreError> {
-        if prefixes.len() > MAX_OPT_OUTS {
-            return Err(StoreError::Limit { what: "networks that want no pings", max: MAX_OPT_OUTS });
-        }
-        let mut write = self.write().await?;
-        sql::query("DELETE FROM catchment_opt_outs").execute(write.sql()).await?;
-        for prefix in prefixes {
-            sql::query("INSERT INTO catchment_opt_outs (prefix) VALUES ($1) ON CONFLICT DO NOTHING")
-                .bind(prefix.to_string())
-                .execute(write.sql())
-                .await?;
-        }
-        write.commit().await
     }
 }
 

@@ -15,7 +15,7 @@ use crate::{
         listen::{ListenAddress, PortRange, listen_address, port_range},
         mail::MailArgs,
         port,
-        server::{GeoArgs, SignUpChoice, domain},
+        server::{CatchmentArgs, GeoArgs, SignUpChoice, domain},
         site::SiteArgs,
     },
     duration,
@@ -106,6 +106,8 @@ pub(crate) struct ControlArgs {
     /// Answer DNS with the addresses of all edges, whatever was measured for the network of a client
     #[arg(long, env = "SALLYPORT_NO_DNS_STEERING")]
     pub(super) no_dns_steering: bool,
+    #[command(flatten)]
+    pub(super) catchment: CatchmentArgs,
     #[command(flatten)]
     pub(super) mail: MailArgs,
     /// The account that owns the installation and lets edges join, by e-mail address [default: the first account]

@@ -56,6 +56,7 @@ pub(super) fn of_control(args: &ControlArgs, geo: Option<Arc<Geo>>) -> ControlCo
         geo,
         audit: None,
         asker: Asker::default(),
+        catchment_every: args.catchment.interval(),
         mail_hook: None,
         resolver: None,
         acme: None,

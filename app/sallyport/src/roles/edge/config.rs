@@ -28,6 +28,7 @@ pub(super) fn of_edge(
     config.trusted_proxies.clone_from(&args.trust_proxy);
     config.access_log = !args.no_access_log;
     config.measure_every = args.measure.interval();
+    config.measure_private = args.measure.measure_private;
     config.direct_origins = DialedNetworks::new(args.direct_origins.clone());
     config.affinity_key = state::key(&state.bootstrap.affinity_key)?.into();
     config.challenges = bus.challenges.clone();

@@ -15,7 +15,7 @@ use crate::{
         listen::{ListenAddress, PortRange, QuicArgs, RedirectAddress, listen_address, port_range, redirect_address},
         mail::MailArgs,
         port,
-        server::{GeoArgs, MeasureArgs, SignUpChoice, SshArgs, domain},
+        server::{CatchmentArgs, GeoArgs, MeasureArgs, SignUpChoice, SshArgs, domain},
         site::SiteArgs,
     },
     duration,
@@ -108,6 +108,8 @@ pub(crate) struct UpArgs {
     /// [default: open for localhost on a loopback address, else closed]
     #[arg(long, value_enum, value_name = "WHO", env = "SALLYPORT_SIGN_UP", hide_possible_values = true)]
     pub(super) sign_up: Option<SignUpChoice>,
+    #[command(flatten)]
+    pub(super) catchment: CatchmentArgs,
     #[command(flatten)]
     pub(super) mail: MailArgs,
     #[command(flatten)]

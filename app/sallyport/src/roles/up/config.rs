@@ -57,6 +57,7 @@ pub(super) fn of_control(args: &UpArgs, public: &Public, data: &Path, geo: Optio
         geo,
         audit: None,
         asker: Asker::default(),
+        catchment_every: args.catchment.interval(),
         mail_hook: None,
         resolver: None,
         acme: None,
@@ -80,6 +81,7 @@ pub(super) fn of_edge(args: &UpArgs, public_port: u16, geo: Option<Arc<Geo>>, af
     config.trusted_proxies.clone_from(&args.trust_proxy);
     config.access_log = !args.no_access_log;
     config.measure_every = args.measure.interval();
+    config.measure_private = args.measure.measure_private;
     config.direct_origins = DialedNetworks::new(args.direct_origins.clone());
     config.geo = geo;
     config.affinity_key = affinity_key.into();
