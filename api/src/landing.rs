@@ -96,12 +96,13 @@ pub struct LandingPage {
 }
 
 /// Which part of the catchment to list.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema, IntoParams)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct LandingQuery {
     /// How networks are put together; by prefix if absent.
     #[serde(default)]
+    #[param(inline)]
     pub by: Option<LandingsBy>,
     /// The most items; 100 if absent.
     #[serde(default)]

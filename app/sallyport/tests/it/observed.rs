@@ -39,6 +39,8 @@ fn metrics_have_the_names_that_their_page_gives_them() {
         "sallyport_dns_steered_total",
         "sallyport_edge_way_probes_total",
         "sallyport_edge_way_minimum_seconds",
+        "sallyport_catchment_rows_total",
+        "sallyport_catchment_measurements_total",
         "sallyport_edge_steering_refused_assignments_total",
         "sallyport_steering_refused_reports_total",
         "sallyport_steering_demand_rps",
