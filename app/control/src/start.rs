@@ -121,7 +121,6 @@ impl Control {
             challenges,
             zones,
             dns_steering,
-            is_catchment_frozen: AtomicBool::new(false),
             anycast,
             resolver: config.resolver.clone(),
             is_delegated: AtomicBool::new(false),

@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     net::{IpAddr, Ipv4Addr},
-    sync::{Arc, atomic::Ordering::Relaxed},
+    sync::Arc,
 };
 
 use ipnet::IpNet;
@@ -106,7 +106,7 @@ impl App {
             return Ok(());
         }
         let mut input = self.dns_plan_input().await?;
-        let is_frozen = self.is_catchment_frozen.load(Relaxed);
+        let is_frozen = self.catchment.frozen().is_some();
         if !is_frozen {
             input.networks = self.measured_networks().await?;
         }
@@ -134,7 +134,7 @@ impl App {
             answers,
             is_steering: self.is_dns_steered(),
             networks: networks as u64,
-            is_frozen: self.is_catchment_frozen.load(Relaxed),
+            is_frozen: self.catchment.frozen().is_some(),
             notes: self.notes_on_dials(&settings),
         })
     }

@@ -65,8 +65,6 @@ pub(crate) struct AppParts {
     pub(crate) zones: ServedZones,
     /// What steers clients of the name server.
     pub(crate) dns_steering: DnsSteering,
-    /// Whether somebody may be moving the catchment: clients are steered by what was measured before.
-    pub(crate) is_catchment_frozen: AtomicBool,
     pub(crate) anycast: ServedAnycast,
     /// Makes lookups for domains; `None`: domains cannot be verified.
     pub(crate) resolver: Option<Resolver>,

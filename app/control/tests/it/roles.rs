@@ -97,8 +97,8 @@ const FOR_VIEWERS: [&str; 5] =
     ["create_token", "delete_token", "leave_organisation", "preview_socket_plan", "test_policy"];
 /// What viewers may not read: it names persons and addresses.
 const NOT_SHOWN: [&str; 5] = ["list_audit_events", "verify_audit_log", "list_flows", "list_persons", "get_person"];
-/// What is not compared: the audit log grows by itself, and a socket without limits has no plan.
-const NOT_COMPARED: [&str; 3] = ["list_audit_events", "verify_audit_log", "get_socket_plan"];
+/// What is not compared: the audit log grows by itself, a socket without limits has no plan, and a client must be named.
+const NOT_COMPARED: [&str; 4] = ["list_audit_events", "verify_audit_log", "get_socket_plan", "resolve_anycast"];
 
 /// One endpoint, with ids of the organisation in its path.
 struct Endpoint {
