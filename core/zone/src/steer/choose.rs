@@ -134,8 +134,8 @@ fn own_network(table: &SteeringTable, resolver: IpAddr) -> Option<Leaf> {
     table.network(bits & mask(len), len, is_v4).leaf
 }
 
-/// Chooses a region. `keep` says how much stays in the region at this place of the table's names; `None`: the region has
-/// no edges now.
+/// Chooses a region. `keep` says how much stays in the region at this place of the table's names; `None`: the region
+/// has no edges now.
 pub fn choose(table: &SteeringTable, asking: &Asking, keep: impl Fn(u8) -> Option<Keep>) -> Choice {
     let picked = |leaf: Leaf, reason, scope| {
         let (region, nearest) = pick(table.regions(leaf), leaf.position, &keep)?;

@@ -1,9 +1,9 @@
 //! Which region a client is answered: what was measured for its network, and what dials and shares of regions let
 //! through.
 //!
-//! - [`plan`] makes the parts that control publishes from what was measured.
+//! - [`plan()`] makes the parts that control publishes from what was measured.
 //! - [`SteeringTable`] has all parts, ready for lookups.
-//! - [`choose`] chooses a region for who asks. Nothing of a query is kept.
+//! - [`choose()`] chooses a region for who asks. Nothing of a query is kept.
 //!
 //! May use: `query`.
 
