@@ -33,7 +33,7 @@ pub struct AnycastPermits(Source);
 #[derive(Debug, Clone)]
 enum Source {
     Here(Arc<Mutex<HashMap<IpNet, Permits>>>),
-    Bus(Nats),
+    Bus(Box<Nats>),
 }
 
 impl AnycastPermits {
@@ -46,7 +46,7 @@ impl AnycastPermits {
     /// Documents on the bus, which all edges share.
     #[must_use]
     pub fn over(nats: Nats) -> Self {
-        Self(Source::Bus(nats))
+        Self(Source::Bus(Box::new(nats)))
     }
 
     /// Records that an edge announces a prefix. Edges that are gone make place if there are too many.

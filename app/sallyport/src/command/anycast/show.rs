@@ -143,7 +143,7 @@ fn status_text(output: &Output, status: &AnycastStatus) -> String {
             Column::Wide("ADDRESSES"),
             Column::Wide("SINCE"),
         ];
-        text.push_str(columns::table(output, heads, rows.into_iter()).trim_end());
+        text.push_str(columns::table(output, heads, rows).trim_end());
         text.push_str("\n\n");
     }
     let sessions = status.edges.iter().flat_map(|edge| {
@@ -155,7 +155,7 @@ fn status_text(output: &Output, status: &AnycastStatus) -> String {
     let sessions: Vec<_> = sessions.collect();
     if !sessions.is_empty() {
         let heads = [Column::Cut("EDGE"), Column::Cut("ROUTER"), Column::Plain("SESSION"), Column::Cut("STATE")];
-        text.push_str(columns::table(output, heads, sessions.into_iter()).trim_end());
+        text.push_str(columns::table(output, heads, sessions).trim_end());
         text.push('\n');
     }
     for edge in &status.edges {
