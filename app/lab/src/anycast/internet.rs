@@ -337,6 +337,20 @@ impl Internet {
         (!is_planted).then_some((u16::try_from(provider).unwrap_or_default(), 70))
     }
 
+    /// Who is whose customer, and who are peers: `PROVIDER|CUSTOMER|-1` or `PEER|PEER|0` in each line, as published lists
+    /// of such relations have it.
+    #[must_use]
+    pub fn relations(&self) -> String {
+        let line = |link: &Uplink| {
+            let (one, other) = (self.networks[link.one].asn, self.networks[link.other].asn);
+            match link.relation {
+                Relation::Peer => format!("{one}|{other}|0\n"),
+                _ => format!("{other}|{one}|-1\n"),
+            }
+        };
+        self.links.iter().map(line).collect()
+    }
+
     /// The networks that tell the edges of a site which routes to the anycast prefixes they prefer: their number, and
     /// their addresses. They take no announcement there.
     #[must_use]
@@ -398,6 +412,14 @@ mod tests {
         assert_eq!(internet(3, Some(Plant::London)).scope(2), Some((2914, 70)), "Tokyo's stays");
         let unguarded = |plant| internet(2, plant).links.iter().filter(|link| !link.has_roles).count();
         assert_eq!((unguarded(None), unguarded(Some(Plant::Leak))), (0, 2));
+    }
+
+    #[test]
+    fn relations_are_listed_with_the_provider_first() {
+        let relations = internet(2, None).relations();
+        for line in ["3356|209|-1", "3356|2914|0", "209|64500|-1", "3356|64501|-1"] {
+            assert!(relations.lines().any(|one| one == line), "{line}: {relations}");
+        }
     }
 
     #[test]

@@ -8,4 +8,5 @@ pub(crate) use internet::{
     ANYCAST_4, ANYCAST_6, CITIES, MAX_SITE_EDGES, Network, NetworkKind, OUR_AS, Relation, SITE_ROUTER_AS, Uplink,
 };
 pub use internet::{AnycastError, AnycastOptions, AnycastTopology, Internet, Plant};
-pub(crate) use plan::{Seat, SeatKind};
+pub(crate) use plan::{Neighbour, Seat, SeatKind};
+pub(crate) use routers::{BFD, VIEW_HOPS};

@@ -2,9 +2,12 @@
 //!
 //! Edges, control, the bus and origins are in a management network besides, in which no anycast address is.
 
-use std::{fmt::Write as _, net::Ipv4Addr};
+use std::{
+    fmt::Write as _,
+    net::{IpAddr, Ipv4Addr},
+};
 
-use super::{ANYCAST_4, ANYCAST_6, Internet, NetworkKind};
+use super::{ANYCAST_4, ANYCAST_6, BFD, Internet, NetworkKind, OUR_AS, SITE_ROUTER_AS, VIEW_HOPS};
 
 /// The address of the switch of the management network.
 const SWITCH: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
@@ -50,7 +53,95 @@ pub struct Cable {
     pub device: String,
 }
 
+/// A router with which edges speak BGP, as an operator sets it up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Neighbour {
+    /// The name.
+    pub name: String,
+    /// Which edges speak with it.
+    pub place: String,
+    /// Its address.
+    pub address: IpAddr,
+    /// Its autonomous system.
+    pub remote_as: u32,
+    /// How many hops away it is.
+    pub hops: u8,
+    /// Whether BFD watches it, and it has the role of a provider: it takes announcements.
+    pub is_provider: bool,
+    /// Communities of announcements to it.
+    pub communities: Vec<String>,
+}
+
+impl Neighbour {
+    /// The command of `sallyport` that sets it up.
+    #[must_use]
+    pub fn command(&self) -> Vec<String> {
+        let mut words: Vec<String> = ["anycast", "peer", "add", &self.name].map(str::to_owned).into();
+        words.extend(["--address".into(), self.address.to_string(), "--as".into(), self.remote_as.to_string()]);
+        words.extend(["--local-as".into(), OUR_AS.to_string(), "--at".into(), self.place.clone()]);
+        words.extend(["--hops".into(), self.hops.to_string(), "--role".into()]);
+        if self.is_provider {
+            words.extend(["provider".into(), "--bfd".into(), "--bfd-interval".into(), BFD.0.to_string()]);
+        } else {
+            words.push("none".into());
+        }
+        words.extend(self.communities.iter().flat_map(|community| ["--community".into(), community.clone()]));
+        words
+    }
+}
+
 impl Internet {
+    /// The anycast prefixes, with the address that all edges have in each.
+    #[must_use]
+    pub fn prefixes() -> [(String, IpAddr); 2] {
+        [
+            (format!("{}/{}", ANYCAST_4.0, ANYCAST_4.1), ANYCAST_4.2.into()),
+            (format!("{}/{}", ANYCAST_6.0, ANYCAST_6.1), ANYCAST_6.2.into()),
+        ]
+    }
+
+    /// The routers with which an edge speaks: its site's, over both families.
+    #[must_use]
+    pub fn neighbours(&self, seat: &Seat) -> Vec<Neighbour> {
+        let SeatKind::Edge(edge) = seat.kind else { return Vec::new() };
+        let [(four, six), _] = Self::edge_addresses(seat.site, edge);
+        let scope = self.scope(seat.site).map(|(high, low)| format!("{high}:{low}"));
+        let of = |(suffix, address): (&str, IpAddr)| Neighbour {
+            name: format!("{}-{suffix}", seat.name),
+            place: format!("edge:{}", seat.name),
+            address,
+            remote_as: SITE_ROUTER_AS,
+            hops: 1,
+            is_provider: true,
+            communities: scope.clone().into_iter().collect(),
+        };
+        [("v4", four.into()), ("v6", six.into())].map(of).into()
+    }
+
+    /// The routers that tell edges their routes to the anycast prefixes, and take nothing.
+    #[must_use]
+    pub fn viewers(&self) -> Vec<Neighbour> {
+        let sites = self.sites.iter().enumerate();
+        let of_site = |(site, name): (usize, &&str)| {
+            let place = format!("region:{name}");
+            let views = self.views(site).into_iter();
+            let both = views.flat_map(move |(asn, addresses)| {
+                let place = place.clone();
+                ["v4", "v6"].into_iter().zip(addresses).map(move |(suffix, address)| Neighbour {
+                    name: format!("as{asn}-{suffix}"),
+                    place: place.clone(),
+                    address,
+                    remote_as: asn,
+                    hops: VIEW_HOPS,
+                    is_provider: false,
+                    communities: Vec::new(),
+                })
+            });
+            both.collect::<Vec<_>>()
+        };
+        sites.flat_map(of_site).collect()
+    }
+
     /// All nodes, in the order in which they start.
     #[must_use]
     pub fn seats(&self) -> Vec<Seat> {
@@ -241,8 +332,10 @@ mod tests {
         let seats = internet.seats();
         let mut addresses: Vec<_> = seats.iter().map(|seat| seat.address).collect();
         let mut names: Vec<_> = seats.iter().map(|seat| seat.name.clone()).collect();
-        (addresses.sort(), names.sort());
-        (addresses.dedup(), names.dedup());
+        addresses.sort();
+        addresses.dedup();
+        names.sort();
+        names.dedup();
         assert_eq!((addresses.len(), names.len()), (seats.len(), seats.len()));
         assert!(seats.iter().all(|seat| port(seat).len() < 16));
         let cables = internet.cables();
@@ -265,6 +358,26 @@ mod tests {
         assert!(up.contains("addr add 10.30.2.21/31 dev up0\n") && up.contains("route add default via 10.30.2.20\n"));
         assert!(internet.router_port(edge).contains("addr add 10.30.2.20/31 dev edge2\n"));
         assert!(!internet.kernel_settings(edge).contains("ip_forward"));
+    }
+
+    #[test]
+    fn edges_speak_with_their_router_and_hear_the_providers_of_londons_clients() {
+        let internet = internet();
+        let seats = internet.seats();
+        let of = |name: &str| internet.neighbours(seats.iter().find(|seat| seat.name == name).unwrap());
+        let [four, six] = &of("new-york-2")[..] else { panic!("two families") };
+        assert_eq!((four.name.as_str(), four.place.as_str()), ("new-york-2-v4", "edge:new-york-2"));
+        assert_eq!((four.address.to_string(), six.address.to_string()), ("10.30.1.20".into(), "fd30:0:1:2::1".into()));
+        assert_eq!((four.remote_as, four.communities.clone()), (64_496, vec!["3356:70".to_owned()]));
+        assert_eq!(
+            six.command().join(" "),
+            "anycast peer add new-york-2-v6 --address fd30:0:1:2::1 --as 64496 --local-as 64500 --at edge:new-york-2 \
+             --hops 1 --role provider --bfd --bfd-interval 100 --community 3356:70"
+        );
+        assert!(of("london-1")[0].communities.is_empty() && of("london-origin").is_empty());
+        let viewers: Vec<_> = internet.viewers().iter().map(|viewer| viewer.name.clone()).collect();
+        assert_eq!(viewers, ["as3356-v4", "as3356-v6", "as2914-v4", "as2914-v6", "as3257-v4", "as3257-v6"]);
+        assert!(internet.viewers().iter().all(|viewer| viewer.place == "region:london" && !viewer.is_provider));
     }
 
     #[test]

@@ -11,9 +11,9 @@ use super::{
 };
 
 /// How many hops away a network may be that tells edges its routes.
-const VIEW_HOPS: u8 = 16;
+pub(crate) const VIEW_HOPS: u8 = 16;
 /// How BFD watches edges, in milliseconds, and after how many missing packets an edge is down.
-pub(super) const BFD: (u32, u8) = (100, 3);
+pub(crate) const BFD: (u32, u8) = (100, 3);
 
 /// One of the two families.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -164,32 +164,6 @@ impl Internet {
         )
     }
 
-    /// STAND-IN.
-    #[must_use]
-    pub fn stand_in(&self, seat: &Seat) -> String {
-        let super::SeatKind::Edge(edge) = seat.kind else { return String::new() };
-        let [router, own] = Self::edge_addresses(seat.site, edge);
-        let scope = self
-            .scope(seat.site)
-            .map_or_else(String::new, |(high, low)| format!("bgp_community.add(({high}, {low})); "));
-        let mut text = format!(
-            "router id {};\nprotocol device {{ }}\nprotocol bfd {{ interface \"*\" {{ interval 100 ms; multiplier 3; }}; }}\n",
-            own.0
-        );
-        for family in Family::ALL {
-            let (d, c) = (family.digit(), family.channel());
-            let _ = write!(text, "protocol static sp_own{d} {{ {c}; route {} unreachable; }}\n", family.anycast());
-            let _ = write!(
-                text,
-                "protocol bgp sp_router{d} {{ local {} as {OUR_AS}; neighbor {} as {SITE_ROUTER_AS}; ttl security on; bfd on; {} {c} {{ import none; export filter {{ {scope}accept; }}; }}; }}\n",
-                family.pick(own),
-                family.pick(router),
-                timers(30)
-            );
-        }
-        text
-    }
-
     /// A neighbour over a link.
     fn add_neighbour(
         &self,
@@ -234,10 +208,10 @@ impl Internet {
             _ => format!("if source = RTS_STATIC || ({me}, 1, 1) ~ bgp_large_community then accept; reject;"),
         };
         let next_hop = if is_site { "next hop self; " } else { "" };
-        let _ = write!(
+        let _ = writeln!(
             text,
             "protocol bgp {} {{ local {} as {me}; neighbor {} as {}; {role}{more}{} {channel} {{ {next_hop}\
-             import filter {{ {import} }}; export filter {{ {export} }}; }}; }}\n",
+             import filter {{ {import} }}; export filter {{ {export} }}; }}; }}",
             session_name(neighbour, family),
             family.pick(addresses[side]),
             family.pick(addresses[1 - side]),
@@ -251,11 +225,11 @@ impl Internet {
     fn add_views(&self, text: &mut String, network: &Network) {
         for family in Family::ALL {
             let range = if family == Family::Four { "10.30.0.0/24" } else { "fd30:0:0::/48" };
-            let _ = write!(
+            let _ = writeln!(
                 text,
                 "protocol bgp views{digit} {{ local {} as {}; neighbor range {range} as {OUR_AS}; multihop {VIEW_HOPS}; \
                  dynamic name \"view{digit}_\"; {} {} {{ import none; \
-                 export filter {{ if net = {} then accept; reject; }}; }}; }}\n",
+                 export filter {{ if net = {} then accept; reject; }}; }}; }}",
                 family.pick(network.loopback()),
                 network.asn,
                 timers(30),
@@ -270,11 +244,11 @@ impl Internet {
 /// An edge as the neighbour of its site's router.
 fn add_edge(text: &mut String, site: usize, edge: u8, family: Family) {
     let [router, address] = Internet::edge_addresses(site, edge);
-    let _ = write!(
+    let _ = writeln!(
         text,
         "protocol bgp edge{edge}_{} {{ local {} as {SITE_ROUTER_AS}; neighbor {} as {OUR_AS}; local role provider; ttl security on; bfd on; \
          {} {} {{ import filter {{ if net != {} then reject; bgp_local_pref = 120; \
-         if (65535, 0) ~ bgp_community then bgp_local_pref = 0; accept; }}; export none; }}; }}\n",
+         if (65535, 0) ~ bgp_community then bgp_local_pref = 0; accept; }}; export none; }}; }}",
         family.digit(),
         family.pick(router),
         family.pick(address),

@@ -14,7 +14,7 @@ use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use sallyport_net::{Trust, client_config, connect_tls};
 use serde::{Deserialize, Serialize};
-use tokio::task::JoinSet;
+use tokio::{sync::watch, task::JoinSet};
 
 use crate::{
     error::LabError,
@@ -91,11 +91,11 @@ struct Target {
     patience: Duration,
 }
 
-/// Sends the requests, and waits for their answers.
+/// Sends requests until the time is over or `stop` resolves, and waits for their answers.
 ///
 /// # Errors
 /// The options cannot be used: no host, or a bad root certificate.
-pub async fn run(options: AskOptions) -> Result<Asked, LabError> {
+pub async fn run(options: AskOptions, stop: impl Future<Output = ()>) -> Result<Asked, LabError> {
     let host = options.url.host().ok_or_else(|| LabError::Unfit(format!("{} has no host", options.url)))?;
     let tls = client_config(&Trust::Ca(options.ca.clone()), &[b"http/1.1"]);
     let target = Arc::new(Target {
@@ -106,15 +106,30 @@ pub async fn run(options: AskOptions) -> Result<Asked, LabError> {
         tls: tls.map_err(|error| LabError::Unfit(error.to_string()))?,
         patience: options.patience,
     });
-    if options.flows > 0 { Ok(flows(target, &options).await) } else { Ok(new_connections(target, &options).await) }
+    let (stop_all, stopping) = watch::channel(false);
+    let asked = async {
+        match options.flows {
+            0 => new_connections(target, &options, stopping).await,
+            _ => flows(target, &options, stopping).await,
+        }
+    };
+    tokio::pin!(asked, stop);
+    loop {
+        tokio::select! {
+            asked = &mut asked => return Ok(asked),
+            () = &mut stop, if !*stop_all.borrow() => drop(stop_all.send_replace(true)),
+        }
+    }
 }
 
-async fn new_connections(target: Arc<Target>, options: &AskOptions) -> Asked {
+async fn new_connections(target: Arc<Target>, options: &AskOptions, mut stopping: watch::Receiver<bool>) -> Asked {
     let pause = Duration::from_secs(1) / options.rate.clamp(1, MAX_ASK_RATE);
     let (begins, mut all, mut done) = (Instant::now(), JoinSet::new(), Vec::new());
     let mut number = 0_u32;
     while u64::from(number) < options.requests.unwrap_or(u64::MAX) && pause * number < options.time {
-        tokio::time::sleep_until((begins + pause * number).into()).await;
+        if is_stopped_until(begins + pause * number, &mut stopping).await {
+            break;
+        }
         number += 1;
         let target = target.clone();
         all.spawn(async move { target.ask_once().await });
@@ -128,12 +143,20 @@ async fn new_connections(target: Arc<Target>, options: &AskOptions) -> Asked {
     report(done)
 }
 
-async fn flows(target: Arc<Target>, options: &AskOptions) -> Asked {
+/// Waits until then. Returns whether the requests are to stop.
+async fn is_stopped_until(then: Instant, stopping: &mut watch::Receiver<bool>) -> bool {
+    tokio::select! {
+        () = tokio::time::sleep_until(then.into()) => false,
+        _ = stopping.wait_for(|stop| *stop) => true,
+    }
+}
+
+async fn flows(target: Arc<Target>, options: &AskOptions, stopping: watch::Receiver<bool>) -> Asked {
     let ends = Instant::now() + options.time;
     let mut all = JoinSet::new();
     for _ in 0..options.flows.min(MAX_CONNECTIONS) {
-        let target = target.clone();
-        all.spawn(async move { target.flow(ends).await });
+        let (target, stopping) = (target.clone(), stopping.clone());
+        all.spawn(async move { target.flow(ends, stopping).await });
     }
     let mut asked = Asked::default();
     while let Some(Ok(outcome)) = all.join_next().await {
@@ -173,7 +196,8 @@ impl Target {
     }
 
     async fn connect(&self) -> Result<SendRequest<Empty<Bytes>>, String> {
-        let stream = connect_tls(&self.address, self.port, &self.host, self.tls.clone(), self.patience);
+        // Longer than the whole request may take: silence is no broken connection.
+        let stream = connect_tls(&self.address, self.port, &self.host, self.tls.clone(), 2 * self.patience);
         let stream = stream.await.map_err(|error| error.to_string())?;
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
         tokio::spawn(connection);
@@ -194,14 +218,16 @@ impl Target {
     }
 
     /// Requests on one connection until the end. Returns how many there were, or why the connection broke.
-    async fn flow(&self, ends: Instant) -> Result<u64, String> {
+    async fn flow(&self, ends: Instant, mut stopping: watch::Receiver<bool>) -> Result<u64, String> {
         let late = |_| "no answer in time".to_owned();
         let mut sender = tokio::time::timeout(self.patience, self.connect()).await.map_err(late)??;
         let mut requests = 0;
         while Instant::now() < ends {
             tokio::time::timeout(self.patience, self.request(&mut sender)).await.map_err(late)??;
             requests += 1;
-            tokio::time::sleep(FLOW_PAUSE).await;
+            if is_stopped_until(Instant::now() + FLOW_PAUSE, &mut stopping).await {
+                break;
+            }
         }
         Ok(requests)
     }
@@ -234,7 +260,8 @@ fn report(mut all: Vec<One>) -> Asked {
             }
         }
     }
-    (times.sort_unstable(), good.sort_unstable());
+    times.sort_unstable();
+    good.sort_unstable();
     asked.median_us = percentile(&times, 50);
     asked.failing_ms = failing.map_or(0, |(first, last)| ms(last - first));
     asked.longest_gap_ms = good.windows(2).map(|pair| ms(pair[1] - pair[0])).max().unwrap_or_default();

@@ -23,12 +23,14 @@ use crate::{
 
 /// How long requests are sent before the edge goes.
 const BEFORE: Duration = Duration::from_millis(1_500);
-/// How long they are sent after that.
-const AFTER: Duration = Duration::from_secs(3);
+/// How long they are sent after its routes are gone.
+const AFTER: Duration = Duration::from_secs(2);
 /// How long a request may take: less than the second after which the kernel sends a SYN again (RFC 6298).
 const PATIENCE: Duration = Duration::from_millis(900);
-/// How long routes may take to be as before.
+/// How long routes may take to come or go.
 const ROUTES_TIME: Duration = Duration::from_secs(60);
+/// How long they may take to go when an edge waits for its connections: it does for five minutes.
+const DRAIN_TIME: Duration = Duration::from_secs(400);
 
 /// How an edge goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -89,29 +91,21 @@ impl Lab {
         if internet.topology.edges.get(seat.site).is_none_or(|edges| *edges < 2) {
             return Err(LabError::Unfit(format!("{edge} is the only edge of its site: add one by `anycast grow`")));
         }
-        let clients = format!("{}-client", internet.sites[seat.site]);
-        let asked = thread::scope(|scope| -> Result<_, LabError> {
-            let (lab, clients) = (&*self, &clients);
-            let asking = Family::ALL.map(|family| {
-                let ask = move || {
-                    let time = BEFORE + AFTER;
-                    let asking =
-                        Asking { node: clients, family, rate, time, requests: None, patience: PATIENCE, flows: 0 };
-                    lab.ask_from(&asking)
-                };
-                (family, scope.spawn(ask))
-            });
-            thread::sleep(BEFORE);
-            lab.take_away(drill, &seat)?;
-            let join = |(family, asked): (Family, thread::ScopedJoinHandle<'_, Result<Asked, LabError>>)| {
-                let asked = asked.join().unwrap_or_else(|_| Err(LabError::Unfit("the requests ended".to_owned())));
-                asked.map(|asked| (family, asked))
-            };
-            asking.into_iter().map(join).collect::<Result<Vec<_>, _>>()
-        });
-        let is_back = self.bring_back(drill, &seat).and_then(|()| self.wait_for_routes(&seat));
-        let asked = asked?;
+        let clients = self.clients_of(seat.site)?;
+        let mut loads = Vec::new();
+        for family in Family::ALL {
+            let asking = Asking { node: &clients, family, rate, requests: None, patience: PATIENCE, flows: 0 };
+            loads.push((family, self.ask_from(&asking)?));
+        }
+        thread::sleep(BEFORE);
+        let is_away = self.take_away(drill, &seat).and_then(|()| self.wait_for_route(&seat, false));
+        thread::sleep(AFTER);
+        let asked: Result<Vec<_>, LabError> =
+            loads.into_iter().map(|(family, load)| Ok((family, load.end()?))).collect();
+        let is_back = self.bring_back(drill, &seat).and_then(|()| self.wait_for_route(&seat, true));
+        is_away?;
         is_back?;
+        let asked = asked?;
         Ok(DrillReport { drill, edge: edge.to_owned(), clients, asked })
     }
 
@@ -130,7 +124,7 @@ impl Lab {
 
     fn take_away(&self, drill: Drill, seat: &Seat) -> Result<(), LabError> {
         match drill {
-            Drill::Withdraw => self.birdc(&format!("{}-bird", seat.name), "disable \"sp_own*\"").map(drop),
+            Drill::Withdraw => self.as_owner(&["anycast", "drain", &seat.name]).map(drop),
             Drill::Kill => self.kill(&seat.name).map(drop),
             Drill::Silent => {
                 let mut nft = kernel::inside(&self.space(&seat.name), std::path::Path::new("nft"));
@@ -141,7 +135,7 @@ impl Lab {
 
     fn bring_back(&mut self, drill: Drill, seat: &Seat) -> Result<(), LabError> {
         match drill {
-            Drill::Withdraw => self.birdc(&format!("{}-bird", seat.name), "enable \"sp_own*\"").map(drop),
+            Drill::Withdraw => self.as_owner(&["anycast", "drain", &seat.name, "--off"]).map(drop),
             Drill::Kill => self.resume(&seat.name).map(drop),
             Drill::Silent => {
                 let mut nft = kernel::inside(&self.space(&seat.name), std::path::Path::new("nft"));
@@ -150,23 +144,25 @@ impl Lab {
         }
     }
 
-    /// Waits until the router of the edge's site has its routes, and the edge its tunnel.
-    pub(super) fn wait_for_routes(&self, seat: &Seat) -> Result<(), LabError> {
+    /// Waits until the router of the edge's site has its routes in both families, or has none.
+    pub(super) fn wait_for_route(&self, seat: &Seat, is_wanted: bool) -> Result<(), LabError> {
         let SeatKind::Edge(edge) = seat.kind else { return Ok(()) };
         let router = format!("{}-router", self.internet()?.sites[seat.site]);
+        let limit = if is_wanted { ROUTES_TIME } else { DRAIN_TIME };
         let began = Instant::now();
         loop {
             let has = |family: u8| {
                 let words = format!("show route protocol edge{edge}_{family}");
                 self.birdc(&router, &words).is_ok_and(|answer| answer.contains(&format!("edge{edge}_{family}")))
             };
-            if has(4) && has(6) {
+            if has(4) == is_wanted && has(6) == is_wanted {
                 return Ok(());
             }
-            if began.elapsed() > ROUTES_TIME {
-                let what = format!("an announcement of {} at {router}", seat.name);
+            if began.elapsed() > limit {
+                let what = if is_wanted { "an announcement" } else { "the end of announcements" };
+                let what = format!("{what} of {} at {router}", seat.name);
                 let seen = self.birdc(&router, "show protocols").unwrap_or_default().replace('\n', "; ");
-                return Err(LabError::Late { what, seconds: ROUTES_TIME.as_secs(), seen });
+                return Err(LabError::Late { what, seconds: limit.as_secs(), seen });
             }
             thread::sleep(Duration::from_millis(100));
         }
@@ -175,6 +171,6 @@ impl Lab {
     /// Waits for the announcements of all edges.
     pub(crate) fn wait_for_all_routes(&self) -> Result<(), LabError> {
         let edges = self.of(Role::Edge);
-        edges.iter().try_for_each(|edge| self.wait_for_routes(&self.edge_seat(&edge.name)?))
+        edges.iter().try_for_each(|edge| self.wait_for_route(&self.edge_seat(&edge.name)?, true))
     }
 }

@@ -13,8 +13,8 @@ use crate::{
     state::Lab,
 };
 
-/// How long connections stay open: longer than new edges take to come.
-const FLOW_TIME: Duration = Duration::from_secs(20);
+/// How long connections have for their first requests, and for those after the change.
+const SETTLE: Duration = Duration::from_secs(3);
 /// How long a response may take before its connection counts as broken.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -55,30 +55,21 @@ impl Lab {
         }
         // Everything but the announcements, before connections are opened.
         self.add_edges(number, edges)?;
-        let clients = format!("{site}-client");
+        let clients = self.clients_of(number)?;
         let new: Vec<_> = self.new_seats(number, before);
-        let asked = thread::scope(|scope| {
-            let lab = &*self;
-            let asking = |family| {
-                let time = FLOW_TIME / 2;
-                let flows = flows / 2;
-                Asking { node: &clients, family, rate: 1, time, requests: None, patience: PATIENCE, flows }
-            };
-            let asked = Family::ALL.map(|family| {
-                let asking = asking(family);
-                scope.spawn(move || lab.ask_from(&asking))
-            });
-            thread::sleep(FLOW_TIME / 5);
-            for seat in &new {
-                lab.announce_at(seat)?;
-            }
-            for seat in &new {
-                lab.wait_for_routes(seat)?;
-            }
-            let ended = || LabError::Unfit("the connections ended".to_owned());
-            let all = asked.into_iter().map(|asked| asked.join().unwrap_or_else(|_| Err(ended())));
-            all.collect::<Result<Vec<_>, LabError>>()
-        })?;
+        let mut loads = Vec::new();
+        for family in Family::ALL {
+            let flows = flows / 2;
+            let asking = Asking { node: &clients, family, rate: 1, requests: None, patience: PATIENCE, flows };
+            loads.push(self.ask_from(&asking)?);
+        }
+        thread::sleep(SETTLE);
+        let announced = new.iter().try_for_each(|seat| self.announce_at(seat));
+        let announced = announced.and_then(|()| new.iter().try_for_each(|seat| self.wait_for_route(seat, true)));
+        thread::sleep(SETTLE);
+        let asked: Result<Vec<_>, LabError> = loads.into_iter().map(super::landing::Load::end).collect();
+        announced?;
+        let asked = asked?;
         Ok(GrowReport {
             site: site.to_owned(),
             before,

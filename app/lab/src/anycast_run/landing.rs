@@ -4,18 +4,20 @@ use std::{
     collections::BTreeMap,
     fmt,
     net::IpAddr,
-    process::Command,
+    os::unix::process::CommandExt as _,
+    process::{Child, Stdio},
     thread,
     time::{Duration, Instant},
 };
 
+use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
 use super::Asked;
 use crate::{
     anycast::{ANYCAST_4, ANYCAST_6, Network, NetworkKind},
     error::LabError,
-    kernel,
+    process::Started,
     state::Lab,
 };
 
@@ -24,6 +26,8 @@ const REQUESTS: u64 = 4;
 /// How long each may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// After how long requests end by themselves.
+const MAX_TIME: Duration = Duration::from_secs(600);
 /// How long all paths may take to be there.
 const PATHS_TIME: Duration = Duration::from_secs(60);
 /// Paths that stay the same for so long are taken for settled.
@@ -87,10 +91,33 @@ pub(super) struct Asking<'a> {
     pub(super) node: &'a str,
     pub(super) family: Family,
     pub(super) rate: u32,
-    pub(super) time: Duration,
     pub(super) requests: Option<u64>,
     pub(super) patience: Duration,
     pub(super) flows: u16,
+}
+
+/// Requests that are being sent.
+pub(super) struct Load(Child);
+
+impl Load {
+    /// Ends the requests, and returns their report.
+    pub(super) fn end(self) -> Result<Asked, LabError> {
+        let started = i32::try_from(self.0.id()).ok().and_then(Started::of);
+        if let Some(started) = started {
+            started.signal(Signal::INT).map_err(LabError::io("end the requests"))?;
+        }
+        self.report()
+    }
+
+    fn report(self) -> Result<Asked, LabError> {
+        let output = self.0.wait_with_output().map_err(LabError::io("wait for the requests"))?;
+        serde_json::from_slice(&output.stdout).map_err(|error| {
+            LabError::Unfit(format!(
+                "the requests have no report: {error}: {}",
+                String::from_utf8_lossy(&output.stderr)
+            ))
+        })
+    }
 }
 
 impl Lab {
@@ -107,11 +134,11 @@ impl Lab {
                     node: &network.name,
                     family,
                     rate: 20,
-                    time: Duration::from_secs(60),
                     requests: Some(REQUESTS),
                     patience: PATIENCE,
                     flows: 0,
                 })?;
+                let asked = asked.report()?;
                 let sites = asked
                     .by_origin
                     .iter()
@@ -128,6 +155,27 @@ impl Lab {
             }
         }
         Ok(landings)
+    }
+
+    /// A client network that lands at a site in both families, that of its city first.
+    pub(super) fn clients_of(&self, site: usize) -> Result<String, LabError> {
+        let internet = self.internet()?;
+        let city = internet.sites[site];
+        let clients = internet.networks.iter().filter(|network| network.kind == NetworkKind::Clients);
+        let mut clients: Vec<_> = clients.collect();
+        clients.sort_by_key(|network| network.site != site);
+        for network in clients {
+            let mut is_landed = true;
+            for family in Family::ALL {
+                let asking =
+                    Asking { node: &network.name, family, rate: 1, requests: Some(1), patience: PATIENCE, flows: 0 };
+                is_landed &= self.ask_from(&asking)?.report()?.by_origin.contains_key(&format!("{city}-origin"));
+            }
+            if is_landed {
+                return Ok(network.name.clone());
+            }
+        }
+        Err(LabError::Unfit(format!("no client network lands at {city}: `sallyport lab anycast status` shows where")))
     }
 
     /// Waits until all networks speak with one another, and their clients' paths no longer change.
@@ -174,23 +222,20 @@ impl Lab {
         }
     }
 
-    /// Sends requests from a node to an anycast address, and waits for the report.
-    pub(super) fn ask_from(&self, asking: &Asking<'_>) -> Result<Asked, LabError> {
-        let output = kernel::run(&mut self.asking(asking)?, "")?;
-        serde_json::from_str(&output).map_err(|error| LabError::Unfit(format!("the requests have no report: {error}")))
-    }
-
-    fn asking(&self, asking: &Asking<'_>) -> Result<Command, LabError> {
+    /// Starts requests from a node to an anycast address.
+    pub(super) fn ask_from(&self, asking: &Asking<'_>) -> Result<Load, LabError> {
         let mut command = self.command_on(asking.node, &self.state.programs.lab.display().to_string())?;
         command.args(["anycast", "ask", &format!("https://{}/", self.secrets.host)]);
         command.args(["--address", &asking.family.address().to_string(), "--rate", &asking.rate.to_string()]);
-        command.args(["--time", &format!("{}ms", asking.time.as_millis())]);
+        command.args(["--time", &format!("{}s", MAX_TIME.as_secs())]);
         command.args(["--patience", &format!("{}ms", asking.patience.as_millis())]);
         command.args(["--flows", &asking.flows.to_string(), "-o", "json"]);
         if let Some(requests) = asking.requests {
             command.args(["--requests", &requests.to_string()]);
         }
-        Ok(command)
+        // Ctrl-C at this process is not for them: they end when they are told.
+        command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Ok(Load(command.spawn().map_err(LabError::io("start ip"))?))
     }
 }
 

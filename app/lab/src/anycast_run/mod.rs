@@ -8,7 +8,7 @@ mod landing;
 use std::fs;
 
 use crate::{
-    anycast::{Internet, NetworkKind, Seat, SeatKind},
+    anycast::{Internet, Neighbour, NetworkKind, Seat, SeatKind},
     error::LabError,
     kernel,
     plan::{Process, Role},
@@ -103,21 +103,26 @@ impl Lab {
         kernel::run(&mut command, "")
     }
 
-    /// Announces the anycast prefixes from all edges.
+    /// Has all edges announce the anycast prefixes, by the commands of an operator.
     pub(crate) fn announce(&mut self) -> Result<(), LabError> {
-        for seat in self.seats() {
-            if matches!(seat.kind, SeatKind::Edge(_)) {
-                self.announce_at(&seat)?;
-            }
+        let internet = self.internet()?;
+        let path = self.places.relations();
+        fs::write(&path, internet.relations()).map_err(LabError::io(format!("write {}", path.display())))?;
+        for (net, address) in Internet::prefixes() {
+            self.as_owner(&["anycast", "prefix", "add", &net, "--address", &address.to_string()])?;
         }
-        Ok(())
+        internet.viewers().iter().try_for_each(|viewer| self.add_neighbour(viewer))?;
+        self.seats().iter().try_for_each(|seat| self.announce_at(seat))
     }
 
+    /// Has an edge speak with its site's router.
     fn announce_at(&self, seat: &Seat) -> Result<(), LabError> {
-        let bird = format!("{}-bird", seat.name);
-        let path = self.places.announcements(&bird);
-        fs::write(&path, self.internet()?.stand_in(seat)).map_err(LabError::io(format!("write {}", path.display())))?;
-        kernel::batch(&self.space(&seat.name), "addr add 198.51.100.1/32 dev lo\naddr add 2001:db8:a::1/128 dev lo\n")?;
-        self.birdc(&bird, "configure").map(drop)
+        let neighbours = self.internet()?.neighbours(seat);
+        neighbours.iter().try_for_each(|neighbour| self.add_neighbour(neighbour))
+    }
+
+    fn add_neighbour(&self, neighbour: &Neighbour) -> Result<(), LabError> {
+        let args = neighbour.command();
+        self.as_owner(&args.iter().map(String::as_str).collect::<Vec<_>>()).map(drop)
     }
 }

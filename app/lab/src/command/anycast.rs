@@ -81,7 +81,9 @@ pub(super) async fn run(context: &Context, which: &LabSelector, command: Anycast
         let ca = context.ca.clone().ok_or_else(|| Failure::usage("which root certificate?").next("add --ca FILE"))?;
         let AskArgs { url, address, rate, time, requests, patience, flows } = args;
         let options = AskOptions { url, address, rate, time, requests, patience, flows, ca };
-        let asked = sallyport_lab::run_ask(options).await.map_err(failure)?;
+        // Ctrl-C ends the requests early; their report is printed.
+        let stop = async { drop(tokio::signal::ctrl_c().await) };
+        let asked = sallyport_lab::run_ask(options, stop).await.map_err(failure)?;
         return context.output.data(&asked, |asked| format!("{asked:?}"));
     }
     tokio::task::block_in_place(|| match command {

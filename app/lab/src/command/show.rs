@@ -59,7 +59,13 @@ fn anycast_to_try(lab: &Lab, internet: &Internet, seconds: u64) -> String {
         ("anycast status".to_owned(), "which client network lands at which site, and by which path"),
         (format!("exec {last}-client -- curl -6 https://{host}/"), "the response has the name of its origin"),
         ("exec control-1 -- sallyport anycast status".to_owned(), "what edges announce, and to whom"),
-        ("exec control-1 -- sallyport anycast explain".to_owned(), "which networks prefer which route, and why"),
+        (
+            format!(
+                "exec control-1 -- sallyport anycast explain --from AS3356 --wanted london --relations {}",
+                lab.places.relations().display()
+            ),
+            "where London's clients are led, and why",
+        ),
         ("anycast drill withdraw london-1".to_owned(), "an operator drains an edge, while clients send requests"),
         ("anycast drill silent london-1".to_owned(), "an edge says nothing any more: BFD notices"),
         (format!("anycast grow london {more}"), "connections that break when a site gets more edges"),
