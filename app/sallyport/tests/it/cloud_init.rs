@@ -86,8 +86,9 @@ fn an_announcing_edge_and_its_bird_meet_in_one_folder() {
         let output = Command::new("bird").args(["-p", "-c"]).arg(&config).output().unwrap();
         assert!(output.status.success(), "{}", text(&output.stderr));
     };
-    judged();
+    // The script makes it before BIRD starts.
     fs::create_dir(dir.path().join("sallyport")).unwrap();
+    judged();
     // As edges write it.
     fs::write(dir.path().join("sallyport/sallyport.conf"), "protocol device sp_device { scan time 10; }\n").unwrap();
     judged();
