@@ -637,7 +637,7 @@ const MIGRATIONS: &[&str] = &[
     "
     -- What an operator has set for the name server, as JSON: dials and shares of regions.
     CREATE TABLE dns_settings (
-        id      INTEGER PRIMARY KEY CHECK (id = 1),
+        id      INTEGER PRIMARY KEY,
         content TEXT NOT NULL
     ) STRICT;
     ",
