@@ -2,7 +2,7 @@
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
-use sallyport_anycast::flows::{SiteEdge, SiteFlows, removal};
+use sallyport_anycast::flows::{FlowsError, SiteEdge, SiteFlows, removal};
 use tokio::{sync::watch, time::MissedTickBehavior};
 
 use super::metrics::AnycastMetrics;
@@ -32,23 +32,31 @@ pub(super) async fn follow(settings: &FlowSettings, served: watch::Receiver<Vec<
     let mut is_failing = false;
     loop {
         ticks.tick().await;
-        let wanted = script(settings, served.borrow().clone());
+        let others = (settings.others)();
+        let edges = others.len() as u64 + 1;
+        let wanted = script(settings, others, served.borrow().clone()).unwrap_or_else(|error| {
+            record_failure(&mut is_failing, metrics, &error.to_string());
+            removal()
+        });
         if applied.as_ref() == Some(&wanted) {
             continue;
         }
         match sallyport_nft::apply(&wanted).await {
             Ok(()) => {
-                metrics.set_flow_edges(if wanted == removal() { 0 } else { (settings.others)().len() as u64 + 1 });
+                metrics.set_flow_edges(if wanted == removal() { 0 } else { edges });
                 applied = Some(wanted);
                 is_failing = false;
             }
-            Err(error) => {
-                if !std::mem::replace(&mut is_failing, true) {
-                    metrics.failed("flows");
-                    tracing::warn!(%error, "the edges of the site do not share flows as they should");
-                }
-            }
+            Err(error) => record_failure(&mut is_failing, metrics, &error.to_string()),
         }
+    }
+}
+
+/// Counts and logs the first of several failures in a row.
+fn record_failure(is_failing: &mut bool, metrics: &AnycastMetrics, error: &str) {
+    if !std::mem::replace(is_failing, true) {
+        metrics.failed("flows");
+        tracing::warn!(error, "the edges of the site do not share flows as they should");
     }
 }
 
@@ -60,14 +68,8 @@ pub(super) async fn remove() {
 }
 
 /// The rules: none while this edge announces nothing, or is alone.
-fn script(settings: &FlowSettings, services: Vec<IpAddr>) -> String {
-    let edges = [settings.own.clone()].into_iter().chain((settings.others)()).collect();
+fn script(settings: &FlowSettings, others: Vec<SiteEdge>, services: Vec<IpAddr>) -> Result<String, FlowsError> {
+    let edges = [settings.own.clone()].into_iter().chain(others).collect();
     let flows = SiteFlows { device: settings.device.clone(), own: settings.own.id, services, edges };
-    match flows.script() {
-        Ok(script) => script.unwrap_or_else(removal),
-        Err(error) => {
-            tracing::warn!(%error, "flows are not shared");
-            removal()
-        }
-    }
+    Ok(flows.script()?.unwrap_or_else(removal))
 }
