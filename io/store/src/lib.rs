@@ -85,5 +85,5 @@ pub use sockets::{
     ports::PortRequest,
     socket::{MAX_SOCKETS_PER_ACCOUNT, Maker, NewSocket, SocketChange},
     socket_names::NameConflict,
-    tunnels::NewTunnel,
+    tunnels::{NewTunnel, TunnelChange},
 };

@@ -123,6 +123,15 @@ pub(super) struct TunnelPath {
     tunnel_id: String,
 }
 
+/// The state of a thing that a request is about.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Header)]
+pub(super) struct IfMatchHeader {
+    /// The `ETag` of an earlier response; a thing that has changed since is left alone (412 `changed-meanwhile`).
+    #[param(rename = "if-match")]
+    if_match: Option<String>,
+}
+
 /// The key that makes a creation repeatable.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Header)]

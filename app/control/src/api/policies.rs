@@ -10,12 +10,13 @@ use sallyport_api::{
 };
 use sallyport_model::Scope;
 
-use super::params::PolicyPath;
+use super::params::{IfMatchHeader, PolicyPath};
 use crate::{
     problem::ApiError,
     request::{
         caller::Caller,
         creation::located,
+        etag::IfMatch,
         extract::{Input, Labelled, json},
     },
     service::AttachmentChange,
@@ -74,7 +75,8 @@ pub(crate) async fn create(
 pub(crate) async fn get(State(app): State<App>, caller: Caller, Path(id): Path<String>) -> Result<Response, ApiError> {
     caller.require(Scope::IdentityRead)?;
     let policy = app.find_policy(caller.organisation, &id).await?;
-    Ok(json(StatusCode::OK, &app.policy_to_api(policy)?))
+    let tag = app.policy_tag(&policy)?;
+    Ok(tag.on(json(StatusCode::OK, &app.policy_to_api(policy)?)))
 }
 
 /// Change a policy
@@ -82,10 +84,11 @@ pub(crate) async fn get(State(app): State<App>, caller: Caller, Path(id): Path<S
 /// Edges apply the change to new connections from the response on, and to open connections within seconds.
 #[utoipa::path(
     patch, path = "/v1/policies/{id}", tag = "policies", operation_id = "update_policy",
-    params(PolicyPath),
+    params(PolicyPath, IfMatchHeader),
     request_body = UpdatePolicy,
     responses(
         (status = 200, description = "The policy after the change.", body = Policy),
+        (status = 412, description = "`changed-meanwhile`"),
         (status = 409, description = "`policy-name-taken`, `closes-sockets` or `limit-reached`"),
     )
 )]
@@ -93,19 +96,21 @@ pub(crate) async fn update(
     State(app): State<App>,
     caller: Caller,
     Path(id): Path<String>,
+    if_match: IfMatch,
     input: Input<UpdatePolicy>,
 ) -> Result<Response, ApiError> {
     caller.require(Scope::IdentityWrite)?;
-    let policy = app.update_policy(caller.organisation, &id, input.value).await?;
+    let policy = app.update_policy(caller.organisation, &id, input.value, &if_match).await?;
     Ok(json(StatusCode::OK, &policy))
 }
 
 /// Delete a policy that is attached to nothing
 #[utoipa::path(
     delete, path = "/v1/policies/{id}", tag = "policies", operation_id = "delete_policy",
-    params(PolicyPath),
+    params(PolicyPath, IfMatchHeader),
     responses(
         (status = 204, description = "The removal is done."),
+        (status = 412, description = "`changed-meanwhile`"),
         (status = 409, description = "`policy-attached`: detach the policy first."),
     )
 )]
@@ -113,9 +118,10 @@ pub(crate) async fn delete(
     State(app): State<App>,
     caller: Caller,
     Path(id): Path<String>,
+    if_match: IfMatch,
 ) -> Result<Response, ApiError> {
     caller.require(Scope::IdentityWrite)?;
-    app.delete_policy(caller.organisation, &id).await?;
+    app.delete_policy(caller.organisation, &id, &if_match).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 

@@ -9,12 +9,13 @@ use sallyport_api::{CreateSocket, LabelQuery, Page, PageQuery, Socket, UpdateSoc
 use sallyport_model::{Scope, SocketId};
 use sallyport_store::{Creation, NameConflict};
 
-use super::params::{IdempotencyHeader, SocketPath};
+use super::params::{IdempotencyHeader, IfMatchHeader, SocketPath};
 use crate::{
     problem::ApiError,
     request::{
         caller::Caller,
         creation::located,
+        etag::IfMatch,
         extract::{Input, Labelled, json, json_text},
     },
     service::Lifetime,
@@ -92,23 +93,26 @@ pub(crate) async fn get(State(app): State<App>, caller: Caller, Path(id): Path<S
     caller.require_or_connect(Scope::SocketsRead)?;
     let socket = app.find_socket(caller.organisation, &id).await?;
     let lacks = app.lacks_provider(caller.organisation, std::iter::once(&socket.settings)).await?;
-    Ok(json(StatusCode::OK, &app.socket_to_api(socket, caller.is_own(), lacks)))
+    let tag = app.socket_tag(&socket)?;
+    Ok(tag.on(json(StatusCode::OK, &app.socket_to_api(socket, caller.is_own(), lacks))))
 }
 
 /// Change a socket
 #[utoipa::path(
     patch, path = "/v1/sockets/{id}", tag = "sockets", operation_id = "update_socket",
-    params(SocketPath),
+    params(SocketPath, IfMatchHeader),
     request_body = UpdateSocket,
     responses(
         (status = 200, description = "The socket after the change. The edge of `up` applies the change already; \
              edges on other machines do a moment later.", body = Socket),
+        (status = 412, description = "`changed-meanwhile`"),
     )
 )]
 pub(crate) async fn update(
     State(app): State<App>,
     caller: Caller,
     Path(id): Path<String>,
+    if_match: IfMatch,
     input: Input<UpdateSocket>,
 ) -> Result<Response, ApiError> {
     caller.require(Scope::SocketsWrite)?;
@@ -116,9 +120,10 @@ pub(crate) async fn update(
     if input.value.identity.is_some() || matches!(input.value.protected, Some(None)) {
         caller.require(Scope::IdentityWrite)?;
     }
-    let socket = app.update_socket(caller.organisation, &id, input.value).await?;
+    let socket = app.update_socket(caller.organisation, &id, input.value, &if_match).await?;
     let lacks = app.lacks_provider(caller.organisation, std::iter::once(&socket.settings)).await?;
-    Ok(json(StatusCode::OK, &app.socket_to_api(socket, caller.is_own(), lacks)))
+    let tag = app.socket_tag(&socket)?;
+    Ok(tag.on(json(StatusCode::OK, &app.socket_to_api(socket, caller.is_own(), lacks))))
 }
 
 /// Delete a socket with its tunnels
@@ -126,19 +131,21 @@ pub(crate) async fn update(
 /// No other organisation ever gets the name.
 #[utoipa::path(
     delete, path = "/v1/sockets/{id}", tag = "sockets", operation_id = "delete_socket",
-    params(SocketPath),
+    params(SocketPath, IfMatchHeader),
     responses(
         (status = 204, description = "The removal is done. The edge of `up` applies it already; edges on other \
              machines do a moment later."),
+        (status = 412, description = "`changed-meanwhile`"),
     )
 )]
 pub(crate) async fn delete(
     State(app): State<App>,
     caller: Caller,
     Path(id): Path<String>,
+    if_match: IfMatch,
 ) -> Result<Response, ApiError> {
     caller.require(Scope::SocketsWrite)?;
     let socket = app.find_socket(caller.organisation, &id).await?;
-    app.delete_socket(&socket).await?;
+    app.delete_socket(&socket, &if_match).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }

@@ -15,13 +15,14 @@ use sallyport_bus::{Answer, Ask, EdgeState, TunnelFigures, TunnelOnEdge};
 use sallyport_model::{AccountId, EdgeId, EdgeName, RegionName, Scope, SocketId, TunnelId};
 use sallyport_store::Creation;
 
-use super::params::{IdempotencyHeader, SocketPath, TunnelPath};
+use super::params::{IdempotencyHeader, IfMatchHeader, SocketPath, TunnelPath};
 use crate::{
     clock::date,
     problem::ApiError,
     request::{
         caller::Caller,
         creation::{located, secret_already_shown},
+        etag::IfMatch,
         extract::{Input, Labelled, OptionalInput, json},
         via::Via,
     },
@@ -236,23 +237,25 @@ pub(crate) async fn get(
     caller.require_or_connect(Scope::SocketsRead)?;
     let tunnel = app.find_tunnel(caller.organisation, &socket, &id).await?;
     let answers = ask_holders(&app, caller.organisation, tunnel.socket, &[tunnel.id]).await;
-    Ok(json(StatusCode::OK, &to_api_with_holders(&app, &tunnel, &answers)))
+    Ok(app.tunnel_tag(&tunnel)?.on(json(StatusCode::OK, &to_api_with_holders(&app, &tunnel, &answers))))
 }
 
 /// Change a tunnel
 #[utoipa::path(
     patch, path = "/v1/sockets/{id}/tunnels/{tunnel_id}", tag = "tunnels", operation_id = "update_tunnel",
-    params(TunnelPath),
+    params(TunnelPath, IfMatchHeader),
     request_body = UpdateTunnel,
     responses(
         (status = 200, description = "The tunnel after the change. The edge of `up` applies the change already; \
              edges on other machines do a moment later.", body = Tunnel),
+        (status = 412, description = "`changed-meanwhile`"),
     )
 )]
 pub(crate) async fn update(
     State(app): State<App>,
     caller: Caller,
     Path((socket, id)): Path<(String, String)>,
+    if_match: IfMatch,
     input: Input<UpdateTunnel>,
 ) -> Result<Response, ApiError> {
     caller.require(Scope::SocketsWrite)?;
@@ -261,8 +264,8 @@ pub(crate) async fn update(
         return Err(ApiError::field("weight", detail));
     }
     let tunnel = app.find_tunnel(caller.organisation, &socket, &id).await?;
-    let tunnel = app.change_tunnel(caller.organisation, tunnel, input.value).await?;
-    Ok(json(StatusCode::OK, &to_api(&app, &tunnel)))
+    let tunnel = app.change_tunnel(caller.organisation, &tunnel, input.value, &if_match).await?;
+    Ok(app.tunnel_tag(&tunnel)?.on(json(StatusCode::OK, &to_api(&app, &tunnel))))
 }
 
 /// Give a tunnel a new credential
@@ -317,20 +320,22 @@ pub(crate) async fn sign_key(
 /// Delete a tunnel
 #[utoipa::path(
     delete, path = "/v1/sockets/{id}/tunnels/{tunnel_id}", tag = "tunnels", operation_id = "delete_tunnel",
-    params(TunnelPath),
+    params(TunnelPath, IfMatchHeader),
     responses(
         (status = 204, description = "The removal is done. The edge of `up` applies it already; edges on other \
              machines do a moment later."),
+        (status = 412, description = "`changed-meanwhile`"),
     )
 )]
 pub(crate) async fn delete(
     State(app): State<App>,
     caller: Caller,
     Path((socket, id)): Path<(String, String)>,
+    if_match: IfMatch,
 ) -> Result<Response, ApiError> {
     caller.require_or_connect(Scope::SocketsWrite)?;
     let tunnel = app.find_tunnel(caller.organisation, &socket, &id).await?;
-    app.delete_tunnel(tunnel.socket, tunnel.id).await?;
+    app.delete_tunnel(tunnel.socket, tunnel.id, &if_match).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 

@@ -18,7 +18,10 @@ use super::{
 };
 use crate::{
     problem::ApiError,
-    request::extract::{Input, json},
+    request::{
+        etag::IfMatch,
+        extract::{Input, json},
+    },
     service::Lifetime,
     state::App,
 };
@@ -152,7 +155,7 @@ pub(super) async fn connect(
 ) -> Result<Response, ApiError> {
     let socket = app.create_mysocket(&caller, input.value).await?;
     if let Err(error) = app.create_tunnel(&socket, CreateTunnel::default(), None, None).await {
-        app.delete_socket(&socket).await?;
+        app.delete_socket(&socket, &IfMatch::ANY).await?;
         return Err(error);
     }
     Ok(json(StatusCode::OK, &app.mysocket(socket)))
@@ -200,6 +203,6 @@ pub(super) async fn delete(
     Path(id): Path<String>,
 ) -> Result<Response, ApiError> {
     let socket = app.find_socket(caller.account.id, &id).await?;
-    app.delete_socket(&socket).await?;
+    app.delete_socket(&socket, &IfMatch::ANY).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }

@@ -15,7 +15,10 @@ use super::{
 };
 use crate::{
     problem::ApiError,
-    request::extract::{Input, OptionalInput, json},
+    request::{
+        etag::IfMatch,
+        extract::{Input, OptionalInput, json},
+    },
     state::App,
 };
 
@@ -66,7 +69,7 @@ pub(super) async fn delete(
     Path((socket, id)): Path<(String, String)>,
 ) -> Result<Response, ApiError> {
     let tunnel = app.find_tunnel(caller.account.id, &socket, &id).await?;
-    app.delete_tunnel(tunnel.socket, tunnel.id).await?;
+    app.delete_tunnel(tunnel.socket, tunnel.id, &IfMatch::ANY).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 

@@ -4,6 +4,7 @@
 
 pub(crate) mod caller;
 pub(crate) mod creation;
+pub(crate) mod etag;
 pub(crate) mod extract;
 pub(crate) mod middleware;
 mod mysocket_error;

@@ -8,7 +8,14 @@ use sallyport_model::{AccountId, AttachedPolicy, IdentitySettings, PolicyId, Soc
 use sallyport_policy::{Asn, DecidedBy, Document, InlineAllow, PersonView, PolicyRequest, PolicySet};
 use sallyport_store::{Attachment, NewPolicy, PolicyChange};
 
-use crate::{clock::date, config::AddressDatabases, problem::ApiError, security::random, state::App};
+use crate::{
+    clock::date,
+    config::AddressDatabases,
+    problem::ApiError,
+    request::etag::{EntityTag, IfMatch},
+    security::random,
+    state::App,
+};
 
 /// How many policies apply to one socket.
 const MAX_POLICIES_PER_SOCKET: usize = 20;
@@ -113,6 +120,7 @@ impl App {
         organisation: AccountId,
         id_or_name: &str,
         update: UpdatePolicy,
+        if_match: &IfMatch,
     ) -> Result<Policy, ApiError> {
         let now = self.clock.now().unix_seconds;
         let UpdatePolicy { name, document, labels, force } = update;
@@ -122,7 +130,7 @@ impl App {
         let document = document.map(|document| document.to_json());
         let labels = labels.map(Option::unwrap_or_default);
         let change = PolicyChange { name, document, labels, now, ..PolicyChange::default() };
-        self.change_policy(organisation, id_or_name, change, force).await
+        self.change_policy(organisation, id_or_name, change, (force, if_match)).await
     }
 
     /// Attaches or detaches a policy; when this returns, edges know it.
@@ -144,17 +152,29 @@ impl App {
             AttachmentChange::Detach => (None, Some(attachment)),
         };
         let change = PolicyChange { attach, detach, now, ..PolicyChange::default() };
-        self.change_policy(organisation, id_or_name, change, place.force).await
+        self.change_policy(organisation, id_or_name, change, (place.force, &IfMatch::ANY)).await
     }
 
     /// Deletes a policy that is attached to nothing.
-    pub(crate) async fn delete_policy(&self, organisation: AccountId, id_or_name: &str) -> Result<(), ApiError> {
+    pub(crate) async fn delete_policy(
+        &self,
+        organisation: AccountId,
+        id_or_name: &str,
+        if_match: &IfMatch,
+    ) -> Result<(), ApiError> {
         let policy = self.find_policy(organisation, id_or_name).await?;
-        if !self.store.delete_policy(organisation, policy.id).await? {
+        let check = |policy: &sallyport_store::Policy| if_match.check(|| self.policy_tag(policy));
+        if !self.store.delete_policy(organisation, policy.id, check).await? {
             return Err(ApiError::not_found("policy"));
         }
         tracing::info!(%organisation, policy = %policy.id, name = %policy.name, "policy deleted");
         Ok(())
+    }
+
+    /// The entity tag of a policy.
+    pub(crate) fn policy_tag(&self, policy: &sallyport_store::Policy) -> Result<EntityTag, ApiError> {
+        let places = (policy.everywhere, &policy.sockets);
+        EntityTag::of(self, &(policy.id, policy.name.to_string(), &policy.document, &policy.labels, places))
     }
 
     async fn change_policy(
@@ -162,11 +182,12 @@ impl App {
         organisation: AccountId,
         id_or_name: &str,
         change: PolicyChange,
-        force: bool,
+        (force, if_match): (bool, &IfMatch),
     ) -> Result<Policy, ApiError> {
         let id = self.find_policy(organisation, id_or_name).await?.id;
+        let is_current = |policy: &sallyport_store::Policy| if_match.check(|| self.policy_tag(policy));
         let check = |before: &[SocketRoute], after: &[SocketRoute]| self.check_sockets(before, after, force);
-        let changed = self.store.change_policy(organisation, id, change, check).await?;
+        let changed = self.store.change_policy(organisation, id, change, is_current, check).await?;
         let changed = changed.ok_or_else(|| ApiError::not_found("policy"))?;
         self.publish_organisation(organisation).await?;
         tracing::info!(%organisation, policy = %id, name = %changed.name, "policy changed");

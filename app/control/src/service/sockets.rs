@@ -15,7 +15,14 @@ use super::{
     regions::check_dials,
     settings::{SettingsChange, settled},
 };
-use crate::{audit, clock::date, problem::ApiError, security::random, state::App};
+use crate::{
+    audit,
+    clock::date,
+    problem::ApiError,
+    request::etag::{EntityTag, IfMatch},
+    security::random,
+    state::App,
+};
 
 /// How many random names are tried before giving up.
 const MAX_NAME_TRIES: usize = 32;
@@ -324,11 +331,27 @@ impl App {
         account: AccountId,
         id_or_name: &str,
         update: UpdateSocket,
+        if_match: &IfMatch,
     ) -> Result<sallyport_model::Socket, ApiError> {
-        self.update_socket_by(account, id_or_name, update, |_| Ok(None)).await
+        let check = |socket: &sallyport_model::Socket| {
+            if_match.check(|| self.socket_tag(socket))?;
+            Ok(None)
+        };
+        self.update_socket_by(account, id_or_name, update, check).await
+    }
+
+    /// The entity tag of a socket.
+    pub(crate) fn socket_tag(&self, socket: &sallyport_model::Socket) -> Result<EntityTag, ApiError> {
+        let domains = self.routes.get(socket.id).map(|route| route.domains.clone()).unwrap_or_default();
+        let domains: Vec<_> = domains.iter().map(ToString::to_string).collect();
+        let password = socket.basic_auth.as_ref().map(|basic| (&basic.username, &basic.password_hash));
+        let (kind, protocol) = (socket.socket_type.as_str(), socket.origin_protocol.as_str());
+        let name = socket.display_name.as_str();
+        EntityTag::of(self, &(socket.id, name, kind, protocol, password, &socket.settings, &socket.labels, domains))
     }
 
     /// Like [`App::update_socket`], for an identity setting that depends on the socket at the time of the change.
+    /// `identity` may refuse the change.
     pub(crate) async fn update_socket_by(
         &self,
         account: AccountId,
@@ -361,6 +384,7 @@ impl App {
         }
         let databases = self.config.databases;
         let change = |now: &sallyport_model::Socket, policies: Vec<AttachedPolicy>| {
+            let identity = identity(now)?;
             let new_type = socket_type.unwrap_or(now.socket_type);
             if new_type.has_port() != now.socket_type.has_port() {
                 let detail = format!(
@@ -371,7 +395,6 @@ impl App {
                 return Err(ApiError::field("type", detail));
             }
             only_http(new_type, protects, origin_protocol.unwrap_or_default())?;
-            let identity = identity(now)?;
             let changes_identity = changes_identity || identity.is_some();
             let change = match identity {
                 Some(identity) => change.with_identity(identity),
@@ -419,8 +442,13 @@ impl App {
     }
 
     /// Deletes a socket with its tunnels; edges know it when this returns.
-    pub(crate) async fn delete_socket(&self, socket: &sallyport_model::Socket) -> Result<(), ApiError> {
-        if !self.store.delete_socket(socket.account, socket.id).await? {
+    pub(crate) async fn delete_socket(
+        &self,
+        socket: &sallyport_model::Socket,
+        if_match: &IfMatch,
+    ) -> Result<(), ApiError> {
+        let check = |socket: &sallyport_model::Socket| if_match.check(|| self.socket_tag(socket));
+        if !self.store.delete_socket_if(socket.account, socket.id, check).await? {
             return Err(ApiError::not_found("socket"));
         }
         self.unpublish(&[socket.id]).await;

@@ -9,6 +9,7 @@ use sallyport_store::{Creation, Maker, NameConflict, guest_account};
 use super::Lifetime;
 use crate::{
     problem::ApiError,
+    request::etag::IfMatch,
     security::client::client_of,
     state::{
         App, Control,
@@ -198,7 +199,7 @@ impl App {
                 Ok(target)
             }
             Err(refusal) => {
-                self.delete_socket(&socket).await?;
+                self.delete_socket(&socket, &IfMatch::ANY).await?;
                 Err(refusal)
             }
         }

@@ -5,10 +5,16 @@ use sallyport_model::{
     AccountId, Capacity, CapacityError, CredentialHash, DEFAULT_WEIGHT, DisplayName, MAX_WEIGHT, PathPrefix, PathRoute,
     ShortId, Socket, SocketId, SocketType, Tunnel, TunnelId,
 };
-use sallyport_store::{Creation, HolderId, IdempotencyKey, NewTunnel, StoreError};
+use sallyport_store::{Creation, HolderId, IdempotencyKey, NewTunnel, StoreError, TunnelChange};
 
 use super::sockets::check_name;
-use crate::{audit, problem::ApiError, security::random, state::App};
+use crate::{
+    audit,
+    problem::ApiError,
+    request::etag::{EntityTag, IfMatch},
+    security::random,
+    state::App,
+};
 
 /// In paths, stands for any socket of the account.
 pub(crate) const ANY_SOCKET: &str = "-";
@@ -99,43 +105,43 @@ impl App {
         }
     }
 
-    /// Changes the name, weight or path of a tunnel; edges have the change when this returns.
+    /// Changes a tunnel; edges have the change when this returns.
     pub(crate) async fn change_tunnel(
         &self,
         account: AccountId,
-        mut tunnel: Tunnel,
+        tunnel: &Tunnel,
         update: UpdateTunnel,
+        if_match: &IfMatch,
     ) -> Result<Tunnel, ApiError> {
         update.name.iter().flatten().try_for_each(check_name)?;
         let weight = update.weight.map(checked_weight).transpose()?;
         let capacity = update.capacity.map(|capacity| checked_capacity(capacity.unwrap_or_default())).transpose()?;
-        let path = if update.path.is_some() || update.rewrite_path.is_some() {
-            let socket = self.store.socket(account, tunnel.socket).await?;
-            let socket = socket.ok_or_else(|| ApiError::not_found("tunnel"))?;
-            changed_path(&tunnel.path, update.path, update.rewrite_path, socket.socket_type)?
-        } else {
-            None
-        };
-        if let Some(name) = update.name {
-            let changed = self.store.rename_tunnel(account, tunnel.id, name.as_ref()).await?;
-            tunnel = changed.ok_or_else(|| ApiError::not_found("tunnel"))?;
-            tracing::info!(socket = %tunnel.socket, tunnel = %tunnel.id, "tunnel got another name");
-        }
+        let socket = self.store.socket(account, tunnel.socket).await?.ok_or_else(|| ApiError::not_found("tunnel"))?;
         if capacity.as_ref().is_some_and(|capacity| !capacity.is_empty()) {
             self.check_room_for_limits(account, Some(tunnel.socket))?;
         }
-        let labels = update.labels.map(Option::unwrap_or_default);
-        if weight.is_some() || path.is_some() || capacity.is_some() || labels.is_some() {
-            let (path, capacity, labels) = (path.as_ref(), capacity.as_ref(), labels.as_ref());
-            let changed = self.store.change_tunnel(tunnel.socket, tunnel.id, weight, path, capacity, labels).await?;
-            tunnel = changed.ok_or_else(|| ApiError::not_found("tunnel"))?;
-            self.publish(tunnel.socket).await?;
-            tracing::info!(
-                socket = %tunnel.socket, tunnel = %tunnel.id, weight = tunnel.weight, path = %tunnel.path.prefix,
-                "tunnel changed"
-            );
-        }
+        let UpdateTunnel { name, path, rewrite_path, labels, .. } = update;
+        let change = |now: &Tunnel| {
+            if_match.check(|| self.tunnel_tag(now))?;
+            let path = changed_path(&now.path, path, rewrite_path, socket.socket_type)?;
+            let labels = labels.map(Option::unwrap_or_default);
+            Ok::<_, ApiError>(TunnelChange { name, weight, path, capacity, labels })
+        };
+        let changed = self.store.change_tunnel(account, tunnel.id, change).await?;
+        let tunnel = changed.ok_or_else(|| ApiError::not_found("tunnel"))?;
+        self.publish(tunnel.socket).await?;
+        tracing::info!(
+            socket = %tunnel.socket, tunnel = %tunnel.id, weight = tunnel.weight, path = %tunnel.path.prefix,
+            "tunnel changed"
+        );
         Ok(tunnel)
+    }
+
+    /// The entity tag of a tunnel.
+    pub(crate) fn tunnel_tag(&self, tunnel: &Tunnel) -> Result<EntityTag, ApiError> {
+        let path = (tunnel.path.prefix.as_str(), tunnel.path.rewrite.as_ref().map(PathPrefix::as_str));
+        let name = tunnel.name.as_ref().map(DisplayName::as_str);
+        EntityTag::of(self, &(tunnel.id, name, tunnel.weight, path, &tunnel.capacity, &tunnel.labels))
     }
 
     /// Gives a tunnel a new credential; the old one is invalid when this returns.
@@ -149,8 +155,14 @@ impl App {
     }
 
     /// Deletes a tunnel; edges know it when this returns.
-    pub(crate) async fn delete_tunnel(&self, socket: SocketId, tunnel: TunnelId) -> Result<(), ApiError> {
-        if !self.store.delete_tunnel(socket, tunnel).await? {
+    pub(crate) async fn delete_tunnel(
+        &self,
+        socket: SocketId,
+        tunnel: TunnelId,
+        if_match: &IfMatch,
+    ) -> Result<(), ApiError> {
+        let check = |tunnel: &Tunnel| if_match.check(|| self.tunnel_tag(tunnel));
+        if !self.store.delete_tunnel_if(socket, tunnel, check).await? {
             return Err(ApiError::not_found("tunnel"));
         }
         self.publish(socket).await?;

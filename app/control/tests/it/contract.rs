@@ -90,6 +90,8 @@ fn check_request(place: &str, operation: &Value, query: &str, body: Option<&[u8]
         let described = described.unwrap_or_else(|| panic!("{place} takes ?{name}, which is not described"));
         let text = percent_encoding::percent_decode_str(&text.replace('+', " ")).decode_utf8().unwrap().into_owned();
         let schema = &described["schema"];
+        // An array is written as several parameters of its name, one for each item.
+        let schema = if schema["type"] == "array" { &schema["items"] } else { schema };
         // Numbers and booleans are written plainly; everything else is a text.
         let is_text =
             schema["type"] == "string" || schema["type"].as_array().is_some_and(|t| t.contains(&json!("string")));

@@ -204,24 +204,24 @@ impl Store {
         Ok(all.into_iter().filter(|(all, policy)| *all || attached.contains(&policy.id)).map(|(_, p)| p).collect())
     }
 
-    /// Changes a policy of the organisation, or its attachments. `check` gets all sockets of the organisation before
+    /// Changes a policy of the organisation, or its attachments. `is_current` gets the policy before the change. `check` gets all sockets of the organisation before
     /// and after the change, without their tunnels, in the same order, within the transaction. Returns the changed
     /// policy, or `None` if it does not exist.
     ///
     /// # Errors
-    /// An error of `check`, [`StoreError::PolicyNameTaken`], [`StoreError::Gone`] if the organisation has no such
+    /// An error of `is_current` or `check`, [`StoreError::PolicyNameTaken`], [`StoreError::Gone`] if the organisation has no such
     /// socket, or a failure of the database; nothing is changed then.
     pub async fn change_policy<E: From<StoreError>>(
         &self,
         organisation: AccountId,
         id: PolicyId,
         change: PolicyChange,
+        is_current: impl FnOnce(&Policy) -> Result<(), E> + Send,
         check: impl FnOnce(&[SocketRoute], &[SocketRoute]) -> Result<(), E> + Send,
     ) -> Result<Option<Policy>, E> {
         let mut write = self.write().await?;
-        if find(write.sql(), organisation, id).await?.is_none() {
-            return Ok(None);
-        }
+        let Some(found) = find(write.sql(), organisation, id).await? else { return Ok(None) };
+        is_current(&found)?;
         let before = concerned(write.sql(), organisation).await?;
         apply(&mut write, organisation, id, change).await?;
         let after = concerned(write.sql(), organisation).await?;
@@ -231,22 +231,30 @@ impl Store {
         Ok(changed)
     }
 
-    /// Deletes a policy of the organisation without attachments. Returns whether it existed.
+    /// Deletes a policy of the organisation without attachments, unless `check` fails, which gets the policy within the
+    /// transaction. Returns whether it existed.
     ///
     /// # Errors
-    /// [`StoreError::PolicyAttached`], or a failure of the database.
-    pub async fn delete_policy(&self, organisation: AccountId, id: PolicyId) -> Result<bool, StoreError> {
+    /// An error of `check`, [`StoreError::PolicyAttached`], or a failure of the database.
+    pub async fn delete_policy<E: From<StoreError>>(
+        &self,
+        organisation: AccountId,
+        id: PolicyId,
+        check: impl FnOnce(&Policy) -> Result<(), E> + Send,
+    ) -> Result<bool, E> {
         let mut write = self.write().await?;
         let Some(found) = find(write.sql(), organisation, id).await? else { return Ok(false) };
+        check(&found)?;
         if found.everywhere || !found.sockets.is_empty() {
             let what = match (found.everywhere, found.sockets.len()) {
                 (true, _) => "all sockets".to_owned(),
                 (false, 1) => "1 socket".to_owned(),
                 (false, count) => format!("{count} sockets"),
             };
-            return Err(StoreError::PolicyAttached { what });
+            return Err(StoreError::PolicyAttached { what }.into());
         }
-        sql::query("DELETE FROM policies WHERE id = $1").bind(id.as_bytes().as_slice()).execute(write.sql()).await?;
+        let delete = sql::query("DELETE FROM policies WHERE id = $1").bind(id.as_bytes().as_slice());
+        delete.execute(write.sql()).await.map_err(StoreError::from)?;
         write.commit().await?;
         Ok(true)
     }

@@ -368,12 +368,28 @@ impl Store {
     /// # Errors
     /// The database fails.
     pub async fn delete_socket(&self, account: AccountId, id: SocketId) -> Result<bool, StoreError> {
+        self.delete_socket_if(account, id, |_| Ok(())).await
+    }
+
+    /// Like [`Store::delete_socket`], unless `check` fails, which gets the current socket within the transaction.
+    ///
+    /// # Errors
+    /// An error of `check`, or a failure of the database; nothing is deleted then.
+    pub async fn delete_socket_if<E: From<StoreError>>(
+        &self,
+        account: AccountId,
+        id: SocketId,
+        check: impl FnOnce(&Socket) -> Result<(), E> + Send,
+    ) -> Result<bool, E> {
         let mut write = self.write().await?;
+        let Some(found) = find(&mut write, account, id).await? else { return Ok(false) };
+        check(&found)?;
         let deleted = sql::query("DELETE FROM sockets WHERE id = $1 AND account = $2")
             .bind(id.as_bytes().as_slice())
             .bind(account.as_bytes().as_slice())
             .execute(write.sql())
-            .await?;
+            .await
+            .map_err(StoreError::from)?;
         write.commit().await?;
         Ok(deleted.rows_affected() > 0)
     }

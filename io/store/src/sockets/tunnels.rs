@@ -43,6 +43,21 @@ pub struct NewTunnel {
     pub created_at: i64,
 }
 
+/// Changes to a tunnel; `None` keeps the former value.
+#[derive(Debug, Clone, Default)]
+pub struct TunnelChange {
+    /// The display name; `Some(None)`: none.
+    pub name: Option<Option<DisplayName>>,
+    /// The share of the socket's flows.
+    pub weight: Option<u16>,
+    /// The paths of the socket that it serves.
+    pub path: Option<PathRoute>,
+    /// What its origin can carry.
+    pub capacity: Option<Capacity>,
+    /// All labels.
+    pub labels: Option<Labels>,
+}
+
 impl Store {
     /// Creates a tunnel at a socket of the account, with the first of the forward ports that no other tunnel of the
     /// account has. The answer is not stored for repetitions, because it holds the credential.
@@ -228,33 +243,34 @@ impl Store {
         found.iter().map(tunnel).collect()
     }
 
-    /// Renames a tunnel of the account. Returns the changed tunnel, or `None` if it does not exist.
+    /// Changes a tunnel of the account. `change` gets the current tunnel, within the transaction. Returns the changed
+    /// tunnel, or `None` if it does not exist.
     ///
     /// # Errors
-    /// [`StoreError::NameTaken`], or a failure of the database.
-    pub async fn rename_tunnel(
+    /// An error of `change`, [`StoreError::NameTaken`], or a failure of the database; nothing is changed then.
+    pub async fn change_tunnel<E: From<StoreError>>(
         &self,
         account: AccountId,
         id: TunnelId,
-        name: Option<&DisplayName>,
-    ) -> Result<Option<Tunnel>, StoreError> {
+        change: impl FnOnce(&Tunnel) -> Result<TunnelChange, E> + Send,
+    ) -> Result<Option<Tunnel>, E> {
         let mut write = self.write().await?;
-        if let Some(name) = name {
+        let Some(found) = find(&mut write, account, id).await? else { return Ok(None) };
+        let change = change(&found)?;
+        if let Some(Some(name)) = &change.name {
             socket_names::require_free_tunnel(&mut write, account, id, name).await?;
         }
-        let found = sql::query(
-            "UPDATE tunnels SET display_name = $3, name_key = $4
-             WHERE id = $1 AND socket IN (SELECT id FROM sockets WHERE account = $2) RETURNING *",
-        )
-        .bind(id.as_bytes().as_slice())
-        .bind(account.as_bytes().as_slice())
-        .bind(name.map(DisplayName::as_str))
-        .bind(name.map(DisplayName::key))
-        .fetch_optional(write.sql())
-        .await?;
-        let changed = found.as_ref().map(tunnel).transpose()?;
+        let tunnel = Tunnel {
+            name: change.name.unwrap_or(found.name),
+            weight: change.weight.unwrap_or(found.weight),
+            path: change.path.unwrap_or(found.path),
+            capacity: change.capacity.unwrap_or(found.capacity),
+            labels: change.labels.unwrap_or(found.labels),
+            ..found
+        };
+        update(&mut write, &tunnel).await?;
         write.commit().await?;
-        Ok(changed)
+        Ok(Some(tunnel))
     }
 
     /// A tunnel of the socket.
@@ -312,58 +328,6 @@ impl Store {
         rows.iter().map(ids).collect()
     }
 
-    /// Changes the weight, the paths, the capacity or the labels of a tunnel of the socket; `None` keeps the former value. Returns the changed
-    /// tunnel, or `None` if it does not exist.
-    ///
-    /// # Errors
-    /// The database fails.
-    pub async fn change_tunnel(
-        &self,
-        socket: SocketId,
-        id: TunnelId,
-        weight: Option<u16>,
-        path: Option<&PathRoute>,
-        capacity: Option<&Capacity>,
-        labels: Option<&Labels>,
-    ) -> Result<Option<Tunnel>, StoreError> {
-        let mut write = self.write().await?;
-        if let Some(labels) = labels {
-            sql::query("UPDATE tunnels SET labels = $3 WHERE id = $1 AND socket = $2")
-                .bind(id.as_bytes().as_slice())
-                .bind(socket.as_bytes().as_slice())
-                .bind(row::json(labels)?)
-                .execute(write.sql())
-                .await?;
-        }
-        if let Some(capacity) = capacity {
-            sql::query("UPDATE tunnels SET capacity = $3 WHERE id = $1 AND socket = $2")
-                .bind(id.as_bytes().as_slice())
-                .bind(socket.as_bytes().as_slice())
-                .bind(row::json(capacity)?)
-                .execute(write.sql())
-                .await?;
-        }
-        if let Some(path) = path {
-            sql::query("UPDATE tunnels SET path = $3, rewrite_path = $4 WHERE id = $1 AND socket = $2")
-                .bind(id.as_bytes().as_slice())
-                .bind(socket.as_bytes().as_slice())
-                .bind(path.prefix.as_str())
-                .bind(path.rewrite.as_ref().map(PathPrefix::as_str))
-                .execute(write.sql())
-                .await?;
-        }
-        let found =
-            sql::query("UPDATE tunnels SET weight = coalesce($3, weight) WHERE id = $1 AND socket = $2 RETURNING *")
-                .bind(id.as_bytes().as_slice())
-                .bind(socket.as_bytes().as_slice())
-                .bind(weight)
-                .fetch_optional(write.sql())
-                .await?;
-        let changed = found.as_ref().map(tunnel).transpose()?;
-        write.commit().await?;
-        Ok(changed)
-    }
-
     /// Replaces the credential. Returns the changed tunnel, or `None` if it does not exist.
     ///
     /// # Errors
@@ -391,15 +355,67 @@ impl Store {
     /// # Errors
     /// The database fails.
     pub async fn delete_tunnel(&self, socket: SocketId, id: TunnelId) -> Result<bool, StoreError> {
+        self.delete_tunnel_if(socket, id, |_| Ok(())).await
+    }
+
+    /// Like [`Store::delete_tunnel`], unless `check` fails, which gets the current tunnel within the transaction.
+    ///
+    /// # Errors
+    /// An error of `check`, or a failure of the database; nothing is deleted then.
+    pub async fn delete_tunnel_if<E: From<StoreError>>(
+        &self,
+        socket: SocketId,
+        id: TunnelId,
+        check: impl FnOnce(&Tunnel) -> Result<(), E> + Send,
+    ) -> Result<bool, E> {
         let mut write = self.write().await?;
+        let found = sql::query("SELECT * FROM tunnels WHERE id = $1 AND socket = $2")
+            .bind(id.as_bytes().as_slice())
+            .bind(socket.as_bytes().as_slice())
+            .fetch_optional(write.sql())
+            .await
+            .map_err(StoreError::from)?;
+        let Some(found) = found.as_ref().map(tunnel).transpose()? else { return Ok(false) };
+        check(&found)?;
         let deleted = sql::query("DELETE FROM tunnels WHERE id = $1 AND socket = $2")
             .bind(id.as_bytes().as_slice())
             .bind(socket.as_bytes().as_slice())
             .execute(write.sql())
-            .await?;
+            .await
+            .map_err(StoreError::from)?;
         write.commit().await?;
         Ok(deleted.rows_affected() > 0)
     }
+}
+
+async fn find(write: &mut Write, account: AccountId, id: TunnelId) -> Result<Option<Tunnel>, StoreError> {
+    let found =
+        sql::query("SELECT t.* FROM tunnels t JOIN sockets s ON s.id = t.socket WHERE s.account = $1 AND t.id = $2")
+            .bind(account.as_bytes().as_slice())
+            .bind(id.as_bytes().as_slice())
+            .fetch_optional(write.sql())
+            .await?;
+    found.as_ref().map(tunnel).transpose()
+}
+
+/// Stores the changeable parts of a tunnel.
+async fn update(write: &mut Write, tunnel: &Tunnel) -> Result<(), StoreError> {
+    sql::query(
+        "UPDATE tunnels SET display_name = $2, name_key = $3, weight = $4, path = $5, rewrite_path = $6, capacity = $7,
+                            labels = $8
+         WHERE id = $1",
+    )
+    .bind(tunnel.id.as_bytes().as_slice())
+    .bind(tunnel.name.as_ref().map(DisplayName::as_str))
+    .bind(tunnel.name.as_ref().map(DisplayName::key))
+    .bind(tunnel.weight)
+    .bind(tunnel.path.prefix.as_str())
+    .bind(tunnel.path.rewrite.as_ref().map(PathPrefix::as_str))
+    .bind(row::json(&tunnel.capacity)?)
+    .bind(row::json(&tunnel.labels)?)
+    .execute(write.sql())
+    .await?;
+    Ok(())
 }
 
 /// The first of the ports that no tunnel of the account has.

@@ -1,7 +1,7 @@
 //! Display names of sockets and tunnels.
 
 use sallyport_model::{DisplayName, ShortId};
-use sallyport_store::{Creation, NameConflict, NewSocket, NewTunnel, SocketChange, StoreError};
+use sallyport_store::{Creation, NameConflict, NewSocket, NewTunnel, SocketChange, StoreError, TunnelChange};
 
 use crate::fixtures::{account, make_socket, make_tunnel, new_socket, new_tunnel, store_with_account};
 
@@ -84,13 +84,14 @@ async fn tunnels_have_names_that_are_unique_in_an_account() {
     let refused = make(called(other.id, 2, "WEB 1"), 2_002).await.unwrap_err();
     assert!(matches!(&refused, StoreError::NameTaken { by, .. } if by.contains(one.name.as_str())), "{refused}");
     let plain = make_tunnel(&store, 1, other.id, 3).await.unwrap();
+    let rename = async |account, id, text: Option<&str>| {
+        let change = TunnelChange { name: Some(text.map(name)), ..TunnelChange::default() };
+        store.change_tunnel(account, id, |_| Ok::<_, StoreError>(change)).await
+    };
     assert_eq!(store.tunnel_by_name(owner, &name("Web 1")).await.unwrap().unwrap().id, web.id);
-    assert!(matches!(
-        store.rename_tunnel(owner, plain.id, Some(&name("web 1"))).await,
-        Err(StoreError::NameTaken { .. })
-    ));
-    store.rename_tunnel(owner, web.id, None).await.unwrap().unwrap();
-    let renamed = store.rename_tunnel(owner, plain.id, Some(&name("web 1"))).await.unwrap().unwrap();
+    assert!(matches!(rename(owner, plain.id, Some("web 1")).await, Err(StoreError::NameTaken { .. })));
+    rename(owner, web.id, None).await.unwrap().unwrap();
+    let renamed = rename(owner, plain.id, Some("web 1")).await.unwrap().unwrap();
     assert_eq!((renamed.id, renamed.name), (plain.id, Some(name("web 1"))));
 
     let all = store.tunnels_of_account(owner, &[], 0, 10).await.unwrap();
@@ -101,5 +102,5 @@ async fn tunnels_have_names_that_are_unique_in_an_account() {
     let stranger = account(2).account.id;
     assert!(store.tunnels_of_account(stranger, &[], 0, 10).await.unwrap().is_empty());
     assert!(store.tunnel_by_name(stranger, &name("web 1")).await.unwrap().is_none());
-    assert!(store.rename_tunnel(stranger, web.id, None).await.unwrap().is_none());
+    assert!(rename(stranger, web.id, None).await.unwrap().is_none());
 }

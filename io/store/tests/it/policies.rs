@@ -1,6 +1,6 @@
 //! Policies and their attachments.
 
-use sallyport_model::{PolicyId, SocketRoute};
+use sallyport_model::{AccountId, PolicyId, SocketRoute};
 use sallyport_store::{
     Attachment, Creation, MAX_POLICIES_PER_ORGANISATION, NewPolicy, NewSocket, Policy, PolicyChange, Store, StoreError,
 };
@@ -19,7 +19,11 @@ fn new(owner: u8, n: u8, name: &str) -> NewPolicy {
 }
 
 async fn change(store: &Store, policy: &NewPolicy, change: PolicyChange) -> Result<Option<Policy>, StoreError> {
-    store.change_policy(policy.organisation, policy.id, change, |_, _| Ok(())).await
+    store.change_policy(policy.organisation, policy.id, change, |_| Ok(()), |_, _| Ok(())).await
+}
+
+async fn delete(store: &Store, organisation: AccountId, id: PolicyId) -> Result<bool, StoreError> {
+    store.delete_policy(organisation, id, |_| Ok(())).await
 }
 
 fn attach(to: Attachment) -> PolicyChange {
@@ -68,18 +72,23 @@ async fn routes_have_the_policies_that_concern_them() {
 
     let gone = change(&store, &foreign, attach(Attachment::Socket(one.id))).await.unwrap_err();
     assert!(matches!(gone, StoreError::Gone), "a socket of another organisation: {gone}");
-    let not_hers = store
-        .change_policy(account(2).account.id, staff.id, attach(Attachment::Everywhere), |_, _| Ok::<_, StoreError>(()));
+    let not_hers = store.change_policy(
+        account(2).account.id,
+        staff.id,
+        attach(Attachment::Everywhere),
+        |_| Ok(()),
+        |_, _| Ok::<_, StoreError>(()),
+    );
     assert!(not_hers.await.unwrap().is_none());
 
-    let error = store.delete_policy(staff.organisation, staff.id).await.unwrap_err();
+    let error = delete(&store, staff.organisation, staff.id).await.unwrap_err();
     assert!(error.to_string().contains("attached to 1 socket"), "{error}");
-    let error = store.delete_policy(all.organisation, all.id).await.unwrap_err();
+    let error = delete(&store, all.organisation, all.id).await.unwrap_err();
     assert!(error.to_string().contains("attached to all sockets"), "{error}");
     store.delete_socket(one.account, one.id).await.unwrap();
     assert!(store.policy(staff.organisation, staff.id).await.unwrap().unwrap().sockets.is_empty());
-    assert!(!store.delete_policy(account(2).account.id, staff.id).await.unwrap(), "it is not theirs");
-    assert!(store.delete_policy(staff.organisation, staff.id).await.unwrap());
+    assert!(!delete(&store, account(2).account.id, staff.id).await.unwrap(), "it is not theirs");
+    assert!(delete(&store, staff.organisation, staff.id).await.unwrap());
     change(&store, &all, detach(Attachment::Everywhere)).await.unwrap().unwrap();
     assert!(store.route(two.id).await.unwrap().unwrap().policies.is_empty());
 }
@@ -91,10 +100,16 @@ async fn a_change_is_looked_at_before_it_is_made() {
     store.create_policy(&staff).await.unwrap();
     let socket = make_socket(&store, 1, 1, &[1]).await.unwrap();
     let refused = store
-        .change_policy(staff.organisation, staff.id, attach(Attachment::Socket(socket.id)), |before, after| {
-            assert_eq!((before.len(), names(&before[0]).len(), names(&after[0])), (1, 0, vec!["staff"]));
-            Err::<(), _>(StoreError::Busy)
-        })
+        .change_policy(
+            staff.organisation,
+            staff.id,
+            attach(Attachment::Socket(socket.id)),
+            |_| Ok(()),
+            |before, after| {
+                assert_eq!((before.len(), names(&before[0]).len(), names(&after[0])), (1, 0, vec!["staff"]));
+                Err::<(), _>(StoreError::Busy)
+            },
+        )
         .await;
     assert!(matches!(refused, Err(StoreError::Busy)));
     assert!(store.route(socket.id).await.unwrap().unwrap().policies.is_empty(), "nothing was changed");

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use sallyport_model::{PathPrefix, PathRoute, Socket, SocketType};
-use sallyport_store::{Creation, NewSocket, PortRequest, SocketChange, Store, StoreError, guest_account};
+use sallyport_store::{Creation, NewSocket, PortRequest, SocketChange, Store, StoreError, TunnelChange, guest_account};
 
 use crate::fixtures::{NOW, account, make_socket, make_tunnel, new_socket, new_tunnel, store_with_account};
 
@@ -158,16 +158,21 @@ async fn forward_ports_differ_within_an_account() {
     assert_eq!(found.as_ref(), Some(&first));
     assert_eq!(store.tunnel_by_forward_port(owner, 1).await.unwrap(), None);
 
-    let changed = store.change_tunnel(one, first.id, Some(7), None, None, None).await.unwrap().unwrap();
+    let change = async |account, change: TunnelChange| {
+        store.change_tunnel(account, first.id, |_| Ok::<_, StoreError>(change)).await.unwrap()
+    };
+    let weight = || TunnelChange { weight: Some(7), ..TunnelChange::default() };
+    let changed = change(owner, weight()).await.unwrap();
     assert_eq!((changed.weight, store.route(one).await.unwrap().unwrap().tunnels[0].weight), (7, 7));
-    assert_eq!(store.change_tunnel(two, first.id, Some(7), None, None, None).await.unwrap(), None);
+    assert_eq!(change(account(2).account.id, weight()).await, None);
 
     let path = PathRoute { prefix: "/api".parse().unwrap(), rewrite: Some(PathPrefix::root()) };
-    let changed = store.change_tunnel(one, first.id, None, Some(&path), None, None).await.unwrap().unwrap();
+    let moved = TunnelChange { path: Some(path.clone()), ..TunnelChange::default() };
+    let changed = change(owner, moved).await.unwrap();
     assert_eq!((changed.weight, &changed.path), (7, &path));
     assert_eq!(store.route(one).await.unwrap().unwrap().tunnels[0].path, path);
-    let changed =
-        store.change_tunnel(one, first.id, None, Some(&PathRoute::default()), None, None).await.unwrap().unwrap();
+    let moved = TunnelChange { path: Some(PathRoute::default()), ..TunnelChange::default() };
+    let changed = change(owner, moved).await.unwrap();
     assert_eq!(changed.path, PathRoute::default());
 }
 
