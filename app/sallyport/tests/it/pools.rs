@@ -6,7 +6,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use sallyport_connector::{
@@ -17,7 +17,7 @@ use sallyport_model::OriginAddr;
 use sallyport_net::{Outbound, Shutdown, Trust, client_config};
 use serde_json::Value;
 
-use crate::harness::{Home, Origin, Program, Up, curl, wait_until};
+use crate::harness::{Home, Origin, PATIENCE, Program, Up, curl, wait_until};
 
 const HOSTS: [&str; 3] = ["127.0.0.1", "127.0.0.2", "127.0.0.3"];
 
@@ -25,7 +25,7 @@ const HOSTS: [&str; 3] = ["127.0.0.1", "127.0.0.2", "127.0.0.3"];
 fn statuses(up: &Up, host: &str, count: usize, more: &[&str]) -> Vec<String> {
     let url = up.url(host, &format!("/[1-{count}]"));
     // Each response is followed by the status, which the last line has for the last one.
-    let response = curl(&up.ca, &url, &[&["--http1.1", "-w", "\nstatus %{http_code}\n%{http_code}\n"], more].concat());
+    let response = curl(&up.ca, &url, &[&["--http1.1", "-w", "\nstatus %{http_code}\n%{http_code}"], more].concat());
     response.body.lines().filter_map(|line| line.strip_prefix("status ")).map(str::to_owned).collect()
 }
 
@@ -158,7 +158,9 @@ async fn a_pool_is_replaced_under_load_without_a_failed_request() {
         .collect();
     let pools: [&[&Origin]; 4] = [&[a, b], &[b, c, d], &[d], &[a, c, d]];
     let mut replaced = 0;
+    let began = Instant::now();
     while counts(&origins).iter().sum::<usize>() < 2_000 {
+        assert!(began.elapsed() < PATIENCE, "{:?} of 2,000 requests", counts(&origins));
         embedded.pool.replace(ready(pools[replaced % pools.len()]), &ClientAffinity::None).unwrap();
         replaced += 1;
         tokio::time::sleep(Duration::from_millis(10)).await;
