@@ -10,12 +10,13 @@ use std::{
 
 use http::{Request, Response};
 use http_body_util::BodyExt;
-use sallyport_model::OriginProtocol;
+use sallyport_bus::DirectoryChange;
+use sallyport_model::{OriginProtocol, TunnelPresence};
 use sallyport_tunnel::{BoxFuture, IncomingStream, OriginHandler};
 use sallyport_wire::Open;
 use tokio::io::AsyncWriteExt;
 
-use crate::harness::*;
+use crate::{harness::*, mesh::Installation};
 
 /// Gives each stream to the next of several origins, as the pool of a connector does.
 struct InTurn {
@@ -117,4 +118,35 @@ async fn each_request_over_http2_has_a_stream_of_its_own_too() {
         assert_eq!(handler.streams(), streams);
         assert_eq!(counts(&bodies), if spreads { vec![4, 4, 4] } else { vec![12] });
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn other_edges_learn_that_a_connector_spreads_streams() {
+    let mut installation = Installation::new();
+    let (far, near) = (installation.edge(91, "eu"), installation.edge(92, "us"));
+    let mut socket = near.world.socket();
+    let handler = InTurn::over(vec![named_origin("a").await, named_origin("b").await, named_origin("c").await]);
+    let tunnel = near.world.new_tunnel(&mut socket);
+    let _connector = near.world.connect_spreading(tunnel, handler.clone()).await;
+    installation.announce(&[&far, &near]);
+    assert_eq!(far.get(&socket, "/").await.status, 200);
+    let before = handler.streams();
+    assert_eq!(counts(&ask_twelve_times(&far.world, &socket).await), [4, 4, 4]);
+    assert_eq!(handler.streams() - before, 12);
+
+    // The connector attaches again without a pool.
+    let presence = near.world.directory.get(tunnel).unwrap();
+    assert!(presence.spread);
+    installation.apply(DirectoryChange::TunnelCame(near.card.edge, TunnelPresence { spread: false, ..presence }));
+    // Until the other edge has learnt of it, requests have streams of their own.
+    soon(async {
+        loop {
+            let before = handler.streams();
+            ask_twelve_times(&far.world, &socket).await;
+            if handler.streams() - before < 12 {
+                return;
+            }
+        }
+    })
+    .await;
 }
