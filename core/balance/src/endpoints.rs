@@ -127,6 +127,12 @@ impl Endpoints {
         self.get(id).is_some_and(|endpoint| endpoint.health.is_ejected(now))
     }
 
+    /// Whether there is an endpoint besides this one that does not rest.
+    #[must_use]
+    pub fn has_other(&self, id: &OriginId, now: Instant) -> bool {
+        self.endpoints.iter().any(|endpoint| endpoint.id != *id && !endpoint.health.is_ejected(now))
+    }
+
     /// The endpoint for one more attempt of a stream from this client; `None` if every endpoint was tried, or
     /// [`crate::MAX_ATTEMPTS`] were.
     ///
