@@ -326,9 +326,14 @@ impl Outlet {
                 FlowEnd::Unreachable
             }
         };
-        if end == FlowEnd::Unreachable {
-            endpoint.iter().for_each(InUse::failed);
-        }
+        let end = match &endpoint {
+            Some(endpoint) if end == FlowEnd::Unreachable => {
+                endpoint.failed();
+                // The client's next datagram goes to another endpoint, and not to another tunnel.
+                if endpoint.has_other() { FlowEnd::Done } else { end }
+            }
+            _ => end,
+        };
         self.end(end);
         if let Some(flows) = self.flows.upgrade() {
             flows.forget(&self);

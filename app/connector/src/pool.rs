@@ -354,6 +354,11 @@ impl InUse {
         self.pool.shared.state.lock().choice.failed(&self.endpoint.id, Instant::now());
     }
 
+    /// Whether the pool has another endpoint that does not rest.
+    pub(crate) fn has_other(&self) -> bool {
+        self.pool.shared.state.lock().choice.has_other(&self.endpoint.id, Instant::now())
+    }
+
     fn counters(&self) -> [&Counters; 2] {
         [&self.pool.shared.total, &self.endpoint.counters]
     }

@@ -77,6 +77,7 @@ fn a_failed_endpoint_rests_for_a_time_that_doubles() {
 fn the_last_endpoint_is_tried_all_the_same() {
     let (mut endpoints, now) = (Endpoints::new(&ready(0..3), None).unwrap(), Instant::now());
     (0..3).for_each(|number| endpoints.failed(&id(number), now));
+    assert!(endpoints.has_other(&id(0), now) && !endpoints.has_other(&id(2), now));
     assert_eq!(
         (0..3).filter(|number| endpoints.is_resting(&id(*number), now)).count(),
         2,
