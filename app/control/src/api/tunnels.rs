@@ -369,6 +369,7 @@ mod tests {
             home: home.map(|home| home.parse().unwrap()),
             origin: None,
             host: None,
+            spread: false,
             health: OriginHealth::Well,
             failure: None,
         };
