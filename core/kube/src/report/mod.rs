@@ -1,0 +1,9 @@
+//! What people see in the cluster: conditions, Events and the status of load balancers, as values.
+
+mod condition;
+mod event;
+mod load_balancer;
+
+pub use condition::{CONDITION_EXPOSED, Condition, ConditionStatus, MAX_MESSAGE_CHARS, exposed};
+pub use event::{EVENT_QUIET, Event, EventLog, EventType, MAX_REMEMBERED_EVENTS};
+pub use load_balancer::{LoadBalancerIngress, LoadBalancerStatus, PortStatus, Served, load_balancer};
