@@ -227,7 +227,7 @@ fn one(
         origins: vec![origin(service, port, &options)],
     };
     exposure.labels = labels(&exposure, &options, settings);
-    match fill(&mut exposure, port, &options, asks, &word) {
+    match fill(&mut exposure, service, port, &options, asks) {
         Ok(()) => Ok(Exposure { is_held: false, ..exposure }),
         Err(problem) => Err((problem, Some(Box::new(exposure)))),
     }
@@ -267,9 +267,18 @@ pub(super) fn origin(service: &ServiceSource, port: &ServicePort, options: &Opti
 }
 
 /// The type, the settings and what depends on them.
-fn fill(exposure: &mut Exposure, port: &ServicePort, options: &Options, asks: Asks, word: &str) -> Result<(), Problem> {
-    let (socket_type, origin_protocol, is_passed) = kind(port, options, asks, word)?;
+fn fill(
+    exposure: &mut Exposure,
+    service: &ServiceSource,
+    port: &ServicePort,
+    options: &Options,
+    asks: Asks,
+) -> Result<(), Problem> {
+    let (socket_type, origin_protocol, is_passed) = kind(port, options, asks, &port.word())?;
     let mut options = options.clone();
+    if service.service_type == ServiceType::LoadBalancer && options.allow.is_none() {
+        options.allow = Some(service.source_ranges.clone());
+    }
     if is_passed && options.passthrough.is_none() && options.cloudauth != Some(true) {
         options.passthrough = Some(true);
     }

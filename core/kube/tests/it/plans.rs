@@ -150,7 +150,11 @@ fn a_service_that_is_being_deleted_loses_its_sockets_at_once() {
     world.change(service);
     world.is_objects_complete = false;
     world.is_sockets_complete = false;
-    assert_eq!(kinds(&world.plan()), ["delete"], "its deletion was seen: no list has to be complete");
+    let plan = world.plan();
+    assert_eq!(kinds(&plan), ["delete"], "its deletion was seen: no list has to be complete");
+    assert_eq!(plan.busy.len(), 1, "the finalizer stays until the socket is gone");
+    world.apply(&plan);
+    assert!(world.plan().busy.is_empty());
 }
 
 #[test]
@@ -193,7 +197,8 @@ fn a_sweep_waits_and_needs_both_lists() {
     assert_eq!((waiting.actions.len(), waiting.sweep_at), (0, Some(began + SWEEP_AFTER)));
     world.now = began + SWEEP_AFTER / 2;
     world.change(web(&[]));
-    assert_eq!(world.plan(), Plan { adopted: world.plan().adopted, ..Plan::default() });
+    let back = world.plan();
+    assert_eq!((back.actions.len(), back.sweep_at, back.adopted.len()), (0, None, 1));
     world.objects.clear();
     world.now = began + SWEEP_AFTER;
     assert_eq!(world.plan().actions, [], "it was back: the time begins anew");
@@ -240,7 +245,8 @@ fn two_clusters_of_one_name_do_not_fight() {
     assert_eq!((plan.actions.len(), plan.blocked[0].reason), (0, "ClusterNameInUse"));
     assert!(plan.blocked[0].remedy.contains("--cluster"));
     world.change(Source::from(service("web", &["http:80"], &[])));
-    assert_eq!(world.plan().actions, [], "nor is it deleted");
+    let plan = world.plan();
+    assert_eq!((plan.actions.len(), plan.busy.len()), (0, 0), "nor is it deleted, and the finalizer goes");
 }
 
 #[test]
@@ -255,6 +261,10 @@ fn two_clusters_of_one_account_have_services_of_one_name() {
     assert_eq!(world.owned[0].spec.name.as_str(), "k8s default.web (prod)");
     world.memory = Memory::default();
     assert_eq!(world.plan().actions, [], "a new program leaves the name");
+    world.owned[0].spec.name = "k8s default.web".parse().unwrap();
+    let key = world.desired()[0].key.clone();
+    world.memory.name_taken(&key);
+    assert_eq!(world.plan().actions, [], "it was the own one");
 }
 
 #[test]

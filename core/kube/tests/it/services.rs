@@ -73,6 +73,11 @@ fn a_load_balancer_of_the_class_has_every_port() {
     );
     let tls = made.desired[1].origins[0].tls.server_name.as_deref();
     assert_eq!(tls, Some("web.default.svc"));
+    let mut bounded = balancer("web", &["80"], &[]);
+    bounded.source_ranges = vec!["10.0.0.0/8".to_owned()];
+    assert_eq!(specs(&exposed(bounded.clone()))[0].settings.access.allow, ["10.0.0.0/8"]);
+    bounded.meta.annotations.insert("sallyport.dev/allow".to_owned(), "off".to_owned());
+    assert!(specs(&exposed(bounded))[0].settings.access.allow.is_empty(), "the annotation wins");
     let never = exposed(balancer("web", &["80"], &[("sallyport.dev/expose", "false")]));
     assert_eq!(never, Exposures::none(), "an annotation takes the Service out");
 }
