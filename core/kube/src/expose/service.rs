@@ -1,6 +1,7 @@
 //! What a Service wants.
 
 use sallyport_model::{OriginProtocol, SocketType};
+use sallyport_policy::Rule;
 
 use super::{
     Exposure, Exposures, MAX_PORTS, Origin, OriginTls, Refusal, ServiceRef, Settings, SocketSpec, Target, name,
@@ -266,6 +267,18 @@ pub(super) fn origin(service: &ServiceSource, port: &ServicePort, options: &Opti
     }
 }
 
+/// The networks of `spec.loadBalancerSourceRanges`.
+fn source_ranges(service: &ServiceSource) -> Result<Vec<String>, Problem> {
+    let read = |text: &String| {
+        let rule = text.trim().parse::<Rule>().map_err(|error| {
+            let remedy = format!("write networks such as 10.0.0.0/8, or set {ANNOTATION_PREFIX}allow");
+            Problem::new("spec.loadBalancerSourceRanges", "InvalidSourceRange", error.to_string(), remedy)
+        })?;
+        Ok(rule.to_string())
+    };
+    service.source_ranges.iter().map(read).collect()
+}
+
 /// The type, the settings and what depends on them.
 fn fill(
     exposure: &mut Exposure,
@@ -277,7 +290,7 @@ fn fill(
     let (socket_type, origin_protocol, is_passed) = kind(port, options, asks, &port.word())?;
     let mut options = options.clone();
     if service.service_type == ServiceType::LoadBalancer && options.allow.is_none() {
-        options.allow = Some(service.source_ranges.clone());
+        options.allow = Some(source_ranges(service)?);
     }
     if is_passed && options.passthrough.is_none() && options.cloudauth != Some(true) {
         options.passthrough = Some(true);

@@ -319,7 +319,7 @@ fn people_keep_their_policies_and_labels() {
 
 #[test]
 fn doubles_are_removed_and_a_value_that_comes_back_changed_is_not_sent_again() {
-    let mut world = World::new([web(&[("sallyport.dev/allow", "10.1.2.3/8")])]);
+    let mut world = World::new([web(&[("sallyport.dev/allow", "10.0.0.0/8")])]);
     world.settle();
     let mut double = world.owned[0].clone();
     double.id = socket_id(50);
@@ -328,7 +328,7 @@ fn doubles_are_removed_and_a_value_that_comes_back_changed_is_not_sent_again() {
     assert!(matches!(&plan.actions[..], [Action::Delete { id, .. }] if *id == socket_id(50)), "{plan:?}");
     world.settle();
     // The API writes the network in its own way.
-    world.owned[0].spec.settings.access.allow = vec!["10.0.0.0/8".to_owned()];
+    world.owned[0].spec.settings.access.allow = vec!["10.0.0.0/08".to_owned()];
     let again = world.plan();
     let [Action::Update { id, .. }] = &again.actions[..] else { panic!("{again:?}") };
     world.owned[0].etag = Some("\"v7\"".to_owned());

@@ -76,6 +76,9 @@ fn a_load_balancer_of_the_class_has_every_port() {
     let mut bounded = balancer("web", &["80"], &[]);
     bounded.source_ranges = vec!["10.0.0.0/8".to_owned()];
     assert_eq!(specs(&exposed(bounded.clone()))[0].settings.access.allow, ["10.0.0.0/8"]);
+    bounded.source_ranges.push("10.1.2.3/8".to_owned());
+    let refused = exposed(bounded.clone());
+    assert_eq!((refused.refusals[0].reason, refused.to_make().count()), ("InvalidSourceRange", 0));
     bounded.meta.annotations.insert("sallyport.dev/allow".to_owned(), "off".to_owned());
     assert!(specs(&exposed(bounded))[0].settings.access.allow.is_empty(), "the annotation wins");
     let never = exposed(balancer("web", &["80"], &[("sallyport.dev/expose", "false")]));
