@@ -1,6 +1,6 @@
 //! The rules of Kubernetes: what of a cluster gets a public name, and what is to be done for that.
 //!
-//! Sources ([`ServiceSource`], [`IngressSource`], [`EndpointSlice`]) become desired sockets ([`expose`]), the sockets
+//! Sources ([`ServiceSource`], [`IngressSource`], [`EndpointSlice`]) become desired sockets ([`expose()`]), the sockets
 //! that are there become a [`Plan`], and what happened becomes conditions and Events ([`report`]). Nothing here speaks
 //! with an API server or with the API: time is an argument, and the program does what the plan says.
 
