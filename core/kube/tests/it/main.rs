@@ -2,12 +2,12 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::missing_panics_doc, reason = "tests fail by panicking")]
 
 mod annotations;
-mod clusters;
 mod corpora;
 mod endpoints;
 mod given;
 mod ingresses;
 mod kube_fuzz;
+mod others;
 mod plans;
 mod properties;
 mod reports;
