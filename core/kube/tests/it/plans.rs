@@ -182,6 +182,67 @@ fn what_lacks_the_label_of_the_cluster_is_never_touched() {
 }
 
 #[test]
+fn a_socket_of_another_cluster_is_not_adopted() {
+    let mut world = World::new([web(&[])]);
+    world.settle();
+    world.owned[0].labels.insert("sallyport.dev/cluster".to_owned(), "staging".to_owned());
+    let foreign = world.owned[0].clone();
+    let plan = world.plan();
+    assert_eq!((kinds(&plan), plan.adopted.len()), (vec!["create"], 0));
+    world.settle();
+    assert_eq!((world.owned.len(), &world.owned[0]), (2, &foreign));
+}
+
+#[test]
+fn each_option_changes_its_own_field() {
+    use Field as F;
+    let cases = [
+        ("name", "Shop", F::Name),
+        ("type", "https", F::Type),
+        ("origin-protocol", "http2", F::OriginProtocol),
+        ("health-check", "tcp", F::HealthCheck),
+        ("affinity", "cookie", F::Affinity),
+        ("max-connections", "5", F::Limits),
+        ("allow", "10.0.0.0/8", F::Access),
+        ("deny", "country:CH", F::Access),
+        ("cloudauth", "true", F::Identity),
+        ("dial", "eu=20", F::Regions),
+        ("region-max-rps", "eu=20", F::Regions),
+        ("host-header", "origin", F::HostHeader),
+        ("request-header", "X-Env: prod", F::Headers),
+        ("remove-response-header", "Server", F::Headers),
+        ("domain", "app.example.com", F::Domains),
+        ("label", "team=web", F::Labels),
+    ];
+    let of_tls =
+        [("proxy-protocol", "v2", F::ProxyProtocol), ("passthrough", "true", F::TlsMode), ("alpn", "h2", F::Alpn)];
+    let of_udp = [("no-amplification-guard", "true", F::AmplificationGuard)];
+    let groups = [("http:80", "http", &cases[..]), ("db:443", "tls", &of_tls), ("dns:53/UDP", "udp", &of_udp)];
+    for (port, socket_type, cases) in groups {
+        let plain = [EXPOSE, ("sallyport.dev/type", socket_type)];
+        for (option, value, field) in cases {
+            let key = format!("sallyport.dev/{option}");
+            let mut with = plain.to_vec();
+            with.retain(|(there, _)| *there != key);
+            with.push((&key, value));
+            let mut world = World::new([Source::from(service("web", &[port], &plain))]);
+            world.settle();
+            for annotations in [&with[..], &plain] {
+                world.change(Source::from(service("web", &[port], annotations)));
+                let plan = world.plan();
+                if *field == F::Labels && annotations.len() == plain.len() {
+                    assert_eq!(plan.actions, [], "a label that is there stays");
+                    continue;
+                }
+                let [Action::Update { fields, .. }] = &plan.actions[..] else { panic!("{option}: {plan:?}") };
+                assert_eq!(*fields, BTreeSet::from([*field]), "{option}");
+                world.settle();
+            }
+        }
+    }
+}
+
+#[test]
 fn a_sweep_waits_and_needs_both_lists() {
     let mut world = World::new([web(&[])]);
     world.settle();
