@@ -8,6 +8,7 @@ mod annotations;
 mod endpoints;
 mod expose;
 mod labels;
+mod lead;
 mod plan;
 pub mod report;
 mod source;
@@ -25,6 +26,7 @@ pub use labels::{
     ClusterName, ClusterNameError, ExposureKey, LABEL_CLUSTER, LABEL_INSTALLATION, LABEL_KIND, LABEL_NAME,
     LABEL_NAMESPACE, LABEL_POLICIES, LABEL_PORT, LABEL_REPLICA,
 };
+pub use lead::{Election, LEASE_DURATION, LeaseRecord, LeaseStep, RENEW_DEADLINE, RENEW_EVERY};
 pub use plan::{
     Action, Backoff, Blocked, Failure, Field, MAX_ACTIONS, Memory, OwnedSocket, Plan, SWEEP_AFTER, Seen, plan,
 };

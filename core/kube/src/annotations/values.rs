@@ -44,6 +44,9 @@ fn words(text: &str) -> Read<Vec<String>> {
     if words.len() > MAX_ENTRIES {
         return Err(format!("expected at most {MAX_ENTRIES} entries, and there are {}", words.len()));
     }
+    if let Some(bad) = words.iter().find(|word| word.chars().any(char::is_control)) {
+        return Err(format!("{:?} has control characters", shown(bad)));
+    }
     if words.iter().all(|word| word == OFF) {
         return Ok(Vec::new());
     }
@@ -185,6 +188,9 @@ fn labels(text: &str) -> Read<BTreeMap<String, String>> {
 }
 
 fn domains(text: &str) -> Read<Vec<DomainName>> {
+    if let Some(bad) = words(text)?.iter().find(|word| word.contains(['/', ':'])) {
+        return Err(format!("expected a domain name alone, such as app.example.org, and not {:?}", shown(bad)));
+    }
     let mut domains = list::<DomainName>(text)?;
     domains.sort_unstable_by(|a, b| a.as_str().cmp(b.as_str()));
     domains.dedup();

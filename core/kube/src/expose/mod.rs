@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sallyport_model::{Capacity, DisplayName, OriginProtocol, PathRoute, SocketName, SocketSettings, SocketType};
 
+pub(crate) use name::with_word;
 pub use refusal::Refusal;
 pub use settle::settle;
 

@@ -12,7 +12,7 @@ pub(super) fn name(namespace: &str, object: &str, port: Option<&str>) -> Display
 }
 
 /// A name with a word behind it.
-pub(super) fn with_word(name: &DisplayName, word: &str) -> DisplayName {
+pub(crate) fn with_word(name: &DisplayName, word: &str) -> DisplayName {
     fitting(&format!("{name} {word}"))
 }
 

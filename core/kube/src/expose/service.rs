@@ -290,7 +290,8 @@ pub(super) fn finish(exposure: &mut Exposure, options: &Options) -> Result<(), P
         return Err(Problem::new(&annotation_field("public-port"), "InvalidAnnotation", message, remedy));
     }
     spec.public_port = options.public_port;
-    if !spec.domains.is_empty() && !(socket_type.is_http() || socket_type == SocketType::Tls) {
+    let is_named = socket_type.is_http() || socket_type == SocketType::Tls;
+    if !(is_named || spec.domains.is_empty()) {
         let message = format!("domains are for http, https and tls sockets, and this is a {socket_type} socket");
         let remedy = format!("remove it, or set {ANNOTATION_PREFIX}type: its port is part of the address");
         return Err(Problem::new(&annotation_field("domain"), "InvalidAnnotation", message, remedy));

@@ -18,7 +18,11 @@ const MAX_PAUSES: usize = 20_000;
 /// Why the API did not do what was asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure {
-    /// 409: another one has the name, or is at work on the same.
+    /// 409, `name-taken`: another socket of the account has the name.
+    NameTaken,
+    /// 409, `domain-taken`, `label-taken` or `port-taken`: another socket has it.
+    Taken,
+    /// 409: another one is at work on the same.
     Conflict,
     /// 412: the socket has changed since it was listed. A listing is to follow.
     Changed,
@@ -38,13 +42,15 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// The failure for a status of the API; `code` is the code of its problem.
+    /// The failure for a status of the API, 0 without an answer; `code` is the code of its problem.
     #[must_use]
     pub fn of(status: u16, code: &str, retry_after: Option<Duration>) -> Self {
         match status {
             401 => Self::Unauthorized,
-            403 if !code.contains("quota") && !code.contains("limit") => Self::Unauthorized,
-            _ if code.contains("quota") || code.starts_with("too-many-") && status != 429 => Self::Quota,
+            403 if !(code.contains("quota") || code == "limit-reached") => Self::Unauthorized,
+            400..=499 if status != 429 && (code.contains("quota") || code == "limit-reached") => Self::Quota,
+            409 if code == "name-taken" => Self::NameTaken,
+            409 if code.ends_with("-taken") => Self::Taken,
             409 => Self::Conflict,
             412 => Self::Changed,
             429 => Self::TooMany { retry_after },
@@ -57,7 +63,9 @@ impl Failure {
     #[must_use]
     pub fn reason(self) -> &'static str {
         match self {
-            Self::Conflict => "NameTaken",
+            Self::NameTaken => "NameTaken",
+            Self::Taken => "Taken",
+            Self::Conflict => "Conflict",
             Self::Changed => "Changed",
             Self::TooMany { .. } => "RateLimited",
             Self::Quota => "QuotaReached",
@@ -71,8 +79,9 @@ impl Failure {
     #[must_use]
     pub fn remedy(self) -> &'static str {
         match self {
-            Self::Conflict => "rename or delete the other socket, or set sallyport.dev/name",
-            Self::Changed | Self::TooMany { .. } | Self::Server => "nothing: it is tried again",
+            Self::NameTaken => "rename or delete the other socket, or set sallyport.dev/name",
+            Self::Taken => "choose another one in the annotation, or free it: `sallyport socket ls` shows who has it",
+            Self::Conflict | Self::Changed | Self::TooMany { .. } | Self::Server => "nothing: it is tried again",
             Self::Quota => "delete sockets that nobody needs, or ask for a higher quota",
             Self::Unauthorized => "put a valid token with the scope for sockets into the Secret",
             Self::Refused => "change what the message names",
@@ -107,9 +116,9 @@ impl Backoff {
         let doubled = FIRST_PAUSE.saturating_mul(1 << (failures - 1).min(10)).min(LONGEST_PAUSE);
         let pause = match failure {
             Failure::TooMany { retry_after: Some(asked) } => asked.clamp(FIRST_PAUSE, LONGEST_ASKED),
-            Failure::Quota | Failure::Refused => REFUSED_PAUSE,
-            // The next listing has the new version; only a socket that changes all the time waits longer.
-            Failure::Changed if failures == 1 => Duration::ZERO,
+            Failure::Quota | Failure::Refused | Failure::Taken => REFUSED_PAUSE,
+            // The next plan has the new version or the second name; only what fails all the time waits longer.
+            Failure::Changed | Failure::NameTaken if failures == 1 => Duration::ZERO,
             _ => doubled,
         };
         let spread = pause.mul_f64(0.2 * (random % 1_000) as f64 / 1_000.0);

@@ -8,7 +8,7 @@ use std::{
 use sallyport_model::SocketId;
 
 use super::{Action, OwnedSocket};
-use crate::SocketSpec;
+use crate::{ExposureKey, SocketSpec};
 
 /// How long an object that has gone without its finalizer keeps its sockets. An object with the finalizer shows its
 /// deletion, and loses them at once. The time lets a cluster be restored after its etcd was lost.
@@ -20,6 +20,7 @@ pub struct Memory {
     sweep_after: Duration,
     absent_since: BTreeMap<SocketId, Duration>,
     applied: BTreeMap<SocketId, Applied>,
+    taken: BTreeSet<ExposureKey>,
 }
 
 /// An accepted change, with the version that came of it.
@@ -40,7 +41,7 @@ impl Memory {
     /// Sockets whose objects are gone for this long are swept.
     #[must_use]
     pub fn new(sweep_after: Duration) -> Self {
-        Self { sweep_after, absent_since: BTreeMap::new(), applied: BTreeMap::new() }
+        Self { sweep_after, absent_since: BTreeMap::new(), applied: BTreeMap::new(), taken: BTreeSet::new() }
     }
 
     /// Remembers that the API accepted a change or a new socket, which now has this id and ETag. If the API writes a
@@ -55,6 +56,22 @@ impl Memory {
         };
         let Some(etag) = etag else { return };
         self.applied.insert(id, Applied { spec: (**spec).clone(), labels: labels.clone(), etag });
+    }
+
+    /// Remembers that a socket of somebody else has the name of this one (409, `name-taken`): the next plan makes it
+    /// with the name of the cluster behind. So two clusters of one account have Services of the same name.
+    pub fn name_taken(&mut self, key: &ExposureKey) {
+        self.taken.insert(key.clone());
+    }
+
+    /// Whether somebody else has the name.
+    pub(super) fn is_name_taken(&self, key: &ExposureKey) -> bool {
+        self.taken.contains(key)
+    }
+
+    /// Forgets the names of sockets that nobody wants any more.
+    pub(super) fn keep_names(&mut self, is_wanted: impl Fn(&ExposureKey) -> bool) {
+        self.taken.retain(|key| is_wanted(key));
     }
 
     /// Whether this very change was accepted, and nobody has changed the socket since.

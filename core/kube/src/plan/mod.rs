@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use sallyport_model::SocketId;
+use sallyport_model::{DisplayName, SocketId};
 
 pub use backoff::{Backoff, Failure};
 pub use fields::Field;
@@ -17,6 +17,7 @@ pub use memory::{Memory, SWEEP_AFTER};
 
 use crate::{
     ANNOTATION_PREFIX, Exposure, ExposureKey, LABEL_CLUSTER, LABEL_INSTALLATION, ObjectKey, Settings, SocketSpec,
+    expose::with_word,
 };
 
 /// The most actions of one plan; the rest follows in the next one.
@@ -145,6 +146,7 @@ pub fn plan(
     for (key, exposure) in &wanted {
         planner.want(exposure, by_key.remove(*key).unwrap_or_default(), memory);
     }
+    memory.keep_names(|key| wanted.contains_key(key));
     let mut absent = BTreeSet::new();
     for (key, sockets) in &by_key {
         for socket in sockets {
@@ -192,7 +194,7 @@ impl Planner<'_> {
         let key = &exposure.key;
         let Some((socket, rest)) = sockets.split_first() else {
             if !exposure.is_held && self.seen.is_sockets_complete {
-                self.create(exposure);
+                self.create(exposure, memory);
             }
             return;
         };
@@ -213,11 +215,17 @@ impl Planner<'_> {
         if fields::needs_another(&exposure.spec, &socket.spec) {
             self.plan.adopted.remove(key);
             self.delete(Some(key.clone()), socket);
-            self.create(exposure);
+            self.create(exposure, memory);
             return;
         }
-        let mut changed = fields::differing(&exposure.spec, &socket.spec);
-        let (attach, detach) = fields::policies(&exposure.spec, socket);
+        let mut spec = exposure.spec.clone();
+        let second = self.second_name(&spec);
+        // A socket that has its second name keeps it, whoever had the first one.
+        if socket.spec.name == second || memory.is_name_taken(key) {
+            spec.name = second;
+        }
+        let mut changed = fields::differing(&spec, &socket.spec);
+        let (attach, detach) = fields::policies(&spec, socket);
         if !(attach.is_empty() && detach.is_empty()) {
             changed.insert(Field::Policies);
         }
@@ -225,7 +233,7 @@ impl Planner<'_> {
         if labels != socket.labels {
             changed.insert(Field::Labels);
         }
-        if !changed.is_empty() && !memory.has_applied(socket, &exposure.spec, &labels) {
+        if !changed.is_empty() && !memory.has_applied(socket, &spec, &labels) {
             self.updates.push(Action::Update {
                 key: key.clone(),
                 id: socket.id,
@@ -233,7 +241,7 @@ impl Planner<'_> {
                 fields: changed,
                 attach,
                 detach,
-                spec: Box::new(exposure.spec.clone()),
+                spec: Box::new(spec),
                 labels,
             });
         }
@@ -287,12 +295,21 @@ impl Planner<'_> {
         }
     }
 
-    fn create(&mut self, exposure: &Exposure) {
+    fn create(&mut self, exposure: &Exposure, memory: &Memory) {
+        let mut spec = exposure.spec.clone();
+        if memory.is_name_taken(&exposure.key) {
+            spec.name = self.second_name(&spec);
+        }
         self.creates.push(Action::Create {
             key: exposure.key.clone(),
-            spec: Box::new(exposure.spec.clone()),
+            spec: Box::new(spec),
             labels: exposure.labels.clone(),
         });
+    }
+
+    /// The name of a socket whose first name somebody else has.
+    fn second_name(&self, spec: &SocketSpec) -> DisplayName {
+        with_word(&spec.name, &format!("({})", self.settings.cluster))
     }
 
     fn done(mut self) -> Plan {

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{ObjectKey, Refusal};
+use crate::{ObjectKey, Refusal, source::cut};
 
 /// How long an Event is not repeated for the same object, reason and message.
 pub const EVENT_QUIET: Duration = Duration::from_mins(10);
@@ -50,7 +50,7 @@ impl Event {
     /// An Event with a message that fits.
     #[must_use]
     pub fn new(object: ObjectKey, event_type: EventType, reason: &str, message: &str) -> Self {
-        Self { object, event_type, reason: reason.to_owned(), message: super::condition::cut(message) }
+        Self { object, event_type, reason: reason.to_owned(), message: cut(message) }
     }
 
     /// The Event for a refusal.

@@ -1,29 +1,9 @@
 //! The status of load balancers.
 
-use crate::{Protocol, ServicePort};
-
-/// `status.loadBalancer.ingress`.
-pub type LoadBalancerStatus = Vec<LoadBalancerIngress>;
-
-/// A public name in the status.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LoadBalancerIngress {
-    /// The name.
-    pub hostname: String,
-    /// The ports of the object that it serves.
-    pub ports: Vec<PortStatus>,
-}
-
-/// A port in the status.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PortStatus {
-    /// The port of the Service.
-    pub port: u16,
-    /// Its protocol.
-    pub protocol: Protocol,
-    /// Why it is not served, in one word.
-    pub error: Option<String>,
-}
+use crate::{
+    ServicePort,
+    source::{LoadBalancerIngress, LoadBalancerStatus, PortStatus},
+};
 
 /// What the socket of one port, or of one host of an Ingress, has come to.
 #[derive(Debug, Clone, PartialEq, Eq)]

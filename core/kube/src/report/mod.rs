@@ -4,6 +4,10 @@ mod condition;
 mod event;
 mod load_balancer;
 
-pub use condition::{CONDITION_EXPOSED, Condition, ConditionStatus, MAX_MESSAGE_CHARS, exposed};
+pub use condition::{CONDITION_EXPOSED, exposed};
 pub use event::{EVENT_QUIET, Event, EventLog, EventType, MAX_REMEMBERED_EVENTS};
-pub use load_balancer::{LoadBalancerIngress, LoadBalancerStatus, PortStatus, Served, load_balancer};
+pub use load_balancer::{Served, load_balancer};
+
+pub use crate::source::{
+    Condition, ConditionStatus, LoadBalancerIngress, LoadBalancerStatus, MAX_MESSAGE_CHARS, PortStatus,
+};

@@ -1,6 +1,6 @@
 //! Ingresses.
 
-use super::ObjectMeta;
+use super::{LoadBalancerStatus, ObjectMeta};
 
 /// An Ingress.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -16,7 +16,7 @@ pub struct IngressSource {
     /// `spec.tls`.
     pub tls: Vec<IngressTls>,
     /// `status.loadBalancer.ingress`.
-    pub status: crate::report::LoadBalancerStatus,
+    pub status: LoadBalancerStatus,
 }
 
 /// A rule for one host.

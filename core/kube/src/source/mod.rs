@@ -4,11 +4,14 @@ mod ingress;
 mod object;
 mod service;
 mod slice;
+mod status;
 
 pub use ingress::{IngressBackend, IngressPath, IngressPort, IngressRule, IngressSource, IngressTls, PathType};
 pub use object::{Kind, ObjectKey, ObjectMeta};
 pub use service::{IpFamily, Protocol, ServicePort, ServiceSource, ServiceType, TargetPort};
 pub use slice::{AddressType, Endpoint, EndpointPort, EndpointSlice};
+pub(crate) use status::cut;
+pub use status::{Condition, ConditionStatus, LoadBalancerIngress, LoadBalancerStatus, MAX_MESSAGE_CHARS, PortStatus};
 
 /// The class of a Service of the type `LoadBalancer` that gets a public name for every port.
 pub const CLASS: &str = "sallyport.dev/edge";

@@ -1,6 +1,6 @@
 //! Services.
 
-use super::ObjectMeta;
+use super::{Condition, LoadBalancerStatus, ObjectMeta};
 
 /// A Service.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -26,9 +26,9 @@ pub struct ServiceSource {
     /// Whether `spec.selector` selects pods.
     pub has_selector: bool,
     /// `status.loadBalancer.ingress`.
-    pub status: crate::report::LoadBalancerStatus,
+    pub status: LoadBalancerStatus,
     /// `status.conditions`.
-    pub conditions: Vec<crate::report::Condition>,
+    pub conditions: Vec<Condition>,
 }
 
 impl ServiceSource {

@@ -1,6 +1,6 @@
 //! EndpointSlices.
 
-/// An EndpointSlice: some of the endpoints of a Service.
+/// An `EndpointSlice`: some of the endpoints of a Service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EndpointSlice {
     /// Its namespace.
