@@ -319,6 +319,7 @@ class Admission(unittest.TestCase):
             {"sallyport.dev/web.cloudauth": "true", "sallyport.dev/api.no-cloudauth": "true"},
             {"sallyport.dev/no-web.cloudauth": "true", "sallyport.dev/web.cloudauth": "true"},
             {"sallyport.dev/proxy-protocol": "v2", "sallyport.dev/origin-protocol": "http2", "sallyport.dev/affinity": "cookie"},
+            {"sallyport.dev/expose": " true ", "sallyport.dev/type": "http\n", "sallyport.dev/public-port": "0000080"},
         ]:
             with self.subTest(annotations):
                 status, message = self.judge(annotations)
@@ -347,8 +348,8 @@ class Admission(unittest.TestCase):
             ({"sallyport.dev/public-port": "99999999999999999999"}, "from 1 to 65535"),
             ({"sallyport.dev/web.weight": "1001"}, "from 0 to 1000"),
             ({"sallyport.dev/cloudauth": "1"}, 'sallyport.dev/cloudauth is "1"', 'write "true" or "false"'),
-            ({"sallyport.dev/cloudauth": "true", "sallyport.dev/no-cloudauth": "true"}, "sallyport.dev/cloudauth and its opposite"),
-            ({"sallyport.dev/a.passthrough": "true", "sallyport.dev/a.no-passthrough": "true"}, "sallyport.dev/a.passthrough and its"),
+            ({"sallyport.dev/cloudauth": "true", "sallyport.dev/no-cloudauth": "true"}, "sallyport.dev/cloudauth contradicts"),
+            ({"sallyport.dev/a.passthrough": "true", "sallyport.dev/a.no-passthrough": "true"}, "sallyport.dev/a.passthrough contradicts"),
         ]:
             with self.subTest(annotations):
                 status, message = self.judge(annotations)
