@@ -289,6 +289,63 @@ class Installed(unittest.TestCase):
                 self.assertIn(status, (200, 201) if allowed else (403,), answer)
 
 
+class Uninstalled(unittest.TestCase):
+    """The pods of hooks do not run here: the test says how they ended."""
+
+    JOBS = "/apis/batch/v1/namespaces/gone/jobs"
+    LEFT = ["/api/v1/namespaces/gone/services", "/api/v1/namespaces/gone/serviceaccounts", "/api/v1/namespaces/gone/secrets",
+            "/apis/apps/v1/namespaces/gone/deployments", "/apis/batch/v1/namespaces/gone/jobs",
+            "/apis/policy/v1/namespaces/gone/poddisruptionbudgets", "/apis/networking.k8s.io/v1/namespaces/gone/networkpolicies",
+            "/apis/rbac.authorization.k8s.io/v1/namespaces/gone/roles", "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+            "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", "/apis/networking.k8s.io/v1/ingressclasses",
+            "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",
+            "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"]
+
+    def left(self):
+        """What is there with the labels of the release, or by its name."""
+        found = []
+        for path in self.LEFT:
+            found += [f"{path}/{one['metadata']['name']}" for one in cluster.good("GET", path)["items"]
+                      if one["metadata"]["name"].startswith(("gone", "sh.helm.release.v1.gone"))]
+        return found
+
+    def uninstall(self, *conditions):
+        """Uninstalls, with a cleanup that ends so."""
+        running = subprocess.Popen([helm, "uninstall", "gone", "--namespace", "gone", "--timeout", f"{PATIENCE_S}s"],
+                                   env=cluster.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.addCleanup(running.kill)
+        limit = time.monotonic() + PATIENCE_S
+        # That of an earlier attempt has ended.
+        while not any("conditions" not in job.get("status", {}) for job in cluster.good("GET", self.JOBS)["items"]):
+            self.assertIsNone(running.poll(), "it does not wait for the cleanup")
+            self.assertLess(time.monotonic(), limit)
+            time.sleep(0.05)
+        # Nothing is gone yet, so that the cleanup has its account, its rights and its token.
+        self.assertLessEqual(10, len(self.left()))
+        at = "2026-01-01T00:00:00Z"
+        status = {"startTime": at, "conditions": [{"type": one, "status": "True", "lastTransitionTime": at} for one in conditions]}
+        status.update({"succeeded": 1, "completionTime": at} if "Complete" in conditions else {"failed": 1})
+        cluster.good("PATCH", f"{self.JOBS}/gone-sallyport-kube-cleanup/status", {"status": status}, kind="application/merge-patch+json")
+        printed = running.communicate(timeout=PATIENCE_S)[0]
+        return running.returncode, printed
+
+    def test_a_release_goes_without_a_trace_after_its_cleanup_and_stays_where_that_failed(self):
+        cluster.good("POST", "/api/v1/namespaces", {"metadata": {"name": "gone"}})
+        made = cluster.run(helm, "install", "gone", CHART, "--namespace", "gone", "--values", VALUES, "--wait=hookOnly",
+                           "--set", "ingressClass.name=gone,token.existingSecret=,token.value=secret,token.allowValue=true")
+        self.assertEqual(0, made.returncode, made.stderr)
+        self.assertIn("WARNING: the token is readable", made.stdout)
+
+        status, printed = self.uninstall("FailureTarget", "Failed")
+        self.assertNotEqual(0, status, printed)
+        self.assertIn("cleanup", printed)
+        self.assertLessEqual(10, len(self.left()), "the controller and its rights are still there")
+
+        status, printed = self.uninstall("SuccessCriteriaMet", "Complete")
+        self.assertEqual(0, status, printed)
+        self.assertEqual([], self.left())
+
+
 class Admission(unittest.TestCase):
     SERVICES = "/api/v1/namespaces/shop/services"
     INGRESSES = "/apis/networking.k8s.io/v1/namespaces/shop/ingresses"
