@@ -88,7 +88,7 @@ pub use organisation::{
     UpdateMember, UpdateOrganisation,
 };
 pub use origin::{CreateDirectOrigin, DirectOrigin, UpdateDirectOrigin};
-pub use page::{DEFAULT_PAGE_ITEMS, MAX_PAGE_ITEMS, Page, PageQuery};
+pub use page::{DEFAULT_PAGE_ITEMS, LabelQuery, MAX_PAGE_ITEMS, Page, PageQuery};
 pub use person::{CreatePerson, InvitedPerson, LocalPerson, PersonState, ResetPerson, UpdatePerson};
 pub use plan::{PlanSample, PlanSampleOrigin, PlannedEdge, PlannedOrigin, PlannedShare, PreviewPlan, SocketPlan};
 pub use policy::{CreatePolicy, Policy, PolicyPlace, PolicyTest, RuleTested, TestPolicy, UpdatePolicy};

@@ -18,6 +18,17 @@ pub struct Page<T> {
     pub next: Option<String>,
 }
 
+/// Which things a list has.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct LabelQuery {
+    /// A label that they have, as `KEY=VALUE`, or as `KEY` for any value; at most four, of which they have all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[param(max_items = 4, example = json!(["env=prod"]))]
+    pub label: Vec<String>,
+}
+
 /// Which page of a list.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use sallyport_model::{PersonEmail, PolicyId, PolicyName, ProviderName, SocketId};
+use sallyport_model::{Labels, PersonEmail, PolicyId, PolicyName, ProviderName, SocketId};
 use sallyport_policy::Document;
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
@@ -20,6 +20,10 @@ pub struct CreatePolicy {
     /// Its rules.
     #[schema(schema_with = schema::named::policy_document)]
     pub document: Document,
+    /// Labels to find it again by: at most 32 keys with values.
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    #[schema(value_type = std::collections::BTreeMap<String, String>, required = false, example = json!({"env": "prod"}))]
+    pub labels: Labels,
 }
 
 /// Changes a policy; absent fields stay as they are. `PATCH /v1/policies/{id}`
@@ -34,6 +38,10 @@ pub struct UpdatePolicy {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(schema_with = schema::named_or_null::policy_document, required = false)]
     pub document: Option<Document>,
+    /// The labels, all of them; `null`: none.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "crate::socket::present")]
+    #[schema(value_type = Option<std::collections::BTreeMap<String, String>>, example = json!({"env": "prod"}))]
+    pub labels: Option<Option<Labels>>,
     /// Whether to change the policy although a socket would then deny every client.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub force: bool,
@@ -68,6 +76,10 @@ pub struct Policy {
     /// Its rules.
     #[schema(schema_with = schema::named::policy_document)]
     pub document: Document,
+    /// The labels that the owner gives it.
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    #[schema(value_type = std::collections::BTreeMap<String, String>, required = false, example = json!({"env": "prod"}))]
+    pub labels: Labels,
     /// Whether the policy applies to all sockets of the organisation.
     pub everywhere: bool,
     /// The sockets that the policy is attached to one by one.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use sallyport_model::{
-    AccessRules, Affinity, DisplayName, EndpointGroup, HeaderRules, HostHeader, IdentitySettings, Limits,
+    AccessRules, Affinity, DisplayName, EndpointGroup, HeaderRules, HostHeader, IdentitySettings, Labels, Limits,
     OriginProtocol, ProxyProtocol, RegionName, SocketId, SocketName, SocketType, TlsMode,
 };
 use serde::{Deserialize, Deserializer, Serialize};
@@ -95,6 +95,10 @@ pub struct CreateSocket {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_items = 20, example = json!(["staff"]))]
     pub policies: Option<Vec<String>>,
+    /// Labels to find it again by: at most 32 keys with values.
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    #[schema(value_type = std::collections::BTreeMap<String, String>, required = false, example = json!({"env": "prod"}))]
+    pub labels: Labels,
 }
 
 impl CreateSocket {
@@ -122,6 +126,7 @@ impl CreateSocket {
             label: None,
             domains: None,
             policies: None,
+            labels: Labels::default(),
         }
     }
 }
@@ -201,6 +206,10 @@ pub struct UpdateSocket {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_items = 32, example = json!(["app.example.com"]))]
     pub domains: Option<Vec<String>>,
+    /// The labels, all of them; `null`: none.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[schema(value_type = Option<std::collections::BTreeMap<String, String>>, example = json!({"env": "prod"}))]
+    pub labels: Option<Option<Labels>>,
     /// Whether to open the socket to every client, where `identity` becomes `null` and nothing else limits access.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub force: bool,
@@ -227,6 +236,7 @@ impl UpdateSocket {
             && self.host_header.is_none()
             && self.headers.is_none()
             && self.domains.is_none()
+            && self.labels.is_none()
     }
 }
 
@@ -325,6 +335,10 @@ pub struct Socket {
     /// The verified domains of the organisation that lead to the socket.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub domains: Vec<String>,
+    /// The labels that the owner gives it.
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    #[schema(value_type = std::collections::BTreeMap<String, String>, required = false, example = json!({"env": "prod"}))]
+    pub labels: Labels,
     /// Notes about settings that have no effect at present, in sentences.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,

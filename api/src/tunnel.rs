@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use sallyport_model::{Capacity, DisplayName, EdgeName, PathPrefix, RegionName, SocketId, TunnelId};
+use sallyport_model::{Capacity, DisplayName, EdgeName, Labels, PathPrefix, RegionName, SocketId, TunnelId};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use utoipa::ToSchema;
@@ -35,6 +35,10 @@ pub struct CreateTunnel {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(schema_with = schema::named_or_null::capacity, required = false)]
     pub capacity: Option<Capacity>,
+    /// Labels to find it again by: at most 32 keys with values.
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    #[schema(value_type = std::collections::BTreeMap<String, String>, required = false, example = json!({"env": "prod"}))]
+    pub labels: Labels,
 }
 
 /// Changes to a tunnel; absent fields stay as they are. `PATCH /v1/sockets/{id}/tunnels/{tunnel_id}`
@@ -61,14 +65,19 @@ pub struct UpdateTunnel {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[schema(schema_with = schema::named_or_null::capacity, required = false)]
     pub capacity: Option<Option<Capacity>>,
+    /// The labels, all of them; `null`: none.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[schema(value_type = Option<std::collections::BTreeMap<String, String>>, example = json!({"env": "prod"}))]
+    pub labels: Option<Option<Labels>>,
 }
 
 impl UpdateTunnel {
     /// Whether nothing is to change.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        let Self { name, weight, path, rewrite_path, capacity } = self;
-        name.is_none() && weight.is_none() && path.is_none() && rewrite_path.is_none() && capacity.is_none()
+        let Self { name, weight, path, rewrite_path, capacity, labels } = self;
+        let are_absent = [path.is_none(), rewrite_path.is_none(), capacity.is_none(), labels.is_none()];
+        name.is_none() && weight.is_none() && are_absent.into_iter().all(|is_absent| is_absent)
     }
 }
 
@@ -110,6 +119,10 @@ pub struct Tunnel {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(schema_with = schema::named_or_null::capacity, required = false)]
     pub capacity: Option<Capacity>,
+    /// The labels that the owner gives it.
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    #[schema(value_type = std::collections::BTreeMap<String, String>, required = false, example = json!({"env": "prod"}))]
+    pub labels: Labels,
     /// The port that selects this tunnel for a stock ssh client: `ssh -R FORWARD_PORT:host:port`.
     #[serde(default)]
     pub forward_port: u16,

@@ -12,6 +12,7 @@ mod header_rules;
 mod health_failure;
 mod identity;
 mod ids;
+mod labels;
 mod name;
 mod organisation;
 mod origin;
@@ -59,6 +60,7 @@ pub use ids::{
     LoginSessionId, PersonId, PolicyId, ProviderId, ServiceTokenId, ShortId, ShortIdError, SocketId, TokenId, TunnelId,
     ZoneId, ZoneRecordId,
 };
+pub use labels::{Label, LabelError, LabelSelector, Labels, MAX_LABEL_KEY_BYTES, MAX_LABEL_VALUE_BYTES, MAX_LABELS};
 pub use name::{MAX_LABEL_BYTES, NameError, SocketName, name_combinations};
 pub use organisation::{Role, UnknownRole};
 pub use origin::{

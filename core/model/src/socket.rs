@@ -233,6 +233,8 @@ pub struct Socket {
     pub port: Option<u16>,
     /// The owner's other settings.
     pub settings: crate::SocketSettings,
+    /// The owner's labels.
+    pub labels: crate::Labels,
     /// Time of creation, in seconds since 1970 (UTC).
     pub created_at: i64,
 }
@@ -256,6 +258,8 @@ pub struct Tunnel {
     pub path: crate::PathRoute,
     /// What its origin can carry.
     pub capacity: crate::Capacity,
+    /// The owner's labels.
+    pub labels: crate::Labels,
     /// Time of creation, in seconds since 1970 (UTC).
     pub created_at: i64,
 }

@@ -6,10 +6,13 @@ use sallyport_api::{
     EndedLoginSessions, InvitedPerson, LocalPerson, LoginSession, Page, Policy, PolicyPlace, PolicyTest, Provider,
     ProviderFound, ResetPerson, TestPolicy, UpdatePerson, UpdatePolicy, UpdateProvider,
 };
-use sallyport_model::{LoginSessionId, PersonEmail, ProviderName};
+use sallyport_model::{LabelSelector, LoginSessionId, PersonEmail, ProviderName};
 use time::OffsetDateTime;
 
-use crate::{ApiClient, ClientError, PolicyRef, client::query_value};
+use crate::{
+    ApiClient, ClientError, PolicyRef,
+    client::{query_value, with_labels},
+};
 
 impl ApiClient {
     /// All policies of the organisation.
@@ -17,7 +20,15 @@ impl ApiClient {
     /// # Errors
     /// There is no login.
     pub async fn policies(&self) -> Result<Vec<Policy>, ClientError> {
-        self.list("/v1/policies").await
+        self.policies_with(&[]).await
+    }
+
+    /// The organisation's policies with these labels, oldest first.
+    ///
+    /// # Errors
+    /// There is no login, or there are too many labels.
+    pub async fn policies_with(&self, labels: &[LabelSelector]) -> Result<Vec<Policy>, ClientError> {
+        self.list(&with_labels("/v1/policies", labels)).await
     }
 
     /// Creates a policy without attachments.

@@ -16,7 +16,7 @@ use sallyport_api::{
     Socket, SshAuthority, SshCertificate, SshHostCertificate, SshKey, Token, Tunnel, UpdateSocket, UpdateSshAuthority,
     UpdateTunnel,
 };
-use sallyport_model::{EdgeId, ServiceTokenId, TokenId};
+use sallyport_model::{EdgeId, LabelSelector, ServiceTokenId, TokenId};
 use sallyport_net::{Outbound, Trust};
 use serde::{Serialize, de::DeserializeOwned};
 use time::OffsetDateTime;
@@ -303,7 +303,15 @@ impl ApiClient {
     /// # Errors
     /// There is no login.
     pub async fn sockets(&self) -> Result<Vec<Socket>, ClientError> {
-        self.list("/v1/sockets").await
+        self.sockets_with(&[]).await
+    }
+
+    /// All sockets with these labels, oldest first.
+    ///
+    /// # Errors
+    /// There is no login, or there are too many labels.
+    pub async fn sockets_with(&self, labels: &[LabelSelector]) -> Result<Vec<Socket>, ClientError> {
+        self.list(&with_labels("/v1/sockets", labels)).await
     }
 
     /// Creates a socket. The key makes the call idempotent: it is repeated if the first answer is lost.
@@ -347,7 +355,15 @@ impl ApiClient {
     /// # Errors
     /// The account has no such socket.
     pub async fn tunnels(&self, socket: &SocketRef) -> Result<Vec<Tunnel>, ClientError> {
-        self.list(&format!("/v1/sockets/{}/tunnels", socket.segment())).await
+        self.tunnels_with(socket, &[]).await
+    }
+
+    /// The socket's tunnels with these labels, oldest first.
+    ///
+    /// # Errors
+    /// The account has no such socket, or there are too many labels.
+    pub async fn tunnels_with(&self, socket: &SocketRef, labels: &[LabelSelector]) -> Result<Vec<Tunnel>, ClientError> {
+        self.list(&with_labels(&format!("/v1/sockets/{}/tunnels", socket.segment()), labels)).await
     }
 
     /// Creates a tunnel.
@@ -558,10 +574,11 @@ impl ApiClient {
     pub(crate) async fn list<T: DeserializeOwned>(&self, path: &str) -> Result<Vec<T>, ClientError> {
         let mut items: Vec<T> = Vec::new();
         let mut after: Option<String> = None;
+        let first = format!("{path}{}limit={MAX_PAGE_ITEMS}", if path.contains('?') { '&' } else { '?' });
         loop {
             let query = match &after {
-                Some(after) => format!("{path}?limit={MAX_PAGE_ITEMS}&after={}", query_value(after)),
-                None => format!("{path}?limit={MAX_PAGE_ITEMS}"),
+                Some(after) => format!("{first}&after={}", query_value(after)),
+                None => first.clone(),
             };
             let page: Page<T> = self.get(&query).await?;
             let is_empty = page.items.is_empty();
@@ -672,6 +689,15 @@ fn json<B: Serialize>(body: &B) -> Bytes {
 /// Encodes the text as the value of a query parameter (RFC 3986 section 2.1).
 pub(crate) fn query_value(text: &str) -> PercentEncode<'_> {
     utf8_percent_encode(text, NON_ALPHANUMERIC)
+}
+
+/// The path of a list of things with these labels.
+pub(crate) fn with_labels(path: &str, labels: &[LabelSelector]) -> String {
+    let pairs = labels
+        .iter()
+        .enumerate()
+        .map(|(at, label)| format!("{}label={}", if at == 0 { '?' } else { '&' }, query_value(&label.to_string())));
+    std::iter::once(path.to_owned()).chain(pairs).collect()
 }
 
 /// Encodes the text as one segment of a path.

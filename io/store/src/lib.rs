@@ -79,6 +79,7 @@ pub use names::{
     zones::{MAX_RECORDS_PER_ZONE, MAX_ZONES_PER_ORGANISATION, StoredZone, StoredZoneRecord},
 };
 pub use sockets::{
+    labels::MAX_LABEL_SELECTORS,
     origins::DirectOriginChange,
     policies::{Attachment, MAX_POLICIES_PER_ORGANISATION, NewPolicy, Policy, PolicyChange},
     ports::PortRequest,

@@ -5,7 +5,9 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use http::StatusCode;
-use sallyport_api::{CreatePolicy, Page, PageQuery, Policy, PolicyPlace, PolicyTest, TestPolicy, UpdatePolicy};
+use sallyport_api::{
+    CreatePolicy, LabelQuery, Page, PageQuery, Policy, PolicyPlace, PolicyTest, TestPolicy, UpdatePolicy,
+};
 use sallyport_model::Scope;
 
 use super::params::PolicyPath;
@@ -14,7 +16,7 @@ use crate::{
     request::{
         caller::Caller,
         creation::located,
-        extract::{Input, PageOf, json},
+        extract::{Input, Labelled, json},
     },
     service::AttachmentChange,
     state::App,
@@ -22,14 +24,18 @@ use crate::{
 
 /// The organisation's policies, oldest first
 #[utoipa::path(
-    get, path = "/v1/policies", tag = "policies", operation_id = "list_policies", params(PageQuery),
+    get, path = "/v1/policies", tag = "policies", operation_id = "list_policies", params(PageQuery, LabelQuery),
     responses(
         (status = 200, description = "One page.", body = Page<Policy>),
     )
 )]
-pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -> Result<Response, ApiError> {
+pub(crate) async fn list(
+    State(app): State<App>,
+    caller: Caller,
+    Labelled { page, labels }: Labelled,
+) -> Result<Response, ApiError> {
     caller.require(Scope::IdentityRead)?;
-    let rows = app.store.policies(caller.organisation, page.after, page.rows()).await?;
+    let rows = app.store.policies(caller.organisation, &labels, page.after, page.rows()).await?;
     let rows = rows.into_iter().map(|(position, policy)| Ok((position, app.policy_to_api(policy)?)));
     let rows = rows.collect::<Result<Vec<_>, ApiError>>()?;
     Ok(json(StatusCode::OK, &page.page(rows, |policy| policy)))

@@ -5,7 +5,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use http::{HeaderName, HeaderValue, StatusCode};
-use sallyport_api::{CreateSocket, Page, PageQuery, Socket, UpdateSocket};
+use sallyport_api::{CreateSocket, LabelQuery, Page, PageQuery, Socket, UpdateSocket};
 use sallyport_model::{Scope, SocketId};
 use sallyport_store::{Creation, NameConflict};
 
@@ -15,7 +15,7 @@ use crate::{
     request::{
         caller::Caller,
         creation::located,
-        extract::{Input, PageOf, json, json_text},
+        extract::{Input, Labelled, json, json_text},
     },
     service::Lifetime,
     state::App,
@@ -30,14 +30,18 @@ fn location(id: SocketId) -> String {
 
 /// The organisation's sockets, oldest first
 #[utoipa::path(
-    get, path = "/v1/sockets", tag = "sockets", operation_id = "list_sockets", params(PageQuery),
+    get, path = "/v1/sockets", tag = "sockets", operation_id = "list_sockets", params(PageQuery, LabelQuery),
     responses(
         (status = 200, description = "One page.", body = Page<Socket>),
     )
 )]
-pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -> Result<Response, ApiError> {
+pub(crate) async fn list(
+    State(app): State<App>,
+    caller: Caller,
+    Labelled { page, labels }: Labelled,
+) -> Result<Response, ApiError> {
     caller.require(Scope::SocketsRead)?;
-    let rows = app.store.sockets(caller.organisation, page.after, page.rows()).await?;
+    let rows = app.store.sockets_with(caller.organisation, &labels, page.after, page.rows()).await?;
     let lacks = app.lacks_provider(caller.organisation, rows.iter().map(|(_, socket)| &socket.settings)).await?;
     Ok(json(StatusCode::OK, &page.page(rows, |socket| app.socket_to_api(socket, caller.is_own(), lacks))))
 }

@@ -8,8 +8,8 @@ use axum::{
 };
 use http::StatusCode;
 use sallyport_api::{
-    ConnectEdge, ConnectTo, CreateSshCertificate, CreateTunnel, CreatedTunnel, Page, PageQuery, Secret, SshCertificate,
-    Tunnel, TunnelHolder, TunnelStatus, UpdateTunnel,
+    ConnectEdge, ConnectTo, CreateSshCertificate, CreateTunnel, CreatedTunnel, LabelQuery, Page, PageQuery, Secret,
+    SshCertificate, Tunnel, TunnelHolder, TunnelStatus, UpdateTunnel,
 };
 use sallyport_bus::{Answer, Ask, EdgeState, TunnelFigures, TunnelOnEdge};
 use sallyport_model::{AccountId, EdgeId, EdgeName, RegionName, Scope, SocketId, TunnelId};
@@ -22,7 +22,7 @@ use crate::{
     request::{
         caller::Caller,
         creation::{located, secret_already_shown},
-        extract::{Input, OptionalInput, PageOf, json},
+        extract::{Input, Labelled, OptionalInput, json},
         via::Via,
     },
     service::{ANY_SOCKET, origin_health},
@@ -107,6 +107,7 @@ fn to_api_with_holders(app: &App, tunnel: &sallyport_model::Tunnel, answers: &Tu
         path: tunnel.path.prefix.clone(),
         rewrite_path: tunnel.path.rewrite.clone(),
         capacity: Some(tunnel.capacity.clone()).filter(|capacity| !capacity.is_empty()),
+        labels: tunnel.labels.clone(),
         forward_port: tunnel.forward_port,
         created_at: date(tunnel.created_at),
         status: if presence.is_some() { TunnelStatus::Up } else { TunnelStatus::Down },
@@ -161,7 +162,7 @@ fn serving_edges(app: &App) -> Vec<ConnectEdge> {
 /// know.
 #[utoipa::path(
     get, path = "/v1/sockets/{id}/tunnels", tag = "tunnels", operation_id = "list_tunnels",
-    params(SocketPath, PageQuery),
+    params(SocketPath, PageQuery, LabelQuery),
     responses(
         (status = 200, description = "One page.", body = Page<Tunnel>),
     )
@@ -170,15 +171,15 @@ pub(crate) async fn list(
     State(app): State<App>,
     caller: Caller,
     Path(socket): Path<String>,
-    page: PageOf,
+    Labelled { page, labels }: Labelled,
 ) -> Result<Response, ApiError> {
     caller.require_or_connect(Scope::SocketsRead)?;
     if socket == ANY_SOCKET {
-        let rows = app.store.tunnels_of_account(caller.organisation, page.after, page.rows()).await?;
+        let rows = app.store.tunnels_of_account(caller.organisation, &labels, page.after, page.rows()).await?;
         return Ok(json(StatusCode::OK, &page.page(rows, |tunnel| to_api(&app, &tunnel))));
     }
     let socket = app.find_socket(caller.organisation, &socket).await?;
-    let rows = app.store.tunnels(socket.id, page.after, page.rows()).await?;
+    let rows = app.store.tunnels(socket.id, &labels, page.after, page.rows()).await?;
     let ids: Vec<_> = rows.iter().map(|(_, tunnel)| tunnel.id).collect();
     let answers = ask_holders(&app, caller.organisation, socket.id, &ids).await;
     Ok(json(StatusCode::OK, &page.page(rows, |tunnel| to_api_with_holders(&app, &tunnel, &answers))))
@@ -256,7 +257,7 @@ pub(crate) async fn update(
 ) -> Result<Response, ApiError> {
     caller.require(Scope::SocketsWrite)?;
     if input.value.is_empty() {
-        let detail = "it is missing, and so are name, path, rewrite_path and capacity: nothing is to change";
+        let detail = "it is missing, and so are name, path, rewrite_path, capacity and labels: nothing is to change";
         return Err(ApiError::field("weight", detail));
     }
     let tunnel = app.find_tunnel(caller.organisation, &socket, &id).await?;

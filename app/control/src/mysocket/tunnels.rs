@@ -26,7 +26,7 @@ pub(super) async fn list(
     Path(socket): Path<String>,
 ) -> Result<Response, ApiError> {
     let socket = app.find_socket(caller.account.id, &socket).await?;
-    let rows = app.store.tunnels(socket.id, 0, MAX_TUNNELS_PER_SOCKET as u32).await?;
+    let rows = app.store.tunnels(socket.id, &[], 0, MAX_TUNNELS_PER_SOCKET as u32).await?;
     let tunnels: Vec<_> =
         rows.into_iter().map(|(_, tunnel)| app.mysocket_tunnel(tunnel.id, tunnel.forward_port)).collect();
     Ok(json(StatusCode::OK, &tunnels))

@@ -14,7 +14,8 @@ use sallyport_api::{
     DEFAULT_PAGE_ITEMS, FieldError, IDEMPOTENCY_KEY, MAX_BODY_BYTES, MAX_IDEMPOTENCY_KEY_BYTES, MAX_PAGE_ITEMS,
     ORGANISATION, Page,
 };
-use sallyport_store::{IdempotencyKey, Position};
+use sallyport_model::{LabelError, LabelSelector};
+use sallyport_store::{IdempotencyKey, MAX_LABEL_SELECTORS, Position};
 use serde::{
     Serialize,
     de::{DeserializeOwned, IgnoredAny},
@@ -176,10 +177,33 @@ pub(crate) struct PageOf {
     pub(crate) limit: u32,
 }
 
+/// The requested page of a list, and the labels of its things.
+pub(crate) struct Labelled {
+    pub(crate) page: PageOf,
+    pub(crate) labels: Vec<LabelSelector>,
+}
+
 impl FromRequestParts<App> for PageOf {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, _app: &App) -> Result<Self, ApiError> {
+        Self::read(parts, None)
+    }
+}
+
+impl FromRequestParts<App> for Labelled {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _app: &App) -> Result<Self, ApiError> {
+        let mut labels = Vec::new();
+        let page = PageOf::read(parts, Some(&mut labels))?;
+        Ok(Self { page, labels })
+    }
+}
+
+impl PageOf {
+    /// Reads the query, in which there may be labels if `labels` is there.
+    fn read(parts: &Parts, mut labels: Option<&mut Vec<LabelSelector>>) -> Result<Self, ApiError> {
         let invalid = |detail: String| ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid-query", detail);
         let Query(pairs) = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri)
             .map_err(|rejection| invalid(format!("the query is not valid: {}", rejection.body_text())))?;
@@ -188,9 +212,18 @@ impl FromRequestParts<App> for PageOf {
             let place = match name.as_str() {
                 "limit" => &mut limit,
                 "after" => &mut after,
+                "label" if labels.is_some() => {
+                    let selector = value.parse().map_err(|error: LabelError| invalid(format!("label: {error}")))?;
+                    let Some(labels) = labels.as_deref_mut().filter(|labels| labels.len() < MAX_LABEL_SELECTORS) else {
+                        return Err(invalid(format!("label is given more than {MAX_LABEL_SELECTORS} times")));
+                    };
+                    labels.push(selector);
+                    continue;
+                }
                 _ => {
                     let name: String = name.chars().take(MAX_SHOWN_CHARS).collect();
-                    return Err(invalid(format!("there is no parameter {name:?}: known are limit and after")));
+                    let known = if labels.is_some() { "limit, after and label" } else { "limit and after" };
+                    return Err(invalid(format!("there is no parameter {name:?}: known are {known}")));
                 }
             };
             if place.replace(value).is_some() {
@@ -213,9 +246,7 @@ impl FromRequestParts<App> for PageOf {
         };
         Ok(Self { after, limit })
     }
-}
 
-impl PageOf {
     /// How many rows to read: one more than the page has, to see whether there is a next page.
     pub(crate) fn rows(&self) -> u32 {
         self.limit + 1

@@ -33,6 +33,7 @@ impl App {
             id: policy.id,
             name: policy.name,
             document: Document::parse(&policy.document).map_err(ApiError::internal)?,
+            labels: policy.labels,
             everywhere: policy.everywhere,
             sockets: policy.sockets,
             created_at: date(policy.created_at),
@@ -98,6 +99,7 @@ impl App {
             organisation,
             name: create.name,
             document: create.document.to_json(),
+            labels: create.labels,
             created_at: now.unix_seconds,
         };
         self.store.create_policy(&new).await?;
@@ -113,12 +115,13 @@ impl App {
         update: UpdatePolicy,
     ) -> Result<Policy, ApiError> {
         let now = self.clock.now().unix_seconds;
-        let UpdatePolicy { name, document, force } = update;
+        let UpdatePolicy { name, document, labels, force } = update;
         if let Some(document) = &document {
             check_document(document, now, self.config.databases)?;
         }
         let document = document.map(|document| document.to_json());
-        let change = PolicyChange { name, document, now, ..PolicyChange::default() };
+        let labels = labels.map(Option::unwrap_or_default);
+        let change = PolicyChange { name, document, labels, now, ..PolicyChange::default() };
         self.change_policy(organisation, id_or_name, change, force).await
     }
 

@@ -93,6 +93,7 @@ impl App {
             regions: settings.regions,
             host_header: settings.host_header,
             headers: settings.headers,
+            labels: socket.labels,
             domains: route
                 .as_ref()
                 .map(|route| route.domains.iter().map(ToString::to_string).collect())
@@ -224,6 +225,7 @@ impl App {
             port,
             max_ports: self.config.ports_per_account,
             settings,
+            labels: create.labels,
             policies,
             domains: domains.clone(),
             idle: idle.clone(),
@@ -345,7 +347,8 @@ impl App {
             let known = found.settings.identity.as_ref().map_or(&[][..], |identity| &identity.providers);
             self.need_providers(account, &identity.providers, known).await?;
         }
-        let UpdateSocket { name, socket_type, origin_protocol, protected, domains: update_domains, .. } = update;
+        let UpdateSocket { name, socket_type, origin_protocol, protected, domains: update_domains, labels, .. } =
+            update;
         let protects = matches!(protected, Some(Some(_)));
         let basic_auth = match protected {
             Some(Some(protect)) => Some(Some(self.protect(protect).await?)),
@@ -388,7 +391,14 @@ impl App {
             if had_gate && settings.identity.is_none() && !keeps_password && !force {
                 self.check_that_it_stays_shut(&now.name, &policies)?;
             }
-            Ok(SocketChange { display_name: name, socket_type, origin_protocol, basic_auth, settings: Some(settings) })
+            Ok(SocketChange {
+                display_name: name,
+                socket_type,
+                origin_protocol,
+                basic_auth,
+                settings: Some(settings),
+                labels: labels.map(Option::unwrap_or_default),
+            })
         };
         let changed = self.store.change_socket_with_policies(account, found.id, change).await?;
         let socket = changed.ok_or_else(|| ApiError::not_found("socket"))?;

@@ -40,6 +40,7 @@ impl App {
             weight: checked_weight(create.weight.unwrap_or(DEFAULT_WEIGHT))?,
             path: checked_path(create.path, create.rewrite_path, socket.socket_type)?,
             capacity: checked_capacity(create.capacity.unwrap_or_default())?,
+            labels: create.labels,
             temporary,
             created_at: self.clock.now().unix_seconds,
         };
@@ -123,9 +124,10 @@ impl App {
         if capacity.as_ref().is_some_and(|capacity| !capacity.is_empty()) {
             self.check_room_for_limits(account, Some(tunnel.socket))?;
         }
-        if weight.is_some() || path.is_some() || capacity.is_some() {
-            let (path, capacity) = (path.as_ref(), capacity.as_ref());
-            let changed = self.store.change_tunnel(tunnel.socket, tunnel.id, weight, path, capacity).await?;
+        let labels = update.labels.map(Option::unwrap_or_default);
+        if weight.is_some() || path.is_some() || capacity.is_some() || labels.is_some() {
+            let (path, capacity, labels) = (path.as_ref(), capacity.as_ref(), labels.as_ref());
+            let changed = self.store.change_tunnel(tunnel.socket, tunnel.id, weight, path, capacity, labels).await?;
             tunnel = changed.ok_or_else(|| ApiError::not_found("tunnel"))?;
             self.publish(tunnel.socket).await?;
             tracing::info!(

@@ -9,7 +9,7 @@ use sallyport_model::{OriginProtocol, SocketType};
 use super::{
     display_name,
     hold::{self, Credential, OriginArgs},
-    options::{LabelArg, PortArgs, ProtectArgs, origin_protocol, socket_type},
+    options::{LabelArg, PortArgs, ProtectArgs, labels::LabelsArgs, origin_protocol, socket_type},
     tunnel,
 };
 use crate::{
@@ -46,6 +46,8 @@ pub(crate) struct ConnectArgs {
     #[command(flatten)]
     policies: PoliciesArg,
     #[command(flatten)]
+    labels: LabelsArgs,
+    #[command(flatten)]
     paths: PathsArgs,
     #[command(flatten)]
     origin: OriginArgs,
@@ -70,6 +72,7 @@ impl ConnectArgs {
             port: self.port.public_port,
             policies: self.policies.get(),
             label: self.label.name_label,
+            labels: self.labels.get()?,
             ..CreateSocket::new(name, socket_type)
         };
         let set = self.settings.clone().set(&mut create);
@@ -79,6 +82,7 @@ impl ConnectArgs {
             socket_type: self.socket_type,
             origin_protocol: self.origin_protocol,
             settings: self.settings,
+            labels: self.labels,
             path,
             others,
             origin: self.origin,

@@ -26,7 +26,10 @@ use crate::{
         service::{RewriteArgs, ShownPath},
     },
     command::{
-        options::confirm::YesArg,
+        options::{
+            confirm::YesArg,
+            labels::{ChangedLabelsArgs, LabelSelectorArgs, LabelsArgs},
+        },
         socket::{request::PathService, stats::ms},
     },
     context::{Context, candidates},
@@ -74,6 +77,8 @@ pub(crate) struct CreateArgs {
     path: TunnelPathArgs,
     #[command(flatten)]
     capacity: CapacityArgs,
+    #[command(flatten)]
+    labels: LabelsArgs,
 }
 
 /// The paths of a tunnel.
@@ -119,12 +124,23 @@ pub(crate) struct EditArgs {
     keep_path: bool,
     #[command(flatten)]
     capacity: CapacityArgs,
+    #[command(flatten)]
+    labels: ChangedLabelsArgs,
 }
 
 /// Options of `tunnel ls`.
 #[derive(Debug, Args)]
-#[group(multiple = false)]
 pub(crate) struct LsArgs {
+    #[command(flatten)]
+    socket: ListedSocketArg,
+    #[command(flatten)]
+    labels: LabelSelectorArgs,
+}
+
+/// The socket of the tunnels in a list.
+#[derive(Debug, Args)]
+#[group(multiple = false)]
+pub(crate) struct ListedSocketArg {
     /// The socket: its name, its public name, or its id [default: all sockets]
     #[arg(value_name = "SOCKET", add = ArgValueCompleter::new(candidates::sockets))]
     socket: Option<SocketRef>,
@@ -251,16 +267,21 @@ pub(crate) async fn run(context: &Context, command: TunnelCommand) -> anyhow::Re
             let PathRoute { prefix, rewrite } = args.path.get(None)?;
             let path = (!prefix.is_root()).then_some(prefix);
             let capacity = args.capacity.change(None);
-            let create = CreateTunnel { name, weight: args.weight, path, rewrite_path: rewrite, capacity };
+            let labels = args.labels.get()?;
+            let create = CreateTunnel { name, weight: args.weight, path, rewrite_path: rewrite, capacity, labels };
             let created = client.create_tunnel(socket, &create).await.map_err(|error| failure::about(error, socket))?;
             context.output.data(&created, show)?;
             context.output.hint("keep the credential now: it is not shown again");
             Ok(())
         }
         TunnelCommand::Ls(args) => {
-            let socket = &args.socket.or(args.socket_id).or(args.name).unwrap_or(SocketRef::Any);
+            let ListedSocketArg { socket, socket_id, name } = args.socket;
+            let socket = &socket.or(socket_id).or(name).unwrap_or(SocketRef::Any);
             let client = context.client(&context.target()?)?;
-            let tunnels = client.tunnels(socket).await.map_err(|error| failure::about(error, socket))?;
+            let tunnels = client
+                .tunnels_with(socket, &args.labels.labels)
+                .await
+                .map_err(|error| failure::about(error, socket))?;
             let named = if *socket == SocketRef::Any { "SOCKET".to_owned() } else { socket.to_string() };
             let empty = format!("no tunnels yet: `sallyport tunnel connect {named} PORT` attaches a service");
             context.output.list(&tunnels, &empty, |tunnels| list(&context.output, tunnels))?;
@@ -279,17 +300,21 @@ pub(crate) async fn run(context: &Context, command: TunnelCommand) -> anyhow::Re
             };
             let rewrite = args.rewrite.replacement(None)?.map(Some);
             let rewrite_path = if args.keep_path { Some(None) } else { rewrite };
-            let mut update =
-                UpdateTunnel { name, weight: args.weight, path: args.path.map(Some), rewrite_path, capacity: None };
-            if update.is_empty() && args.capacity.is_empty() {
+            let (weight, path) = (args.weight, args.path.map(Some));
+            let mut update = UpdateTunnel { name, weight, path, rewrite_path, ..UpdateTunnel::default() };
+            let is_relative = !args.capacity.is_empty() || !args.labels.is_empty();
+            if update.is_empty() && !is_relative {
                 let failure = Failure::usage("nothing to change").next("see `sallyport tunnel edit --help`");
                 return Err(failure.into());
             }
             let client = context.client(&context.target()?)?;
-            if !args.capacity.is_empty() {
+            if is_relative {
                 let known = client.tunnel(&socket, &tunnel).await;
                 let known = known.map_err(|error| failure::about(error, &of(&socket, &tunnel)))?;
-                update.capacity = args.capacity.change(known.capacity).map(Some);
+                update.labels = args.labels.change(&known.labels)?.map(Some);
+                if !args.capacity.is_empty() {
+                    update.capacity = args.capacity.change(known.capacity).map(Some);
+                }
             }
             let changed = client.update_tunnel(&socket, &tunnel, &update).await;
             let changed = changed.map_err(|error| failure::about(error, &of(&socket, &tunnel)))?;

@@ -641,6 +641,12 @@ const MIGRATIONS: &[&str] = &[
         content TEXT NOT NULL
     ) STRICT;
     ",
+    "
+    -- The labels of owners, as JSON with sorted keys.
+    ALTER TABLE sockets ADD COLUMN labels TEXT NOT NULL DEFAULT '{}';
+    ALTER TABLE tunnels ADD COLUMN labels TEXT NOT NULL DEFAULT '{}';
+    ALTER TABLE policies ADD COLUMN labels TEXT NOT NULL DEFAULT '{}';
+    ",
 ];
 
 /// Number of steps after which the write-ahead log is merged into the database.

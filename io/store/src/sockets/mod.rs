@@ -2,6 +2,7 @@
 //!
 //! May use: `accounts`, `identity`, `cluster`, `db`.
 
+pub(crate) mod labels;
 pub(crate) mod origins;
 pub(crate) mod policies;
 pub(crate) mod ports;

@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use sallyport_model::{AccountId, AttachedPolicy, PolicyId, PolicyName, SocketId, SocketRoute};
+use sallyport_model::{AccountId, AttachedPolicy, LabelSelector, Labels, PolicyId, PolicyName, SocketId, SocketRoute};
 
-use super::socket;
+use super::{labels, socket};
 use crate::db::{
     Position, Store,
     error::StoreError,
@@ -27,6 +27,8 @@ pub struct NewPolicy {
     pub name: PolicyName,
     /// Its rules, as JSON.
     pub document: String,
+    /// Its labels.
+    pub labels: Labels,
     /// Time of creation in seconds since 1970.
     pub created_at: i64,
 }
@@ -40,6 +42,8 @@ pub struct Policy {
     pub name: PolicyName,
     /// Its rules, as JSON.
     pub document: String,
+    /// Its labels.
+    pub labels: Labels,
     /// Whether it applies to all sockets of the organisation.
     pub everywhere: bool,
     /// The sockets that it is attached to individually, oldest first.
@@ -75,6 +79,8 @@ pub struct PolicyChange {
     pub name: Option<PolicyName>,
     /// Its rules, as JSON.
     pub document: Option<String>,
+    /// All its labels.
+    pub labels: Option<Labels>,
     /// An additional attachment.
     pub attach: Option<Attachment>,
     /// An attachment to remove.
@@ -97,9 +103,9 @@ impl Store {
         );
         write.require_room(count, new.organisation.as_bytes(), MAX_POLICIES_PER_ORGANISATION, what).await?;
         let inserted = sql::query(
-            "INSERT INTO policies (id, organisation, position, name, document, created_at, updated_at)
+            "INSERT INTO policies (id, organisation, position, name, document, created_at, updated_at, labels)
              SELECT $1, id, (SELECT coalesce(max(position), 0) + 1 FROM policies WHERE organisation = $2), \
-             $3, $4, $5, $5
+             $3, $4, $5, $5, $6
              FROM accounts WHERE id = $2",
         )
         .bind(new.id.as_bytes().as_slice())
@@ -107,6 +113,7 @@ impl Store {
         .bind(new.name.as_str())
         .bind(&new.document)
         .bind(new.created_at)
+        .bind(row::json(&new.labels)?)
         .execute(write.sql())
         .await
         .map_err(|error| named(error, &new.name))?;
@@ -116,7 +123,7 @@ impl Store {
         write.commit().await
     }
 
-    /// The organisation's policies after a position, oldest first, with their positions; at most
+    /// The organisation's policies with these labels after a position, oldest first, with their positions; at most
     /// [`MAX_POLICIES_PER_ORGANISATION`].
     ///
     /// # Errors
@@ -124,17 +131,26 @@ impl Store {
     pub async fn policies(
         &self,
         organisation: AccountId,
+        selectors: &[LabelSelector],
         after: Position,
         limit: u32,
     ) -> Result<Vec<(Position, Policy)>, StoreError> {
+        let [first, second, third, fourth] = labels::needles(selectors)?;
         let mut read = self.read().await?;
-        let rows =
-            sql::query("SELECT * FROM policies WHERE organisation = $1 AND position > $2 ORDER BY position LIMIT $3")
-                .bind(organisation.as_bytes().as_slice())
-                .bind(after)
-                .bind(limit)
-                .fetch_all(&mut *read)
-                .await?;
+        let rows = sql::query(labels::selected!(
+            "SELECT * FROM policies WHERE organisation = $1 AND position > $2 ",
+            "labels",
+            " ORDER BY position LIMIT $3"
+        ))
+        .bind(organisation.as_bytes().as_slice())
+        .bind(after)
+        .bind(limit)
+        .bind(first)
+        .bind(second)
+        .bind(third)
+        .bind(fourth)
+        .fetch_all(&mut *read)
+        .await?;
         let mut places = attachments(&mut read, organisation).await?;
         rows.iter().map(|found| Ok((found.try_get("position")?, policy(found, &mut places)?))).collect()
     }
@@ -303,6 +319,14 @@ async fn apply(
             .execute(write.sql())
             .await?;
     }
+    if let Some(labels) = change.labels {
+        sql::query("UPDATE policies SET labels = $2, updated_at = $3 WHERE id = $1")
+            .bind(id.as_bytes().as_slice())
+            .bind(row::json(&labels)?)
+            .bind(change.now)
+            .execute(write.sql())
+            .await?;
+    }
     if let Some(to) = change.attach {
         attach(write, organisation, id, to.socket()).await?;
     }
@@ -424,6 +448,7 @@ fn policy(found: &DbRow, places: &mut AttachedSockets) -> Result<Policy, StoreEr
         id,
         name: row::parsed(found, "name")?,
         document: found.try_get("document")?,
+        labels: row::from_json(found, "labels")?,
         everywhere: places.contains(&None),
         sockets: places.into_iter().flatten().collect(),
         created_at: found.try_get("created_at")?,

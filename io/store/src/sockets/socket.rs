@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 
 use sallyport_model::{
-    AccountId, AttachedPolicy, BasicAuth, DisplayName, DomainName, OriginProtocol, PolicyId, ShortId, Socket, SocketId,
-    SocketName, SocketRoute, SocketSettings, SocketType, TunnelId, TunnelRoute,
+    AccountId, AttachedPolicy, BasicAuth, DisplayName, DomainName, LabelSelector, Labels, OriginProtocol, PolicyId,
+    ShortId, Socket, SocketId, SocketName, SocketRoute, SocketSettings, SocketType, TunnelId, TunnelRoute,
 };
 
 use super::{
-    origins, policies,
+    labels, origins, policies,
     ports::{PortRequest, take_port},
     socket_names::{self, NameConflict},
     tunnels,
@@ -59,6 +59,8 @@ pub struct NewSocket {
     pub max_ports: usize,
     /// All other settings.
     pub settings: SocketSettings,
+    /// The labels.
+    pub labels: Labels,
     /// Policies of the organisation that are attached from the start.
     pub policies: Vec<PolicyId>,
     /// Verified domains of the account that lead to the socket from the start.
@@ -86,6 +88,8 @@ pub struct SocketChange {
     pub basic_auth: Option<Option<BasicAuth>>,
     /// All other settings.
     pub settings: Option<SocketSettings>,
+    /// All labels.
+    pub labels: Option<Labels>,
 }
 
 /// Fails if the account has reached its limit of ports.
@@ -158,6 +162,7 @@ impl Store {
             basic_auth: new.basic_auth,
             port,
             settings: new.settings,
+            labels: new.labels,
             created_at: new.created_at,
         };
         insert(&mut write, &socket, new.temporary).await?;
@@ -181,12 +186,35 @@ impl Store {
         after: Position,
         limit: u32,
     ) -> Result<Vec<(Position, Socket)>, StoreError> {
-        let rows = sql::query("SELECT * FROM sockets WHERE account = $1 AND position > $2 ORDER BY position LIMIT $3")
-            .bind(account.as_bytes().as_slice())
-            .bind(after)
-            .bind(limit)
-            .fetch_all(&self.reader)
-            .await?;
+        self.sockets_with(account, &[], after, limit).await
+    }
+
+    /// The account's sockets with these labels after a position, oldest first, with their positions.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn sockets_with(
+        &self,
+        account: AccountId,
+        selectors: &[LabelSelector],
+        after: Position,
+        limit: u32,
+    ) -> Result<Vec<(Position, Socket)>, StoreError> {
+        let [first, second, third, fourth] = labels::needles(selectors)?;
+        let rows = sql::query(labels::selected!(
+            "SELECT * FROM sockets WHERE account = $1 AND position > $2 ",
+            "labels",
+            " ORDER BY position LIMIT $3"
+        ))
+        .bind(account.as_bytes().as_slice())
+        .bind(after)
+        .bind(limit)
+        .bind(first)
+        .bind(second)
+        .bind(third)
+        .bind(fourth)
+        .fetch_all(&self.reader)
+        .await?;
         rows.iter().map(|found| Ok((found.try_get("position")?, socket(found)?))).collect()
     }
 
@@ -486,11 +514,12 @@ async fn update(write: &mut Write, former: Socket, change: SocketChange) -> Resu
         origin_protocol: change.origin_protocol.unwrap_or(former.origin_protocol),
         basic_auth: change.basic_auth.unwrap_or(former.basic_auth),
         settings: change.settings.unwrap_or(former.settings),
+        labels: change.labels.unwrap_or(former.labels),
         ..former
     };
     sql::query(
         "UPDATE sockets SET display_name = $2, socket_type = $3, origin_protocol = $4, basic_username = $5,
-                            basic_password_hash = $6, settings = $7, name_key = $8
+                            basic_password_hash = $6, settings = $7, name_key = $8, labels = $9
          WHERE id = $1",
     )
     .bind(socket.id.as_bytes().as_slice())
@@ -501,6 +530,7 @@ async fn update(write: &mut Write, former: Socket, change: SocketChange) -> Resu
     .bind(socket.basic_auth.as_ref().map(|basic| basic.password_hash.as_str()))
     .bind(row::json(&socket.settings)?)
     .bind(socket.display_name.key())
+    .bind(row::json(&socket.labels)?)
     .execute(write.sql())
     .await?;
     Ok(socket)
@@ -588,9 +618,9 @@ async fn insert(write: &mut Write, socket: &Socket, temporary: Option<HolderId>)
     let inserted = sql::query(
         "INSERT INTO sockets (id, account, position, name, display_name, socket_type, origin_protocol,
                               basic_username, basic_password_hash, port, settings, created_at, temporary, holder,
-                              name_key)
+                              name_key, labels)
          SELECT $1, id, (SELECT coalesce(max(position), 0) + 1 FROM sockets WHERE account = $2), $3, $4, $5, $6, $7, $8,
-                $9, $10, $11, $12, $13, $14
+                $9, $10, $11, $12, $13, $14, $15
          FROM accounts WHERE id = $2",
     )
     .bind(socket.id.as_bytes().as_slice())
@@ -607,6 +637,7 @@ async fn insert(write: &mut Write, socket: &Socket, temporary: Option<HolderId>)
     .bind(temporary.is_some())
     .bind(temporary.map(Vec::from))
     .bind(socket.display_name.key())
+    .bind(row::json(&socket.labels)?)
     .execute(write.sql())
     .await?;
     if inserted.rows_affected() == 0 { Err(StoreError::Gone) } else { Ok(()) }
@@ -625,6 +656,7 @@ pub(crate) fn socket(found: &DbRow) -> Result<Socket, StoreError> {
         basic_auth: username.zip(password_hash).map(|(username, password_hash)| BasicAuth { username, password_hash }),
         port: found.try_get("port")?,
         settings: row::from_json(found, "settings")?,
+        labels: row::from_json(found, "labels")?,
         created_at: found.try_get("created_at")?,
     })
 }

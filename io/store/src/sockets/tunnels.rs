@@ -1,11 +1,11 @@
 //! Tunnels.
 
 use sallyport_model::{
-    AccountId, Capacity, CredentialHash, DisplayName, MAX_TUNNELS_PER_SOCKET, PathPrefix, PathRoute, ShortId, SocketId,
-    Tunnel, TunnelId,
+    AccountId, Capacity, CredentialHash, DisplayName, LabelSelector, Labels, MAX_TUNNELS_PER_SOCKET, PathPrefix,
+    PathRoute, ShortId, SocketId, Tunnel, TunnelId,
 };
 
-use super::socket_names;
+use super::{labels, socket_names};
 use crate::{
     cluster::controls::HolderId,
     db::{
@@ -35,6 +35,8 @@ pub struct NewTunnel {
     pub path: PathRoute,
     /// What its origin can carry.
     pub capacity: Capacity,
+    /// Its labels.
+    pub labels: Labels,
     /// The holder of a temporary tunnel, which ends with its forward, at the latest with the holder.
     pub temporary: Option<HolderId>,
     /// Time of creation in seconds since 1970.
@@ -74,15 +76,16 @@ impl Store {
             weight: new.weight,
             path: new.path.clone(),
             capacity: new.capacity.clone(),
+            labels: new.labels.clone(),
             forward_port: take_forward_port(&mut write, account, forward_ports).await?,
             created_at: new.created_at,
         };
         let inserted = sql::query(
             "INSERT INTO tunnels (id, socket, position, credential, weight, forward_port, created_at, temporary, holder,
-                 path, rewrite_path, display_name, name_key, capacity)
+                 path, rewrite_path, display_name, name_key, capacity, labels)
              SELECT $1, id, (SELECT coalesce(max(position), 0) + 1 FROM tunnels WHERE socket = $2), \
              $4, $5, $6, $7, $8, $9,
-                    $10, $11, $12, $13, $14
+                    $10, $11, $12, $13, $14, $15
              FROM sockets WHERE id = $2 AND account = $3",
         )
         .bind(tunnel.id.as_bytes().as_slice())
@@ -99,6 +102,7 @@ impl Store {
         .bind(tunnel.name.as_ref().map(DisplayName::as_str))
         .bind(tunnel.name.as_ref().map(DisplayName::key))
         .bind(row::json(&tunnel.capacity)?)
+        .bind(row::json(&tunnel.labels)?)
         .execute(write.sql())
         .await?;
         if inserted.rows_affected() == 0 {
@@ -109,43 +113,61 @@ impl Store {
         Ok(Creation::Made(tunnel))
     }
 
-    /// The socket's tunnels after a position, oldest first, with their positions. The caller has checked the socket's
-    /// owner.
+    /// The socket's tunnels with these labels after a position, oldest first, with their positions. The caller has
+    /// checked the socket's owner.
     ///
     /// # Errors
     /// The database fails.
     pub async fn tunnels(
         &self,
         socket: SocketId,
+        selectors: &[LabelSelector],
         after: Position,
         limit: u32,
     ) -> Result<Vec<(Position, Tunnel)>, StoreError> {
-        let rows = sql::query("SELECT * FROM tunnels WHERE socket = $1 AND position > $2 ORDER BY position LIMIT $3")
-            .bind(socket.as_bytes().as_slice())
-            .bind(after)
-            .bind(limit)
-            .fetch_all(&self.reader)
-            .await?;
+        let [first, second, third, fourth] = labels::needles(selectors)?;
+        let rows = sql::query(labels::selected!(
+            "SELECT * FROM tunnels WHERE socket = $1 AND position > $2 ",
+            "labels",
+            " ORDER BY position LIMIT $3"
+        ))
+        .bind(socket.as_bytes().as_slice())
+        .bind(after)
+        .bind(limit)
+        .bind(first)
+        .bind(second)
+        .bind(third)
+        .bind(fourth)
+        .fetch_all(&self.reader)
+        .await?;
         rows.iter().map(|found| Ok((found.try_get("position")?, tunnel(found)?))).collect()
     }
 
-    /// All tunnels of the account after a position, oldest first, with their positions.
+    /// All tunnels of the account with these labels after a position, oldest first, with their positions.
     ///
     /// # Errors
     /// The database fails.
     pub async fn tunnels_of_account(
         &self,
         account: AccountId,
+        selectors: &[LabelSelector],
         after: Position,
         limit: u32,
     ) -> Result<Vec<(Position, Tunnel)>, StoreError> {
-        let rows = sql::query(
+        let [first, second, third, fourth] = labels::needles(selectors)?;
+        let rows = sql::query(labels::selected!(
             "SELECT t.*, t.rowid AS place FROM tunnels t JOIN sockets s ON s.id = t.socket
-             WHERE s.account = $1 AND t.rowid > $2 ORDER BY t.rowid LIMIT $3",
-        )
+             WHERE s.account = $1 AND t.rowid > $2 ",
+            "t.labels",
+            " ORDER BY t.rowid LIMIT $3"
+        ))
         .bind(account.as_bytes().as_slice())
         .bind(after)
         .bind(limit)
+        .bind(first)
+        .bind(second)
+        .bind(third)
+        .bind(fourth)
         .fetch_all(&self.reader)
         .await?;
         rows.iter().map(|found| Ok((found.try_get("place")?, tunnel(found)?))).collect()
@@ -290,7 +312,7 @@ impl Store {
         rows.iter().map(ids).collect()
     }
 
-    /// Changes the weight, the paths or the capacity of a tunnel of the socket; `None` keeps the former value. Returns the changed
+    /// Changes the weight, the paths, the capacity or the labels of a tunnel of the socket; `None` keeps the former value. Returns the changed
     /// tunnel, or `None` if it does not exist.
     ///
     /// # Errors
@@ -302,8 +324,17 @@ impl Store {
         weight: Option<u16>,
         path: Option<&PathRoute>,
         capacity: Option<&Capacity>,
+        labels: Option<&Labels>,
     ) -> Result<Option<Tunnel>, StoreError> {
         let mut write = self.write().await?;
+        if let Some(labels) = labels {
+            sql::query("UPDATE tunnels SET labels = $3 WHERE id = $1 AND socket = $2")
+                .bind(id.as_bytes().as_slice())
+                .bind(socket.as_bytes().as_slice())
+                .bind(row::json(labels)?)
+                .execute(write.sql())
+                .await?;
+        }
         if let Some(capacity) = capacity {
             sql::query("UPDATE tunnels SET capacity = $3 WHERE id = $1 AND socket = $2")
                 .bind(id.as_bytes().as_slice())
@@ -399,6 +430,7 @@ pub(crate) fn tunnel(found: &DbRow) -> Result<Tunnel, StoreError> {
         forward_port: found.try_get("forward_port")?,
         path: path(found)?,
         capacity: row::from_json(found, "capacity")?,
+        labels: row::from_json(found, "labels")?,
         created_at: found.try_get("created_at")?,
     })
 }

@@ -52,6 +52,7 @@ pub(crate) fn new_socket(owner: u8, n: u32) -> NewSocket {
         port: PortRequest::None,
         max_ports: 1_000,
         settings: Default::default(),
+        labels: Default::default(),
         policies: Vec::new(),
         domains: Vec::new(),
         idle: Vec::new(),
@@ -66,6 +67,7 @@ pub(crate) fn new_tunnel(socket: SocketId, n: u32) -> NewTunnel {
     id[..4].copy_from_slice(&n.to_be_bytes());
     NewTunnel {
         capacity: sallyport_model::Capacity::default(),
+        labels: Default::default(),
         id: TunnelId::from_random(id),
         socket,
         name: None,

@@ -93,13 +93,13 @@ async fn tunnels_have_names_that_are_unique_in_an_account() {
     let renamed = store.rename_tunnel(owner, plain.id, Some(&name("web 1"))).await.unwrap().unwrap();
     assert_eq!((renamed.id, renamed.name), (plain.id, Some(name("web 1"))));
 
-    let all = store.tunnels_of_account(owner, 0, 10).await.unwrap();
+    let all = store.tunnels_of_account(owner, &[], 0, 10).await.unwrap();
     assert_eq!(all.iter().map(|(_, tunnel)| tunnel.id).collect::<Vec<_>>(), [web.id, plain.id]);
-    let after = store.tunnels_of_account(owner, all[0].0, 10).await.unwrap();
+    let after = store.tunnels_of_account(owner, &[], all[0].0, 10).await.unwrap();
     assert_eq!(after.len(), 1);
     store.create_account(account(2)).await.unwrap();
     let stranger = account(2).account.id;
-    assert!(store.tunnels_of_account(stranger, 0, 10).await.unwrap().is_empty());
+    assert!(store.tunnels_of_account(stranger, &[], 0, 10).await.unwrap().is_empty());
     assert!(store.tunnel_by_name(stranger, &name("web 1")).await.unwrap().is_none());
     assert!(store.rename_tunnel(stranger, web.id, None).await.unwrap().is_none());
 }

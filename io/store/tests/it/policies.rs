@@ -13,6 +13,7 @@ fn new(owner: u8, n: u8, name: &str) -> NewPolicy {
         organisation: account(owner).account.id,
         name: name.parse().unwrap(),
         document: format!("{{\"n\":{n}}}"),
+        labels: Default::default(),
         created_at: NOW,
     }
 }
@@ -126,9 +127,12 @@ async fn names_are_there_once_and_there_are_not_too_many() {
     let error = store.create_policy(&new(1, 99, "more")).await.unwrap_err();
     assert!(matches!(error, StoreError::Limit { max: 100, .. }), "{error}");
     let organisation = account(1).account.id;
-    let listed = store.policies(organisation, 0, 2).await.unwrap();
+    let listed = store.policies(organisation, &[], 0, 2).await.unwrap();
     assert_eq!(listed.iter().map(|(_, policy)| policy.name.as_str()).collect::<Vec<_>>(), ["staff", "other"]);
-    assert_eq!(store.policies(organisation, listed[1].0, 200).await.unwrap().len(), MAX_POLICIES_PER_ORGANISATION - 2);
+    assert_eq!(
+        store.policies(organisation, &[], listed[1].0, 200).await.unwrap().len(),
+        MAX_POLICIES_PER_ORGANISATION - 2
+    );
 }
 
 #[tokio::test]

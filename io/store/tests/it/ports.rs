@@ -158,15 +158,16 @@ async fn forward_ports_differ_within_an_account() {
     assert_eq!(found.as_ref(), Some(&first));
     assert_eq!(store.tunnel_by_forward_port(owner, 1).await.unwrap(), None);
 
-    let changed = store.change_tunnel(one, first.id, Some(7), None, None).await.unwrap().unwrap();
+    let changed = store.change_tunnel(one, first.id, Some(7), None, None, None).await.unwrap().unwrap();
     assert_eq!((changed.weight, store.route(one).await.unwrap().unwrap().tunnels[0].weight), (7, 7));
-    assert_eq!(store.change_tunnel(two, first.id, Some(7), None, None).await.unwrap(), None);
+    assert_eq!(store.change_tunnel(two, first.id, Some(7), None, None, None).await.unwrap(), None);
 
     let path = PathRoute { prefix: "/api".parse().unwrap(), rewrite: Some(PathPrefix::root()) };
-    let changed = store.change_tunnel(one, first.id, None, Some(&path), None).await.unwrap().unwrap();
+    let changed = store.change_tunnel(one, first.id, None, Some(&path), None, None).await.unwrap().unwrap();
     assert_eq!((changed.weight, &changed.path), (7, &path));
     assert_eq!(store.route(one).await.unwrap().unwrap().tunnels[0].path, path);
-    let changed = store.change_tunnel(one, first.id, None, Some(&PathRoute::default()), None).await.unwrap().unwrap();
+    let changed =
+        store.change_tunnel(one, first.id, None, Some(&PathRoute::default()), None, None).await.unwrap().unwrap();
     assert_eq!(changed.path, PathRoute::default());
 }
 

@@ -3,6 +3,7 @@
 //! May use what `command` may use.
 
 pub(crate) mod confirm;
+pub(crate) mod labels;
 pub(crate) mod pick;
 
 use anyhow::Context as _;

@@ -17,7 +17,10 @@ use serde_json::json;
 use self::rule::DocumentArgs;
 use crate::{
     args::port,
-    command::options::confirm::YesArg,
+    command::options::{
+        confirm::YesArg,
+        labels::{ChangedLabelsArgs, LabelSelectorArgs, LabelsArgs},
+    },
     context::{Context, candidates},
     failure::{self, Failure, Kind},
     output::{self, Output},
@@ -34,7 +37,7 @@ pub(crate) enum PolicyCommand {
     Create(CreateArgs),
     /// List the policies
     #[command(alias = "list")]
-    Ls,
+    Ls(LsArgs),
     /// Show a policy with its rules
     Show(ShowArgs),
     /// Change a policy: all rules from a file, or one rule more by options
@@ -58,6 +61,15 @@ pub(crate) struct CreateArgs {
     name: PolicyName,
     #[command(flatten)]
     document: DocumentArgs,
+    #[command(flatten)]
+    labels: LabelsArgs,
+}
+
+/// Options of `policy ls`.
+#[derive(Debug, Args)]
+pub(crate) struct LsArgs {
+    #[command(flatten)]
+    labels: LabelSelectorArgs,
 }
 
 /// Names a policy.
@@ -101,6 +113,8 @@ pub(crate) struct EditArgs {
     force: bool,
     #[command(flatten)]
     document: DocumentArgs,
+    #[command(flatten)]
+    labels: ChangedLabelsArgs,
 }
 
 /// Options of `policy attach` and `policy detach`.
@@ -184,9 +198,11 @@ pub(crate) async fn run(context: &Context, command: PolicyCommand) -> anyhow::Re
     let client = context.client(&context.target()?)?;
     match command {
         PolicyCommand::Create(args) => create(context, &client, args).await,
-        PolicyCommand::Ls => {
+        PolicyCommand::Ls(args) => {
             let empty = "no policies yet: `sallyport policy create NAME --email-domain example.com` makes one";
-            context.output.list(&client.policies().await?, empty, |all| list(&context.output, all))
+            context
+                .output
+                .list(&client.policies_with(&args.labels.labels).await?, empty, |all| list(&context.output, all))
         }
         PolicyCommand::Show(args) => {
             let policy = find(&client, &args.name.policy).await?;
@@ -240,7 +256,8 @@ async fn create(context: &Context, client: &ApiClient, args: CreateArgs) -> anyh
         Some(file) => rule::read(&file)?,
         None => rule.add_to(None)?,
     };
-    let policy = client.create_policy(&CreatePolicy { name: args.name, document }).await?;
+    let policy = CreatePolicy { name: args.name, document, labels: args.labels.get()? };
+    let policy = client.create_policy(&policy).await?;
     context.output.data(&policy, show)?;
     context
         .output
@@ -256,13 +273,17 @@ async fn edit(context: &Context, client: &ApiClient, args: EditArgs) -> anyhow::
         Some(file) => Some(rule::read(&file)?),
         None => match rule.add_to(Some(find(client, &policy).await?.document)) {
             Ok(document) => Some(document),
-            Err(_) if args.rename.is_some() => None,
+            Err(_) if args.rename.is_some() || !args.labels.is_empty() => None,
             Err(_) => {
                 return Err(Failure::usage("nothing to change").next("see `sallyport policy edit --help`").into());
             }
         },
     };
-    let update = UpdatePolicy { name: args.rename, document, force: args.force };
+    let labels = match args.labels.is_empty() {
+        true => None,
+        false => args.labels.change(&find(client, &policy).await?.labels)?.map(Some),
+    };
+    let update = UpdatePolicy { name: args.rename, document, labels, force: args.force };
     let changed = client.update_policy(&policy, &update).await.map_err(|error| failure::about(error, &policy))?;
     context.output.data(&changed, show)
 }

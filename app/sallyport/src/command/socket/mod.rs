@@ -27,7 +27,10 @@ use super::{
     },
 };
 use crate::{
-    command::options::confirm::YesArg,
+    command::options::{
+        confirm::YesArg,
+        labels::{ChangedLabelsArgs, LabelSelectorArgs, LabelsArgs},
+    },
     context::Context,
     failure::{self, Failure},
     output::{self, Output},
@@ -44,7 +47,7 @@ pub(crate) enum SocketCommand {
     Create(CreateArgs),
     /// List the sockets
     #[command(alias = "list")]
-    Ls,
+    Ls(LsArgs),
     /// Show a socket
     Show(ShowArgs),
     /// Show the statistics of a socket: requests, flows, bytes and times, by edge and tunnel
@@ -83,6 +86,15 @@ pub(crate) struct CreateArgs {
     settings: SettingsArgs,
     #[command(flatten)]
     policies: PoliciesArg,
+    #[command(flatten)]
+    labels: LabelsArgs,
+}
+
+/// Options of `socket ls`.
+#[derive(Debug, Args)]
+pub(crate) struct LsArgs {
+    #[command(flatten)]
+    labels: LabelSelectorArgs,
 }
 
 /// Options of `socket show`.
@@ -119,6 +131,8 @@ pub(crate) struct EditArgs {
     protect: ProtectArgs,
     #[command(flatten)]
     settings: SettingsArgs,
+    #[command(flatten)]
+    labels: ChangedLabelsArgs,
     /// Confirm that --no-cloudauth or --not-protected opens the socket to everybody
     #[arg(long)]
     force: bool,
@@ -128,8 +142,8 @@ pub(crate) struct EditArgs {
 pub(crate) async fn run(context: &Context, command: SocketCommand) -> anyhow::Result<()> {
     match command {
         SocketCommand::Create(args) => create(context, args).await,
-        SocketCommand::Ls => {
-            let sockets = context.client(&context.target()?)?.sockets().await?;
+        SocketCommand::Ls(args) => {
+            let sockets = context.client(&context.target()?)?.sockets_with(&args.labels.labels).await?;
             let empty = "no sockets yet: `sallyport connect PORT` gives a service a public name for a while, \
                          and `sallyport socket create --name NAME` makes one that stays";
             context.output.list(&sockets, empty, |sockets| list(&context.output, sockets))?;
@@ -187,6 +201,7 @@ async fn create(context: &Context, args: CreateArgs) -> anyhow::Result<()> {
         port: args.port.public_port,
         policies: args.policies.get(),
         label: args.label.name_label,
+        labels: args.labels.get()?,
         ..CreateSocket::new(display_name(&args.name)?, args.socket_type)
     };
     args.settings.set(&mut create)?;
@@ -202,7 +217,7 @@ async fn edit(context: &Context, args: EditArgs) -> anyhow::Result<()> {
     let socket = args.socket.get()?;
     let about = |error| failure::about(error, socket);
     let client = context.client(&context.target()?)?;
-    let asks_first = args.settings.needs_current() || args.protect.protected;
+    let asks_first = args.settings.needs_current() || args.protect.protected || !args.labels.is_empty();
     let known = match client.socket(socket).await {
         Ok(known) => Some(known),
         // A token may change what it may not read; the former settings are not shown then.
@@ -228,6 +243,9 @@ async fn edit(context: &Context, args: EditArgs) -> anyhow::Result<()> {
         ..UpdateSocket::default()
     };
     args.settings.change(known.as_ref(), &mut update)?;
+    if let Some(known) = &known {
+        update.labels = args.labels.change(&known.labels)?.map(Some);
+    }
     if update.is_empty() {
         return Err(Failure::usage("nothing to change").next("see `sallyport socket edit --help`").into());
     }
@@ -285,6 +303,7 @@ fn settings_of(socket: &Socket) -> Vec<(&'static str, String)> {
         rows.push(("protected", protected(socket)));
     }
     rows.extend(settings::show(socket));
+    rows.extend((!socket.labels.is_empty()).then(|| ("labels", socket.labels.to_string())));
     rows
 }
 
@@ -304,6 +323,7 @@ pub(crate) fn show(socket: &Socket) -> String {
         rows.push(("protected", protected(socket)));
     }
     rows.extend(settings::show(socket));
+    rows.extend((!socket.labels.is_empty()).then(|| ("labels", socket.labels.to_string())));
     rows.push(("tunnels", format!("{} of {} up", socket.tunnels_up, socket.tunnels_total)));
     if let Some(failing) = failing(socket) {
         rows.push(("health", failing));

@@ -9,7 +9,7 @@ use crate::{
     args::service::ServiceAddress,
     command::{
         hold::{Origin, OriginArgs},
-        options::idempotency_key,
+        options::{idempotency_key, labels::LabelsArgs},
     },
     failure::{self, Failure, Kind},
     view::quoted,
@@ -49,6 +49,8 @@ pub(crate) struct SocketRequest {
     pub(crate) origin_protocol: Option<OriginProtocol>,
     /// The given settings.
     pub(crate) settings: SettingsArgs,
+    /// The given labels.
+    pub(crate) labels: LabelsArgs,
     /// The paths of the service.
     pub(crate) path: PathRoute,
     /// Services of other paths of the name.
@@ -197,6 +199,7 @@ impl SocketRequest {
         let mut update = UpdateSocket::default();
         self.settings.clone().change(Some(now), &mut update)?;
         Ok(UpdateSocket {
+            labels: self.labels.added_to(&now.labels)?.map(Some),
             origin_protocol: self.origin_protocol.filter(|wanted| *wanted != now.origin_protocol),
             protected: self.create.protected.clone().map(Some),
             proxy_protocol: other(update.proxy_protocol, &now.proxy_protocol),
