@@ -30,7 +30,7 @@ const MAX_FLOWS_PER_TUNNEL: usize = 4_096;
 const KEPT_TIME: Duration = Duration::from_secs(30);
 /// How long an idle flow lasts. The edge ends flows sooner; this bound is for an edge that does not.
 const MAX_IDLE: Duration = Duration::from_secs(300);
-/// How often idle flows are searched for.
+/// How often idle flows are searched for, and those of endpoints that have left.
 const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 /// How many datagrams may wait for the resolution of the service's address, and how many bytes of them.
 const MAX_WAITING: usize = 64;
@@ -319,7 +319,7 @@ impl Outlet {
         let end = match self.connect(&address).await {
             Ok(()) => {
                 endpoint.iter().for_each(InUse::opened);
-                self.carry_back().await
+                self.carry_back(endpoint.as_ref()).await
             }
             Err(error) => {
                 debug!(%error, service = %address, "a flow has no socket to the service");
@@ -364,7 +364,7 @@ impl Outlet {
 
     /// Sends the service's answers to the edge until one side ends the flow. While there is no flow, answers wait in
     /// the socket.
-    async fn carry_back(&self) -> FlowEnd {
+    async fn carry_back(&self, endpoint: Option<&InUse>) -> FlowEnd {
         let Some(socket) = self.socket.get() else { return FlowEnd::Unreachable };
         let mut look = tokio::time::interval(LOOK_INTERVAL);
         let mut refusals = 0;
@@ -384,6 +384,9 @@ impl Outlet {
                 _ = look.tick() => {
                     if self.is_idle() {
                         return FlowEnd::Idle;
+                    }
+                    if endpoint.is_some_and(InUse::has_left) {
+                        return FlowEnd::Done;
                     }
                 }
                 readable = socket.readable(), if has_way => {

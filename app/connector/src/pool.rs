@@ -6,7 +6,7 @@ use std::{
     net::IpAddr,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -125,6 +125,7 @@ struct PoolEndpoint {
     id: OriginId,
     address: OriginAddr,
     counters: Counters,
+    has_left: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -179,7 +180,8 @@ impl OriginPool {
     }
 
     /// Replaces the endpoints. Those that stay keep their counts, failures and turn. Streams continue, also those of
-    /// endpoints that leave.
+    /// endpoints that leave. Flows of datagrams of endpoints that leave end within seconds, so that the client's next
+    /// datagram goes to another endpoint: such flows might never notice that nobody answers.
     ///
     /// # Errors
     /// There are too many endpoints. Nothing has changed then.
@@ -192,11 +194,16 @@ impl OriginPool {
         let mut by_id: HashMap<OriginId, (Arc<PoolEndpoint>, EndpointState)> = HashMap::with_capacity(wanted.len());
         for (id, Endpoint { address, state: is }) in wanted {
             let known = || state.by_id.get(&id).map(|(known, _)| known.clone());
-            let new = || Arc::new(PoolEndpoint { id, address, counters: Counters::default() });
+            let new = || {
+                Arc::new(PoolEndpoint { id, address, counters: Counters::default(), has_left: AtomicBool::new(false) })
+            };
             by_id.entry(id).or_insert_with(|| (known().unwrap_or_else(new), is));
         }
         let choice = choice.following(&state.choice);
-        *state = PoolState { choice, by_id };
+        let former = std::mem::replace(&mut *state, PoolState { choice, by_id });
+        for (endpoint, _) in former.by_id.values().filter(|(known, _)| !state.by_id.contains_key(&known.id)) {
+            endpoint.has_left.store(true, Ordering::Release);
+        }
         Ok(())
     }
 
@@ -324,6 +331,11 @@ impl InUse {
     /// The endpoint's address.
     pub(crate) fn address(&self) -> &OriginAddr {
         &self.endpoint.address
+    }
+
+    /// Whether the endpoint has left the pool.
+    pub(crate) fn has_left(&self) -> bool {
+        self.endpoint.has_left.load(Ordering::Acquire)
     }
 
     /// Records that the endpoint accepted.

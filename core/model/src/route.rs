@@ -210,6 +210,9 @@ pub struct TunnelPresence {
     /// The name of the connector's machine, as declared by the connector; absent from older connectors and ssh clients.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
+    /// Whether the connector spreads streams over several endpoints, so that edges open a stream for each request.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub spread: bool,
     /// The origin's health at the edge that holds the tunnel; absent from older edges.
     #[serde(default, skip_serializing_if = "OriginHealth::is_well")]
     pub health: OriginHealth,

@@ -22,8 +22,8 @@ enum Received {
 /// A datagram that has not arrived in this time is lost.
 const LOST_AFTER: Duration = Duration::from_secs(2);
 
-struct Client {
-    flow: FlowHandle,
+pub(crate) struct Client {
+    pub(crate) flow: FlowHandle,
     received: mpsc::UnboundedReceiver<Received>,
 }
 
@@ -43,7 +43,7 @@ impl FlowSink for Forwarder {
 
 impl Client {
     /// A flow of the client with this port.
-    async fn new(tunnel: &TunnelHandle, port: u16) -> Self {
+    pub(crate) async fn new(tunnel: &TunnelHandle, port: u16) -> Self {
         let open = FlowOpen {
             tunnel: tunnel.tunnel(),
             client: ([198, 51, 100, 1], port).into(),
@@ -74,7 +74,7 @@ impl Client {
         }
     }
 
-    async fn end(&mut self) -> FlowEnd {
+    pub(crate) async fn end(&mut self) -> FlowEnd {
         loop {
             if let Received::Closed(end) = soon(self.received.recv()).await.unwrap() {
                 return end;
@@ -83,7 +83,7 @@ impl Client {
     }
 
     /// Sends until the answer comes: a delayed machine drops datagrams.
-    async fn ask(&mut self, question: &[u8]) {
+    pub(crate) async fn ask(&mut self, question: &[u8]) {
         soon(async {
             loop {
                 assert!(self.flow.send(question));
@@ -98,7 +98,7 @@ impl Client {
     }
 
     /// Sends until the flow ends.
-    async fn ask_in_vain(&mut self, question: &[u8]) -> FlowEnd {
+    pub(crate) async fn ask_in_vain(&mut self, question: &[u8]) -> FlowEnd {
         soon(async {
             loop {
                 let _ = self.flow.send(question);
@@ -127,7 +127,7 @@ impl Client {
 }
 
 /// A service that echoes, and the addresses of its peers.
-async fn udp_echo() -> (u16, Arc<Mutex<HashSet<SocketAddr>>>) {
+pub(crate) async fn udp_echo() -> (u16, Arc<Mutex<HashSet<SocketAddr>>>) {
     let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let (port, peers) = (socket.local_addr().unwrap().port(), Arc::new(Mutex::new(HashSet::new())));
     let seen = peers.clone();

@@ -4,5 +4,6 @@
 mod edge;
 mod flows;
 mod lab;
+mod pools;
 mod services;
 mod tls;

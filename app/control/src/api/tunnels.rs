@@ -364,6 +364,7 @@ mod tests {
             home: home.map(|home| home.parse().unwrap()),
             origin: None,
             host: None,
+            spread: false,
             health: OriginHealth::Well,
             failure: None,
         };

@@ -60,6 +60,7 @@ async fn a_tunnel_is_up_while_an_edge_holds_it() {
         home: None,
         origin: None,
         host: Some("shed".to_owned()),
+        spread: false,
         health: OriginHealth::default(),
         failure: None,
     });

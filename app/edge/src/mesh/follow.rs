@@ -7,7 +7,7 @@ use std::{
 };
 
 use sallyport_bus::{EdgeCard, FleetNews, RouteChange, TunnelOnEdge};
-use sallyport_model::{EdgeId, OriginHealth, SocketId, TunnelId};
+use sallyport_model::{EdgeId, OriginHealth, SocketId, TunnelId, TunnelPresence};
 use tokio::sync::broadcast::error::RecvError;
 
 use super::Mesh;
@@ -22,6 +22,7 @@ struct RemoteHolder {
     socket: SocketId,
     card: Arc<EdgeCard>,
     place: Place,
+    spread: bool,
     health: OriginHealth,
 }
 
@@ -30,11 +31,21 @@ impl RemoteHolder {
         // A tunnel without a region of its own counts as in the region of its edge.
         let region = tunnel.presence.home.clone().unwrap_or_else(|| tunnel.card.region.clone());
         let place = Place { region: Some(region), is_local: false };
-        Self { socket: tunnel.presence.socket, card: tunnel.card, place, health: tunnel.presence.health }
+        let TunnelPresence { socket, spread, health, .. } = tunnel.presence;
+        Self { socket, card: tunnel.card, place, spread, health }
     }
 
     fn is(&self, other: &Self) -> bool {
         (self.socket, self.card.edge, &self.place) == (other.socket, other.card.edge, &other.place)
+    }
+
+    /// Whether the two are the same origin, which spreads streams otherwise.
+    fn differs_in_spread(&self, other: &Self) -> bool {
+        self.is(other) && self.spread != other.spread
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        self.is(other) && self.spread == other.spread
     }
 }
 
@@ -127,12 +138,17 @@ impl Mesh {
     fn sync(&self, known: &mut KnownHolders, tunnel: TunnelId) {
         let wanted: Vec<_> = self.held_elsewhere(tunnel).into_iter().map(RemoteHolder::new).collect();
         let former = known.ways.get(&tunnel).map(Vec::as_slice).unwrap_or_default();
-        for transport in wanted.iter().filter(|transport| !former.iter().any(|former| former.is(transport))) {
-            let to = RemoteTransport::new(tunnel, transport.socket, self.peer(&transport.card), self.me.clone());
+        // Such an origin leaves before it comes again, since both have the same place.
+        for transport in former.iter().filter(|former| wanted.iter().any(|wanted| wanted.differs_in_spread(former))) {
+            self.leaves(tunnel, transport);
+        }
+        for transport in wanted.iter().filter(|transport| !former.iter().any(|former| former.is_same(transport))) {
+            let peer = self.peer(&transport.card);
+            let to = RemoteTransport::new(tunnel, transport.socket, transport.spread, peer, self.me.clone());
             self.state.sockets.pool(transport.socket).arrived_at(OriginTransport::Remote(to), transport.place.clone());
         }
         let knows = |transport: &RemoteHolder| {
-            former.iter().any(|former| former.is(transport) && former.health == transport.health)
+            former.iter().any(|former| former.is_same(transport) && former.health == transport.health)
         };
         for transport in wanted.iter().filter(|transport| !knows(transport)) {
             self.state.sockets.pool(transport.socket).set_reported_health(
@@ -143,16 +159,18 @@ impl Mesh {
             );
         }
         for transport in former.iter().filter(|transport| !wanted.iter().any(|wanted| wanted.is(transport))) {
-            // A deleted socket has lost its pool, and this origin with it.
-            if self.state.routes.get(transport.socket).is_some() {
-                self.state.sockets.pool(transport.socket).left_from(
-                    tunnel,
-                    Holder::Edge(transport.card.edge),
-                    &transport.place,
-                );
-            }
+            self.leaves(tunnel, transport);
         }
         drop(known.replace(tunnel, wanted));
+    }
+
+    /// Removes the tunnel at another edge from the origins of its socket.
+    fn leaves(&self, tunnel: TunnelId, transport: &RemoteHolder) {
+        // A deleted socket has lost its pool, and this origin with it.
+        if self.state.routes.get(transport.socket).is_some() {
+            let holder = Holder::Edge(transport.card.edge);
+            self.state.sockets.pool(transport.socket).left_from(tunnel, holder, &transport.place);
+        }
     }
 
     /// The other edges that hold this tunnel, if its socket lists the tunnel and the tunnel is not attached here.

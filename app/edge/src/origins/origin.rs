@@ -71,6 +71,8 @@ pub(crate) struct Origin {
     in_flight: AtomicU32,
     /// How many of these are relayed for other edges.
     relayed: AtomicU32,
+    /// Whether each request gets a stream of its own, because the connector spreads streams over several endpoints.
+    spreads: bool,
     /// How many short responses must come before requests share connections again; see [`Origin::prefers_shared`].
     long_responses: AtomicU32,
     openings: Arc<Openings>,
@@ -161,6 +163,7 @@ impl Origin {
     pub(crate) fn new(handle: OriginTransport, place: Place) -> Arc<Self> {
         static ARRIVALS: AtomicU64 = AtomicU64::new(0);
         Arc::new(Self {
+            spreads: handle.spreads_streams(),
             handle,
             place,
             number: ARRIVALS.fetch_add(1, Ordering::Relaxed),
@@ -354,7 +357,7 @@ impl Origin {
     pub(crate) fn put_back(&self, mut connection: Box<H1Connection>) {
         // As in `take_idle`.
         let has_better = || !connection.is_shared() && !connection.is_on_leg() && self.handle.has_idle_leg();
-        let is_unwanted = self.gone.load(Ordering::Acquire) || has_better();
+        let is_unwanted = self.spreads || self.gone.load(Ordering::Acquire) || has_better();
         if is_unwanted || matches!(connection.check_idle(), Idleness::Over) {
             connection.close();
             return;
@@ -368,13 +371,17 @@ impl Origin {
         }
     }
 
-    /// A place on an HTTP/2 connection: on an open one with room, else on a new one.
+    /// A place on an HTTP/2 connection: on an open one with room, else on a new one. Where the connector spreads
+    /// streams, each request has its own connection: a shared one would take requests of all clients to one endpoint.
     pub(crate) async fn connect_h2(
         &self,
         client: std::net::SocketAddr,
         server_name: &str,
         timeout: Duration,
     ) -> Result<H2Place, ConnectError> {
+        if self.spreads {
+            return Ok(self.open_h2(client, server_name, timeout).await?.enter(false));
+        }
         let mut shared = self.shared.lock().await;
         shared.retain(|connection| !connection.sender.is_closed());
         let full = shared.len() >= MAX_H2_CONNECTIONS;
@@ -382,6 +389,21 @@ impl Origin {
         if let Some(connection) = least.filter(|c| full || c.load() < MAX_REQUESTS_PER_H2_CONNECTION) {
             return Ok(connection.enter(true));
         }
+        let mut connection = self.open_h2(client, server_name, timeout).await?;
+        let place = connection.enter(false);
+        if !self.gone.load(Ordering::Acquire) {
+            shared.push(connection);
+        }
+        Ok(place)
+    }
+
+    /// Opens an HTTP/2 connection, which ends with its last sender.
+    async fn open_h2(
+        &self,
+        client: std::net::SocketAddr,
+        server_name: &str,
+        timeout: Duration,
+    ) -> Result<H2Connection, ConnectError> {
         let stream = self.open_stream(StreamProtocol::Http2, client, None, server_name, false)?;
         let establishment = stream.establishment();
         let handshake = http2::Builder::new(BodyExecutor)
@@ -398,13 +420,7 @@ impl Origin {
                 tracing::debug!(%error, "an HTTP/2 connection to an origin ended");
             }
         });
-        let requests = Arc::new(AtomicU32::new(0));
-        let mut connection = H2Connection { sender, establishment, requests, used: Instant::now() };
-        let place = connection.enter(false);
-        if !self.gone.load(Ordering::Acquire) {
-            shared.push(connection);
-        }
-        Ok(place)
+        Ok(H2Connection { sender, establishment, requests: Arc::default(), used: Instant::now() })
     }
 
     /// Removes connections that have closed or were idle for too long.

@@ -276,6 +276,7 @@ impl SshTunnels {
             home: None,
             origin: None,
             host: None,
+            spread: false,
             health: OriginHealth::default(),
             failure: None,
         });

@@ -181,6 +181,7 @@ impl Admission for TunnelAdmission {
             home: tunnel.home().cloned(),
             origin: tunnel.origin().cloned(),
             host: tunnel.host().map(str::to_owned),
+            spread: tunnel.spreads_streams(),
             health: OriginHealth::default(),
             failure: None,
         });

@@ -202,23 +202,34 @@ impl World {
 
     /// Connects a connector with this handler for the tunnel. Returns when the tunnel is up.
     pub(crate) async fn connect_with(&self, tunnel: TunnelId, handler: Arc<dyn OriginHandler>) -> Connector {
-        self.try_connect(tunnel, handler).await.unwrap_or_else(|refusal| panic!("not attached: {refusal}"))
+        let connected = self.try_connect(tunnel, handler, false).await;
+        connected.unwrap_or_else(|refusal| panic!("not attached: {refusal}"))
+    }
+
+    /// Like [`Self::connect_with`], with a connector that spreads streams over several endpoints.
+    pub(crate) async fn connect_spreading(&self, tunnel: TunnelId, handler: Arc<dyn OriginHandler>) -> Connector {
+        self.try_connect(tunnel, handler, true).await.unwrap_or_else(|refusal| panic!("not attached: {refusal}"))
     }
 
     /// The reason why the edge refuses a connector for this tunnel.
     pub(crate) async fn refusal(&self, tunnel: TunnelId) -> Refusal {
-        match self.try_connect(tunnel, Arc::new(DialOrigin(self.addr))).await {
+        match self.try_connect(tunnel, Arc::new(DialOrigin(self.addr)), false).await {
             Ok(_) => panic!("the tunnel was attached"),
             Err(refusal) => refusal,
         }
     }
 
-    async fn try_connect(&self, tunnel: TunnelId, handler: Arc<dyn OriginHandler>) -> Result<Connector, Refusal> {
+    async fn try_connect(
+        &self,
+        tunnel: TunnelId,
+        handler: Arc<dyn OriginHandler>,
+        spreads: bool,
+    ) -> Result<Connector, Refusal> {
         let tls = client_config(&Trust::Ca(self.ca.clone()), &[ALPN]).unwrap();
         let dial = Arc::new(TestDial { addr: self.addr, tls: TlsConnector::from(tls) });
         let (events, mut received_events) = mpsc::channel(1_024);
         let origin = Some("app.internal:3000".parse().unwrap());
-        let held = TunnelCredential { tunnel, credential: credential(tunnel), request_log: true, origin, spreads: false };
+        let held = TunnelCredential { tunnel, credential: credential(tunnel), request_log: true, origin, spreads };
         let mut id = [0; 16];
         getrandom::fill(&mut id).unwrap();
         let config = ConnectorConfig::new("test/1", id, vec![held]);
@@ -361,7 +372,7 @@ impl Dial for TestDial {
 }
 
 /// An origin handler that dials the origin for each stream.
-struct DialOrigin(SocketAddr);
+pub(crate) struct DialOrigin(pub(crate) SocketAddr);
 
 impl OriginHandler for DialOrigin {
     fn flows(&self) -> Option<Arc<dyn FlowHandler>> {

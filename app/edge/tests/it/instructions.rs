@@ -5,6 +5,8 @@
 //! edge alone: TLS, the request path and the tunnel. One request or flow is open at a time, which makes the counts
 //! repeatable.
 
+use std::sync::Arc;
+
 use http::{Request, Response};
 use http_body_util::BodyExt;
 use sallyport_model::SocketType;
@@ -99,11 +101,15 @@ async fn ask(io: &mut (impl AsyncRead + AsyncWrite + Unpin), request: &[u8], buf
 
 /// Counts requests in sequence on one HTTP/1.1 connection. The responses are small, because the number of pieces of a
 /// large response depends on the machine's load.
-fn count_requests(body_bytes: usize) {
+fn count_requests(body_bytes: usize, spreads: bool) {
     count(async move |world, gate| {
         let mut socket = world.socket();
         let origin = service(move |tcp| respond_to_all(tcp, response_of(body_bytes))).await;
-        let _connector = world.tunnel(&mut socket, origin).await;
+        let (tunnel, handler) = (world.new_tunnel(&mut socket), Arc::new(DialOrigin(origin)));
+        let _connector = match spreads {
+            true => world.connect_spreading(tunnel, handler).await,
+            false => world.connect_with(tunnel, handler).await,
+        };
         let mut client = world.client(&socket).await;
         let request =
             format!("GET /100b HTTP/1.1\r\nHost: {}\r\nAccept: */*\r\nUser-Agent: count\r\n\r\n", socket.host());
@@ -121,7 +127,14 @@ fn count_requests(body_bytes: usize) {
 #[test]
 #[ignore = "counted by make instructions"]
 fn request() {
-    count_requests(100);
+    count_requests(100, false);
+}
+
+/// Each request has a stream of its own, as the connector spreads streams.
+#[test]
+#[ignore = "counted by make instructions"]
+fn spread_request() {
+    count_requests(100, true);
 }
 
 #[test]

@@ -38,4 +38,5 @@ mod origins;
 mod raw_http2;
 mod revocation;
 mod shares;
+mod spread;
 mod udp;

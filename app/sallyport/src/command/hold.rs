@@ -5,8 +5,8 @@ use std::{fmt, path::PathBuf, time::Duration};
 use clap::Args;
 use sallyport_api::{ConnectEdge, ConnectTo, CreatedTunnel, Secret};
 use sallyport_connector::{
-    ConnectorOptions, DEFAULT_REDUNDANCY, EdgePlace, MAX_REDUNDANCY, OriginTls, Service, TransportChoice,
-    TunnelCredential,
+    ClientAffinity, ConnectorOptions, DEFAULT_REDUNDANCY, EdgePlace, Endpoint, MAX_REDUNDANCY, OriginPool, OriginTls,
+    Service, ServiceOrigin, TransportChoice, TunnelCredential,
 };
 use sallyport_model::{Capacity, OriginAddr, RegionName, SocketType, TunnelId};
 use sallyport_net::{Congestion, Fingerprint, Outbound, Shutdown};
@@ -40,9 +40,10 @@ const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
 pub(crate) struct OriginArgs {
     #[command(flatten)]
     service: ServiceArg,
-    /// The host of the service, as this machine reaches it [default: localhost]
-    #[arg(long, value_parser = host)]
-    host: Option<String>,
+    /// The host of the service, as this machine reaches it. Given several times, requests and connections take turns
+    /// among the hosts [default: localhost]
+    #[arg(long = "host", value_name = "HOST", value_parser = host)]
+    hosts: Vec<String>,
     /// The root certificate that signed the certificate of a --type https service, in PEM
     #[arg(long, value_name = "FILE", conflicts_with = "origin_pin")]
     origin_ca: Option<PathBuf>,
@@ -99,8 +100,10 @@ pub(crate) struct TransportArgs {
 pub(crate) struct Origin {
     /// Its type.
     pub(super) socket_type: SocketType,
-    /// Its address.
+    /// Its address, the first one of several.
     pub(super) address: OriginAddr,
+    /// Its other addresses.
+    others: Vec<OriginAddr>,
     tls: Option<OriginTls>,
     connect_timeout: Duration,
     /// What it can carry.
@@ -136,8 +139,15 @@ impl OriginArgs {
 
     /// The address of another service, with this one's host as the default.
     pub(crate) fn address_of(&self, service: &ServiceAddress) -> OriginAddr {
-        let host = service.host.clone().or_else(|| self.host.clone());
+        let host = service.host.clone().or_else(|| self.hosts.first().cloned());
         OriginAddr { host: host.unwrap_or_else(|| "localhost".to_owned()), port: service.port }
+    }
+
+    /// The addresses of another service besides its first one.
+    fn other_addresses_of(&self, service: &ServiceAddress) -> Vec<OriginAddr> {
+        let hosts = if service.host.is_none() { self.hosts.get(1..) } else { None };
+        let at = |host: &String| OriginAddr { host: host.clone(), port: service.port };
+        hosts.unwrap_or_default().iter().map(at).collect()
     }
 
     /// The type of a new socket, from the option `given` and from the scheme of the service's address.
@@ -155,12 +165,13 @@ impl OriginArgs {
     /// # Errors
     /// Options for HTTPS services were given for another type, or the scheme of the address does not fit.
     pub(crate) fn prepare(self, socket_type: SocketType) -> anyhow::Result<Origin> {
-        if self.host.is_some() && self.service().host.is_some() {
+        if !self.hosts.is_empty() && self.service().host.is_some() {
             let failure = Failure::usage("the service's address has a host already");
             return Err(failure.next("leave out --host, or name the service by its port").into());
         }
         check_scheme(self.service(), socket_type)?;
-        let address = self.address();
+        let (address, others) = (self.address(), self.other_addresses_of(self.service()));
+        pool(&address, &others)?;
         let tls = match socket_type {
             SocketType::Https => {
                 let tls = match (self.origin_ca, self.origin_pin) {
@@ -185,8 +196,18 @@ impl OriginArgs {
             }
         };
         let (connect_timeout, capacity) = (self.connect_timeout, self.capacity.get()?);
-        Ok(Origin { socket_type, address, tls, connect_timeout, capacity, way: self.way })
+        Ok(Origin { socket_type, address, others, tls, connect_timeout, capacity, way: self.way })
     }
+}
+
+/// The pool of these addresses; `None` for a single one.
+fn pool(address: &OriginAddr, others: &[OriginAddr]) -> Result<Option<OriginPool>, Failure> {
+    if others.is_empty() {
+        return Ok(None);
+    }
+    let all = std::iter::once(address).chain(others).cloned().map(Endpoint::ready).collect();
+    let pool = OriginPool::new(all, &ClientAffinity::None).map_err(|error| Failure::usage(error.to_string()))?;
+    Ok(Some(pool))
 }
 
 /// Checks that the scheme of the service fits a socket of this type.
@@ -206,9 +227,9 @@ impl Origin {
     ///
     /// # Errors
     /// The scheme of its address does not fit.
-    pub(super) fn beside(&self, address: OriginAddr, service: &ServiceAddress) -> Result<Self, Failure> {
+    pub(super) fn beside(&self, args: &OriginArgs, service: &ServiceAddress) -> Result<Self, Failure> {
         check_scheme(service, self.socket_type)?;
-        Ok(Self { address, ..self.clone() })
+        Ok(Self { address: args.address_of(service), others: args.other_addresses_of(service), ..self.clone() })
     }
 
     /// The service behind this tunnel.
@@ -222,26 +243,41 @@ impl Origin {
                 origin: Some(self.address.clone()),
                 spreads: false,
             },
-            origin: self.address.clone().into(),
+            origin: self.origin(),
             origin_tls: self.tls.clone(),
             connect_timeout: self.connect_timeout,
         }
     }
 
-    /// Why no connection to the service is possible, if so. UDP services are not checked, because that would take a
+    fn origin(&self) -> ServiceOrigin {
+        match pool(&self.address, &self.others) {
+            Ok(Some(pool)) => pool.into(),
+            // The number was checked when the options were read.
+            Ok(None) | Err(_) => self.address.clone().into(),
+        }
+    }
+
+    /// Why no connection to the service is possible, at none of its addresses, if so. UDP services are not checked, because that would take a
     /// datagram.
     pub(super) async fn why_missing(&self) -> Option<String> {
         if self.socket_type == SocketType::Udp {
             return None;
         }
-        let connected = sallyport_net::connect_tcp(&self.address.host, self.address.port, LOOK_TIMEOUT).await;
-        connected.err().map(|error| error.to_string())
+        let mut reason = None;
+        for OriginAddr { host, port } in std::iter::once(&self.address).chain(&self.others) {
+            match sallyport_net::connect_tcp(host, *port, LOOK_TIMEOUT).await {
+                Ok(_) => return None,
+                Err(error) => reason = reason.or(Some(error.to_string())),
+            }
+        }
+        reason
     }
 }
 
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}://{}", self.socket_type, self.address)
+        write!(f, "{}://{}", self.socket_type, self.address)?;
+        self.others.iter().try_for_each(|other| write!(f, ", {other}"))
     }
 }
 

@@ -409,7 +409,22 @@ pub(crate) struct Origin {
 
 impl Origin {
     pub(crate) fn start(name: &'static str) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        Self::start_on(TcpListener::bind("127.0.0.1:0").unwrap(), name)
+    }
+
+    /// One for each of these hosts, all on the same port.
+    pub(crate) fn start_at_hosts<const N: usize>(hosts: [&'static str; N]) -> [Self; N] {
+        let listen = || {
+            let port = TcpListener::bind((hosts[0], 0)).ok()?.local_addr().ok()?.port();
+            hosts.iter().map(|host| TcpListener::bind((*host, port)).ok()).collect::<Option<Vec<_>>>()
+        };
+        let listeners = wait_until("a port that is free at all hosts", listen);
+        let started: Vec<_> =
+            listeners.into_iter().zip(hosts).map(|(listener, host)| Self::start_on(listener, host)).collect();
+        started.try_into().unwrap_or_else(|_| unreachable!("one for each host"))
+    }
+
+    fn start_on(listener: TcpListener, name: &'static str) -> Self {
         let address = listener.local_addr().unwrap();
         let requests = Arc::new(AtomicUsize::new(0));
         let counter = requests.clone();

@@ -62,6 +62,7 @@ mod original_client;
 mod pebble;
 mod ping;
 mod policies;
+mod pools;
 #[path = "../../../../io/store/tests/it/postgres/server.rs"]
 mod postgres;
 mod protocols;

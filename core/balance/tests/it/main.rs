@@ -4,6 +4,7 @@
 
 mod delivery;
 mod ejection;
+mod endpoints;
 mod health;
 mod limits;
 mod maglev;

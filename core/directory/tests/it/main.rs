@@ -38,6 +38,7 @@ pub(crate) fn presence(number: u8, since: i64) -> TunnelPresence {
         home: None,
         origin: None,
         host: None,
+        spread: false,
         health: OriginHealth::Well,
         failure: None,
     }

@@ -201,3 +201,22 @@ fn unreadable_messages_are_refused_with_a_sentence() {
     assert!(Open::decode(&open).unwrap_err().to_string().contains("should have 1 bytes, not 0"));
     assert!(Open::decode(&[0; 45]).unwrap_err().to_string().contains("what follows the server name is too short"));
 }
+
+/// Members that a later version adds are ignored, and those that an earlier version does not send have their default.
+#[test]
+fn attachments_of_other_versions_are_read() {
+    let id = "00000000-0000-4000-8000-000000000001";
+    let earlier = format!(r#"{{"tunnel":"{id}","credential":"c"}}"#);
+    let attach = Attach::decode(earlier.as_bytes()).unwrap();
+    assert!(!attach.spread && !attach.request_log && attach.origin.is_none());
+    let later = format!(r#"{{"tunnel":"{id}","credential":"c","spread":true,"of_a_later_version":[1]}}"#);
+    assert!(Attach::decode(later.as_bytes()).unwrap().spread);
+    let encoded = |spread| {
+        let mut out = Vec::new();
+        Attach { spread, ..attach.clone() }.encode(&mut out);
+        String::from_utf8_lossy(&out).contains("spread")
+    };
+    assert!(encoded(true) && !encoded(false), "without the flag nothing changes on the wire");
+    let wrong = format!(r#"{{"tunnel":"{id}","credential":"c","spread":"yes"}}"#);
+    assert!(Attach::decode(wrong.as_bytes()).is_err());
+}

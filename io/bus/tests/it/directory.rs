@@ -44,6 +44,7 @@ pub(crate) fn presence(number: u32) -> TunnelPresence {
         home: None,
         origin: None,
         host: None,
+        spread: false,
         health: OriginHealth::default(),
         failure: None,
     }

@@ -60,6 +60,8 @@ pub(super) struct HandleInner {
     pub(super) datagrams: bool,
     pub(super) home: Option<RegionName>,
     pub(super) origin: Option<OriginAddr>,
+    /// Whether the connector spreads streams over several endpoints.
+    pub(super) spread: bool,
     pub(super) session: Arc<EdgeSession>,
     /// For a tunnel attached at another edge: shared with the link to that edge.
     pub(super) usable: Arc<AtomicBool>,
@@ -113,6 +115,13 @@ impl TunnelHandle {
     #[must_use]
     pub fn origin(&self) -> Option<&OriginAddr> {
         self.inner.origin.as_ref()
+    }
+
+    /// Whether the connector spreads streams over several endpoints: each request should get a stream of its own. False
+    /// for a tunnel at another edge, which reports it to the fleet.
+    #[must_use]
+    pub fn spreads_streams(&self) -> bool {
+        self.inner.spread
     }
 
     /// The name of the connector's machine, as declared by the connector.

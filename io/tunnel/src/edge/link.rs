@@ -68,6 +68,7 @@ impl EdgeLink {
                 datagrams,
                 home: None,
                 origin: None,
+                spread: false,
                 session: self.session.clone(),
                 usable: self.usable.clone(),
                 request_log: Some(RequestLog::Own(Mutex::new(LogBudget::new(Instant::now())))),

@@ -322,6 +322,7 @@ impl EdgeContext {
                 datagrams: admitted.datagrams,
                 home: attach.home.clone(),
                 origin: attach.origin.clone(),
+                spread: attach.spread,
                 session: session.clone(),
                 usable: Arc::new(AtomicBool::new(true)),
                 request_log,

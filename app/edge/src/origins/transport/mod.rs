@@ -155,6 +155,15 @@ impl OriginTransport {
         }
     }
 
+    /// Whether the connector spreads streams over several endpoints, so that each request gets a stream of its own.
+    pub(crate) fn spreads_streams(&self) -> bool {
+        match self {
+            Self::Tunnel(handle) => handle.spreads_streams(),
+            Self::Remote(transport) => transport.spreads_streams(),
+            Self::Ssh(_) | Self::Direct(_) => false,
+        }
+    }
+
     /// The other edge through which the origin is reached.
     pub(crate) fn relay(&self) -> Option<EdgeName> {
         match self {

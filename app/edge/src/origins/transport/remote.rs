@@ -42,6 +42,8 @@ pub(crate) trait EdgeLinks: Send + Sync {
 pub(crate) struct RemoteTransport {
     tunnel: TunnelId,
     socket: SocketId,
+    /// Whether the tunnel's connector spreads streams over several endpoints.
+    spread: bool,
     peer: Arc<Peer>,
     mesh: Weak<dyn EdgeLinks>,
     /// The tunnel on the current link, or on the last one.
@@ -49,8 +51,19 @@ pub(crate) struct RemoteTransport {
 }
 
 impl RemoteTransport {
-    pub(crate) fn new(tunnel: TunnelId, socket: SocketId, peer: Arc<Peer>, mesh: Weak<dyn EdgeLinks>) -> Arc<Self> {
-        Arc::new(Self { tunnel, socket, peer, mesh, handle: Mutex::default() })
+    pub(crate) fn new(
+        tunnel: TunnelId,
+        socket: SocketId,
+        spread: bool,
+        peer: Arc<Peer>,
+        mesh: Weak<dyn EdgeLinks>,
+    ) -> Arc<Self> {
+        Arc::new(Self { tunnel, socket, spread, peer, mesh, handle: Mutex::default() })
+    }
+
+    /// Whether the tunnel's connector spreads streams over several endpoints.
+    pub(crate) fn spreads_streams(&self) -> bool {
+        self.spread
     }
 
     pub(crate) fn tunnel(&self) -> TunnelId {

@@ -105,7 +105,7 @@ impl SocketRequest {
         }
         let origin = self.origin.clone().prepare(socket_type)?;
         let beside = |(path, service): &(PathRoute, ServiceAddress)| {
-            let origin = origin.beside(self.origin.address_of(service), service)?;
+            let origin = origin.beside(&self.origin, service)?;
             Ok(PathService { path: path.clone(), origin })
         };
         let others = self.others.iter().map(beside).collect::<Result<Vec<_>, Failure>>()?;
