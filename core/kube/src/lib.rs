@@ -1,6 +1,6 @@
 //! The rules of Kubernetes: what of a cluster gets a public name, and what is to be done for that.
 //!
-//! Sources ([`ServiceSource`], [`IngressSource`], [`EndpointSlice`]) become desired sockets ([`expose`]), the sockets
+//! Sources ([`ServiceSource`], [`IngressSource`], [`EndpointSlice`]) become desired sockets ([`expose()`]), the sockets
 //! that are there become a [`Plan`], and what happened becomes conditions and Events ([`report`]). Nothing here speaks
 //! with an API server or with the API: time is an argument, and the program does what the plan says.
 
@@ -8,7 +8,6 @@ mod annotations;
 mod endpoints;
 mod expose;
 mod labels;
-mod lead;
 mod plan;
 pub mod report;
 mod source;
@@ -26,7 +25,6 @@ pub use labels::{
     ClusterName, ClusterNameError, ExposureKey, LABEL_CLUSTER, LABEL_INSTALLATION, LABEL_KIND, LABEL_NAME,
     LABEL_NAMESPACE, LABEL_POLICIES, LABEL_PORT, LABEL_REPLICA,
 };
-pub use lead::{Election, LEASE_DURATION, LeaseRecord, LeaseStep, RENEW_DEADLINE, RENEW_EVERY};
 pub use plan::{
     Action, Backoff, Blocked, Failure, Field, MAX_ACTIONS, Memory, OwnedSocket, Plan, SWEEP_AFTER, Seen, plan,
 };

@@ -371,6 +371,25 @@ mod tests {
     }
 
     #[test]
+    fn every_option_of_connect_is_an_annotation_or_is_refused_as_one() {
+        use sallyport_kube_model::OptionRule;
+        let mut root = Cli::command();
+        root.build();
+        let connect = root.find_subcommand("connect").unwrap();
+        let mut options: Vec<_> = connect.get_arguments().filter_map(clap::Arg::get_long).collect();
+        options.retain(|option| *option != "help");
+        assert!(options.contains(&"health-check") && options.contains(&"token"), "{options:?}");
+        for option in &options {
+            assert!(OptionRule::of(option).is_some(), "core/kube/src/annotations/table.rs lacks {option}");
+        }
+        // `weight` is of `tunnel create`; `label` is of sockets.
+        let others = sallyport_kube_model::OPTIONS.iter().map(|rule| rule.name);
+        let strange: Vec<_> =
+            others.filter(|name| !options.contains(name) && !["weight", "label"].contains(name)).collect();
+        assert!(strange.is_empty(), "options that connect does not have: {strange:?}");
+    }
+
+    #[test]
     fn the_organisation_flag_is_distinguished_from_its_variable() {
         let names = |line: &str| names_organisation(&line.split(' ').map(Into::into).collect::<Vec<_>>());
         assert!(names("sallyport socket ls --organisation "));

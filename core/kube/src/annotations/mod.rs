@@ -9,6 +9,7 @@ mod values;
 
 use std::collections::BTreeMap;
 
+pub(crate) use nearest::nearest;
 pub use options::{HealthProbe, Options};
 pub use read::annotations;
 pub(crate) use settings::Misfit;

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, fmt::Display, str::FromStr};
 use sallyport_model::{
     DomainName, FULL_DIAL, HeaderField, MAX_DOMAINS_PER_SOCKET, MAX_ORIGIN_CONNECTIONS, MAX_WEIGHT, RegionName,
 };
+use sallyport_policy::Rule;
 
 use super::{HealthProbe, Options};
 
@@ -200,6 +201,11 @@ fn domains(text: &str) -> Read<Vec<DomainName>> {
     Ok(domains)
 }
 
+/// Networks, countries and autonomous systems, as the API writes them.
+fn clients(text: &str) -> Read<Vec<String>> {
+    Ok(list::<Rule>(text)?.iter().map(Rule::to_string).collect())
+}
+
 fn policies<T: FromStr<Err: Display>>(text: &str) -> Read<Vec<T>> {
     let policies = list(text)?;
     if policies.len() > MAX_POLICIES {
@@ -288,8 +294,8 @@ impl Options {
 
     fn set_access(&mut self, name: &str, text: &str) -> Option<Read<()>> {
         Some(match name {
-            "allow" => words(text).map(|value| self.allow = Some(value)),
-            "deny" => words(text).map(|value| self.deny = Some(value)),
+            "allow" => clients(text).map(|value| self.allow = Some(value)),
+            "deny" => clients(text).map(|value| self.deny = Some(value)),
             "amplification-guard" => flag(text).and_then(|value| either(&mut self.amplification_guard, value)),
             "no-amplification-guard" => flag(text).and_then(|value| either(&mut self.amplification_guard, !value)),
             "cloudauth" => flag(text).and_then(|value| either(&mut self.cloudauth, value)),

@@ -66,9 +66,9 @@ fn family(address: IpAddr) -> IpFamily {
     if address.is_ipv4() { IpFamily::Ipv4 } else { IpFamily::Ipv6 }
 }
 
-/// The pool of a port. Slices of other Services and of other ports are left out. Endpoints in several slices count once,
-/// and are ready if one of them says so. Of a Service with both families the first one counts, unless it has no
-/// endpoint.
+/// The pool of a port. Slices of other Services and of other ports are left out. An endpoint in several slices counts
+/// once, and is ready if one of them says so. Of a Service with both families the first one counts, unless it has no
+/// ready endpoint.
 #[must_use]
 pub fn pool<'a>(slices: impl IntoIterator<Item = &'a EndpointSlice>, target: &Target) -> Pool {
     let mut all: BTreeMap<SocketAddr, PoolMember> = BTreeMap::new();

@@ -183,7 +183,7 @@ impl<S: Services> Host<'_, S> {
                 name: match (&options.name, word) {
                     (Some(name), Some(word)) => name::with_word(name, word),
                     (Some(name), None) => name.clone(),
-                    (None, _) => name::name(&meta.namespace, &format!("{} ingress", meta.name), word),
+                    (None, _) => name::name(&meta.namespace, &format!("{} (ingress)", meta.name), word),
                 },
                 socket_type: options.socket_type.unwrap_or(SocketType::Http),
                 origin_protocol: options.origin_protocol.unwrap_or_default(),

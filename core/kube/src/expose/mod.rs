@@ -176,7 +176,7 @@ impl Services for BTreeMap<ObjectKey, Source> {
     }
 }
 
-/// The sockets that one object wants. What several objects want is settled by [`settle`] afterwards.
+/// The sockets that one object wants. What several objects want is settled by [`settle()`] afterwards.
 #[must_use]
 pub fn expose(source: &Source, services: &impl Services, settings: &Settings) -> Exposures {
     if source.meta().is_deleting {

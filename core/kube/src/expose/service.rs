@@ -1,6 +1,7 @@
 //! What a Service wants.
 
-use sallyport_model::{OriginProtocol, SocketType};
+use sallyport_model::{Affinity, OriginProtocol, SocketType};
+use sallyport_policy::Rule;
 
 use super::{
     Exposure, Exposures, MAX_PORTS, Origin, OriginTls, Refusal, ServiceRef, Settings, SocketSpec, Target, name,
@@ -8,7 +9,7 @@ use super::{
 };
 use crate::{
     ANNOTATION_PREFIX, ARTICLE_ANNOTATION, Annotations, CLASS, EXPOSE_ANNOTATION, ExposureKey, Kind, LABEL_POLICIES,
-    ObjectKey, Options, Protocol, ServicePort, ServiceSource, ServiceType, Wish, annotations,
+    ObjectKey, Options, Protocol, ServicePort, ServiceSource, ServiceType, Wish, annotations, annotations::nearest,
 };
 
 /// Who asks for public names.
@@ -24,14 +25,10 @@ pub(super) fn expose(service: &ServiceSource, settings: &Settings) -> Exposures 
     let object = service.meta.key(Kind::Service);
     let read = annotations(&service.meta.annotations);
     let mut problems: Vec<Problem> = read.errors.iter().map(Problem::of_annotation).collect();
-    let asks = asks(service, &read, &mut problems);
+    let asks = asks(service, &read);
     let Some(asks) = asks else {
-        if problems.is_empty() && !(read.general.is_empty() && read.ports.is_empty()) && read.wish == Wish::None {
-            let remedy = format!("add {EXPOSE_ANNOTATION}: \"true\", or remove the others");
-            let note = Problem::new("metadata.annotations", "NotExposed", "annotations have no effect", remedy);
-            return Exposures { notes: vec![note.of(&object)], ..Exposures::none() };
-        }
-        return Exposures { refusals: all(&object, problems), ..Exposures::none() };
+        let notes = unasked(service, &read).map(|note| note.of(&object)).into_iter().collect();
+        return Exposures { refusals: all(&object, problems), notes, ..Exposures::none() };
     };
     if let Some(problem) = impossible(service) {
         problems.push(problem);
@@ -60,17 +57,9 @@ fn all(object: &ObjectKey, problems: Vec<Problem>) -> Vec<Refusal> {
 }
 
 /// Who asks. `expose: "false"` wins over everything; a value that is neither holds what is there.
-fn asks(service: &ServiceSource, read: &Annotations, problems: &mut Vec<Problem>) -> Option<Asks> {
+fn asks(service: &ServiceSource, read: &Annotations) -> Option<Asks> {
     let is_of_class =
         service.service_type == ServiceType::LoadBalancer && service.load_balancer_class.as_deref() == Some(CLASS);
-    if let (Some(class), ServiceType::LoadBalancer) = (&service.load_balancer_class, service.service_type)
-        && class != CLASS
-        && class.starts_with(ANNOTATION_PREFIX)
-    {
-        let message = format!("{class:?} is no class of this program");
-        let remedy = format!("make the Service anew with {CLASS}: a class cannot be changed");
-        problems.push(Problem::new("spec.loadBalancerClass", "UnknownClass", message, remedy));
-    }
     let is_unclear = |key| read.errors.iter().any(|error| error.key == key);
     match read.wish {
         Wish::Never => None,
@@ -82,6 +71,26 @@ fn asks(service: &ServiceSource, read: &Annotations, problems: &mut Vec<Problem>
         Wish::None if is_unclear(ARTICLE_ANNOTATION) => Some(Asks::Article),
         Wish::None => None,
     }
+}
+
+/// What is worth a note about a Service that asks for nothing: options without effect, or a class that is nearly right.
+fn unasked(service: &ServiceSource, read: &Annotations) -> Option<Problem> {
+    if read.wish == Wish::Never {
+        return None;
+    }
+    if let (Some(class), ServiceType::LoadBalancer) = (&service.load_balancer_class, service.service_type)
+        && class != CLASS
+        && nearest(class, [CLASS]).is_some()
+    {
+        let message = format!("{class:?} is not the class {CLASS} of this program");
+        let remedy = "if that was meant, make the Service anew: a class cannot be changed";
+        return Some(Problem::new("spec.loadBalancerClass", "UnknownClass", message, remedy));
+    }
+    if read.errors.is_empty() && !(read.general.is_empty() && read.ports.is_empty()) {
+        let remedy = format!("add {EXPOSE_ANNOTATION}: \"true\", or remove the others");
+        return Some(Problem::new("metadata.annotations", "NotExposed", "annotations have no effect", remedy));
+    }
+    None
 }
 
 /// Why no port of the Service can have a socket.
@@ -227,7 +236,7 @@ fn one(
         origins: vec![origin(service, port, &options)],
     };
     exposure.labels = labels(&exposure, &options, settings);
-    match fill(&mut exposure, port, &options, asks, &word) {
+    match fill(&mut exposure, service, port, &options, asks) {
         Ok(()) => Ok(Exposure { is_held: false, ..exposure }),
         Err(problem) => Err((problem, Some(Box::new(exposure)))),
     }
@@ -266,10 +275,35 @@ pub(super) fn origin(service: &ServiceSource, port: &ServicePort, options: &Opti
     }
 }
 
+/// The networks of `spec.loadBalancerSourceRanges`.
+fn source_ranges(service: &ServiceSource) -> Result<Vec<String>, Problem> {
+    let read = |text: &String| {
+        let rule = text.trim().parse::<Rule>().map_err(|error| {
+            let remedy = format!("write networks such as 10.0.0.0/8, or set {ANNOTATION_PREFIX}allow");
+            Problem::new("spec.loadBalancerSourceRanges", "InvalidSourceRange", error.to_string(), remedy)
+        })?;
+        Ok(rule.to_string())
+    };
+    service.source_ranges.iter().map(read).collect()
+}
+
 /// The type, the settings and what depends on them.
-fn fill(exposure: &mut Exposure, port: &ServicePort, options: &Options, asks: Asks, word: &str) -> Result<(), Problem> {
-    let (socket_type, origin_protocol, is_passed) = kind(port, options, asks, word)?;
+fn fill(
+    exposure: &mut Exposure,
+    service: &ServiceSource,
+    port: &ServicePort,
+    options: &Options,
+    asks: Asks,
+) -> Result<(), Problem> {
+    let (socket_type, origin_protocol, is_passed) = kind(port, options, asks, &port.word())?;
     let mut options = options.clone();
+    if service.service_type == ServiceType::LoadBalancer && options.allow.is_none() {
+        options.allow = Some(source_ranges(service)?);
+    }
+    // The replicas choose the same pod for a visitor; the edge then chooses the same replica.
+    if service.is_client_ip_affine && options.affinity.is_none() {
+        options.affinity = Some(Affinity::Address);
+    }
     if is_passed && options.passthrough.is_none() && options.cloudauth != Some(true) {
         options.passthrough = Some(true);
     }

@@ -18,7 +18,8 @@ const MAX_PAUSES: usize = 20_000;
 /// Why the API did not do what was asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure {
-    /// 409, `name-taken`: another socket of the account has the name.
+    /// 409, `name-taken`: another socket of the account has the name. [`super::Memory::name_taken`] follows, and a
+    /// listing.
     NameTaken,
     /// 409, `domain-taken`, `label-taken` or `port-taken`: another socket has it.
     Taken,

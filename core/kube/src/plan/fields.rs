@@ -46,8 +46,8 @@ pub enum Field {
     Labels,
 }
 
-/// Whether the socket cannot become the wanted one: its type is one with a port and the other is not, or its public port
-/// or label is another one.
+/// Whether the socket cannot become the wanted one: one of the types has a port and the other has none, or the public
+/// port or the label differs.
 pub(super) fn needs_another(wanted: &SocketSpec, there: &SocketSpec) -> bool {
     wanted.socket_type.has_port() != there.socket_type.has_port()
         || wanted.socket_type.has_port() && wanted.public_port.is_some() && wanted.public_port != there.public_port

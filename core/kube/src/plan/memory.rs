@@ -59,7 +59,8 @@ impl Memory {
     }
 
     /// Remembers that a socket of somebody else has the name of this one (409, `name-taken`): the next plan makes it
-    /// with the name of the cluster behind. So two clusters of one account have Services of the same name.
+    /// with the name of the cluster behind. So two clusters of one account have Services of the same name. A listing
+    /// comes before that plan, since the socket may be the own one, whose creation was not heard of.
     pub fn name_taken(&mut self, key: &ExposureKey) {
         self.taken.insert(key.clone());
     }

@@ -126,6 +126,9 @@ pub struct Plan {
     pub blocked: Vec<Blocked>,
     /// The sockets that the wanted ones have come to.
     pub adopted: BTreeMap<ExposureKey, SocketId>,
+    /// The objects that have sockets of this program, or get some. An object that asks for none and is not among them
+    /// may lose its finalizer, once all sockets are known.
+    pub busy: BTreeSet<ObjectKey>,
     /// When a sweep is due, if one is waiting, on the clock of `now`.
     pub sweep_at: Option<Duration>,
 }
@@ -204,6 +207,7 @@ impl Planner<'_> {
             return;
         }
         self.plan.adopted.insert(key.clone(), socket.id);
+        self.plan.busy.insert(key.object.clone());
         if exposure.is_held {
             return;
         }
@@ -221,7 +225,7 @@ impl Planner<'_> {
         let mut spec = exposure.spec.clone();
         let second = self.second_name(&spec);
         // A socket that has its second name keeps it, whoever had the first one.
-        if socket.spec.name == second || memory.is_name_taken(key) {
+        if socket.spec.name == second || (socket.spec.name != spec.name && memory.is_name_taken(key)) {
             spec.name = second;
         }
         let mut changed = fields::differing(&spec, &socket.spec);
@@ -291,6 +295,7 @@ impl Planner<'_> {
 
     fn delete(&mut self, key: Option<ExposureKey>, socket: &OwnedSocket) {
         if socket.labels.get(LABEL_CLUSTER).map(String::as_str) == Some(self.settings.cluster.as_str()) {
+            self.plan.busy.extend(key.as_ref().map(|key| key.object.clone()));
             self.plan.actions.push(Action::Delete { key, id: socket.id, etag: socket.etag.clone() });
         }
     }
@@ -300,6 +305,7 @@ impl Planner<'_> {
         if memory.is_name_taken(&exposure.key) {
             spec.name = self.second_name(&spec);
         }
+        self.plan.busy.insert(exposure.key.object.clone());
         self.creates.push(Action::Create {
             key: exposure.key.clone(),
             spec: Box::new(spec),

@@ -2,7 +2,7 @@
 
 use super::Served;
 use crate::{
-    Exposures,
+    Exposure, Exposures,
     source::{Condition, ConditionStatus, cut},
 };
 
@@ -26,7 +26,9 @@ pub fn exposed(exposures: &Exposures, served: &[Served], generation: Option<i64>
             0 => String::new(),
             more => format!(" ({more} more: see its Events)"),
         };
-        return condition(ConditionStatus::False, refusal.reason, format!("{}{more}", refusal.sentence()));
+        let stays = exposures.desired.iter().any(|one| one.is_held && served.iter().any(|there| is_of(there, one)));
+        let stays = if stays { "; what is there stays as it is" } else { "" };
+        return condition(ConditionStatus::False, refusal.reason, format!("{}{stays}{more}", refusal.sentence()));
     }
     if let Some((port, error)) = served.iter().find_map(|one| one.error.as_ref().map(|error| (&one.port, error))) {
         return condition(ConditionStatus::False, &error.0, format!("{port}: {}", error.1));
@@ -45,4 +47,9 @@ pub fn exposed(exposures: &Exposures, served: &[Served], generation: Option<i64>
     }
     let urls: Vec<_> = served.iter().filter_map(|one| one.url.clone()).collect();
     condition(ConditionStatus::True, "Exposed", urls.join(", "))
+}
+
+/// Whether this is the socket of the exposure, and there.
+fn is_of(served: &Served, exposure: &Exposure) -> bool {
+    served.port == exposure.key.port && served.hostname.is_some()
 }

@@ -17,6 +17,8 @@ pub struct ServiceSource {
     pub ports: Vec<ServicePort>,
     /// `spec.loadBalancerClass`.
     pub load_balancer_class: Option<String>,
+    /// `spec.loadBalancerSourceRanges`: the networks of clients, of the type `LoadBalancer`.
+    pub source_ranges: Vec<String>,
     /// Whether `spec.sessionAffinity` is `ClientIP`.
     pub is_client_ip_affine: bool,
     /// `spec.ipFamilies`: the first is the preferred one.

@@ -118,6 +118,8 @@ fn values_are_those_of_the_command() {
         ("weight", "-1", "0 to 1000"),
         ("type", "sctp", "sctp"),
         ("policy", "../x", "policy"),
+        ("allow", "10.0.0.0/33", "10.0.0.0/33"),
+        ("deny", "10.0.0.0/8,country:UK", "is not a country"),
         ("label", "sallyport.dev/cluster=other", "program's own"),
         ("port", "off", "the name or the number"),
         ("origin-server-name", "a b", "a host name"),

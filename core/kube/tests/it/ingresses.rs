@@ -32,7 +32,7 @@ fn each_host_is_a_socket_and_each_path_an_origin() {
     ));
     assert_eq!(made.refusals, []);
     let [app, docs] = &made.desired[..] else { panic!("{made:?}") };
-    assert_eq!(app.spec.name.as_str(), "k8s default.shop ingress app.example.com");
+    assert_eq!(app.spec.name.as_str(), "k8s default.shop (ingress) app.example.com");
     assert_eq!(
         (app.spec.domains.as_slice(), docs.key.port.as_str()),
         (&["app.example.com".to_owned()][..], "docs.example.com")
@@ -49,7 +49,7 @@ fn each_host_is_a_socket_and_each_path_an_origin() {
     assert_eq!(app.spec.origin_protocol, OriginProtocol::Auto, "the pods differ");
     let grpc = exposed(ingress("rpc", &["rpc.example.com /=api:grpc"], &[]));
     assert_eq!(grpc.desired[0].spec.origin_protocol, OriginProtocol::Http2);
-    assert_eq!(grpc.desired[0].spec.name.as_str(), "k8s default.rpc ingress");
+    assert_eq!(grpc.desired[0].spec.name.as_str(), "k8s default.rpc (ingress)");
 }
 
 #[test]

@@ -7,7 +7,7 @@ mod endpoints;
 mod given;
 mod ingresses;
 mod kube_fuzz;
-mod leases;
+mod others;
 mod plans;
 mod properties;
 mod reports;

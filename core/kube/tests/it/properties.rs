@@ -158,10 +158,18 @@ proptest! {
             for (id, socket) in foreign {
                 prop_assert_eq!(world.owned.iter().find(|one| one.id == id), Some(&socket));
             }
-            let wanted: BTreeSet<_> =
-                world.desired().into_iter().filter(|one| !one.is_held).map(|one| one.key).collect();
-            let have: BTreeSet<_> = rest.adopted.keys().cloned().collect();
-            prop_assert!(wanted.is_subset(&have), "{:?} {:?}", wanted, have);
+            for exposure in world.desired().iter().filter(|one| !one.is_held) {
+                let id = rest.adopted.get(&exposure.key);
+                let socket = world.owned.iter().find(|one| Some(&one.id) == id);
+                let socket = socket.unwrap_or_else(|| panic!("{} has no socket", exposure.key));
+                let (have, want) = (&socket.spec, &exposure.spec);
+                prop_assert_eq!(&have.settings, &want.settings);
+                prop_assert_eq!((&have.name, have.socket_type, &have.domains), (&want.name, want.socket_type, &want.domains));
+                prop_assert!(want.public_port.is_none() || want.public_port == have.public_port);
+                prop_assert!(want.label.is_none() || want.label == have.label);
+                prop_assert_eq!(&socket.labels, &exposure.labels);
+                prop_assert_eq!(&have.policies, &want.policies);
+            }
         }
     }
 

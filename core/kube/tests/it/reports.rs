@@ -46,6 +46,9 @@ fn a_condition_says_where_the_service_is_and_changes_only_with_its_status() {
     let refused = exposed(&refused, &[], None, 1);
     assert_eq!((refused.status, refused.reason.as_str()), (ConditionStatus::False, "InvalidAnnotation"));
     assert!(refused.message.ends_with("(1 more: see its Events)"), "{}", refused.message);
+    let held = expose(service("web", &["http:80"], &[("sallyport.dev/expose", "true"), ("sallyport.dev/tpye", "tcp")]));
+    let held = exposed(&held, &[served("http", Some("calm-bay.example"))], None, 1);
+    assert!(held.message.ends_with("what is there stays as it is"), "{}", held.message);
     let nothing = exposed(&expose(service("web", &["80"], &[])), &[], None, 1);
     assert_eq!(nothing.reason, "NotRequested");
 }

@@ -73,6 +73,14 @@ fn a_load_balancer_of_the_class_has_every_port() {
     );
     let tls = made.desired[1].origins[0].tls.server_name.as_deref();
     assert_eq!(tls, Some("web.default.svc"));
+    let mut bounded = balancer("web", &["80"], &[]);
+    bounded.source_ranges = vec!["10.0.0.0/8".to_owned()];
+    assert_eq!(specs(&exposed(bounded.clone()))[0].settings.access.allow, ["10.0.0.0/8"]);
+    bounded.source_ranges.push("10.1.2.3/8".to_owned());
+    let refused = exposed(bounded.clone());
+    assert_eq!((refused.refusals[0].reason, refused.to_make().count()), ("InvalidSourceRange", 0));
+    bounded.meta.annotations.insert("sallyport.dev/allow".to_owned(), "off".to_owned());
+    assert!(specs(&exposed(bounded))[0].settings.access.allow.is_empty(), "the annotation wins");
     let never = exposed(balancer("web", &["80"], &[("sallyport.dev/expose", "false")]));
     assert_eq!(never, Exposures::none(), "an annotation takes the Service out");
 }
@@ -180,7 +188,9 @@ fn what_cannot_be_is_refused_with_field_and_remedy() {
     assert_eq!(reasons(external), ["ExternalName"]);
     let mut misspelt = balancer("web", &["80"], &[]);
     misspelt.load_balancer_class = Some("sallyport.dev/edges".to_owned());
-    assert_eq!(reasons(misspelt), ["UnknownClass"]);
+    let misspelt = exposed(misspelt);
+    assert!(!misspelt.is_requested && misspelt.refusals.is_empty(), "it may be another installation's");
+    assert_eq!(misspelt.notes[0].reason, "UnknownClass");
     let mut foreign = balancer("web", &["80"], &[]);
     foreign.load_balancer_class = Some("service.k8s.aws/nlb".to_owned());
     assert_eq!(exposed(foreign), Exposures::none(), "the class of another program is no concern of this one");
@@ -243,7 +253,9 @@ fn headless_selectorless_and_dual_stack_services_are_exposed() {
         publishes_not_ready: true,
         ..service("web", &["http:80"], &[EXPOSE])
     };
-    let origin = exposed(dual).desired[0].origins[0].clone();
+    let dual = exposed(dual);
+    assert_eq!(specs(&dual)[0].settings.affinity, Affinity::Address);
+    let origin = dual.desired[0].origins[0].clone();
     assert_eq!(origin.target.families, families);
     assert!(origin.is_client_ip_affine && origin.target.publishes_not_ready);
 }
