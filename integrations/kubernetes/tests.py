@@ -271,8 +271,8 @@ class Installed(unittest.TestCase):
             ("PATCH", path, {"metadata": {"finalizers": ["sallyport.dev/socket"]}}, True),
             ("PATCH", path, {"metadata": {"finalizers": None}}, True),
             ("PATCH", path + "/status", {"status": {"conditions": []}}, True),
-            ("POST", f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases", lease, True),
             ("DELETE", f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/sallyport-kube", None, True),
+            ("POST", f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases", lease, True),
             ("POST", "/apis/coordination.k8s.io/v1/namespaces/shop/leases", lease, False),
             ("DELETE", path, None, False),
             ("POST", "/api/v1/namespaces/shop/services", service({}), False),
@@ -296,7 +296,7 @@ class Uninstalled(unittest.TestCase):
     LEFT = ["/api/v1/namespaces/gone/services", "/api/v1/namespaces/gone/serviceaccounts", "/api/v1/namespaces/gone/secrets",
             "/apis/apps/v1/namespaces/gone/deployments", "/apis/batch/v1/namespaces/gone/jobs",
             "/apis/policy/v1/namespaces/gone/poddisruptionbudgets", "/apis/networking.k8s.io/v1/namespaces/gone/networkpolicies",
-            "/apis/rbac.authorization.k8s.io/v1/namespaces/gone/roles", "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+            "/apis/rbac.authorization.k8s.io/v1/namespaces/gone/roles", "/apis/coordination.k8s.io/v1/namespaces/gone/leases", "/apis/rbac.authorization.k8s.io/v1/clusterroles",
             "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", "/apis/networking.k8s.io/v1/ingressclasses",
             "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",
             "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"]
@@ -306,7 +306,7 @@ class Uninstalled(unittest.TestCase):
         found = []
         for path in self.LEFT:
             found += [f"{path}/{one['metadata']['name']}" for one in cluster.good("GET", path)["items"]
-                      if one["metadata"]["name"].startswith(("gone", "sh.helm.release.v1.gone"))]
+                      if one["metadata"]["name"].startswith(("gone", "sallyport-kube", "sh.helm.release.v1.gone"))]
         return found
 
     def uninstall(self, *conditions):
