@@ -22,6 +22,8 @@ use sallyport_tunnel::{ConnectorEvent, FlowEnd, FlowHandle, FlowOpen, FlowSink};
 use tokio::sync::{Notify, mpsc};
 use tracing::debug;
 
+use crate::pool::{InUse, ServiceOrigin};
+
 /// How many flows one tunnel has, kept ones included.
 const MAX_FLOWS_PER_TUNNEL: usize = 4_096;
 /// How long the socket of a lost flow is kept.
@@ -53,7 +55,7 @@ pub(crate) struct Flows {
 #[derive(Debug)]
 struct FlowTable {
     tunnel: TunnelId,
-    address: OriginAddr,
+    origin: ServiceOrigin,
     began: Instant,
     outlets: Mutex<Outlets>,
     /// Which of the service's addresses is tried first: a refusal of datagrams shows only later.
@@ -122,10 +124,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Flows {
     /// The flows of this tunnel. `events` receives a report when the service is absent.
-    pub(crate) fn new(tunnel: TunnelId, address: OriginAddr, events: mpsc::Sender<ConnectorEvent>) -> Self {
+    pub(crate) fn new(tunnel: TunnelId, origin: ServiceOrigin, events: mpsc::Sender<ConnectorEvent>) -> Self {
         let table = FlowTable {
             tunnel,
-            address,
+            origin,
             began: Instant::now(),
             outlets: Mutex::default(),
             preferred: AtomicUsize::new(0),
@@ -154,7 +156,7 @@ impl Flows {
             return Arc::new(Sink { outlet, number: 0 });
         }
         let number = outlet.attach(flow).unwrap_or_default();
-        tokio::spawn(outlet.clone().serve(self.table.address.clone()));
+        self.table.start(&outlet);
         Arc::new(Sink { outlet, number })
     }
 }
@@ -197,6 +199,22 @@ impl Outlets {
 }
 
 impl FlowTable {
+    /// Starts the outlet at the service's address, or at an endpoint of the pool.
+    fn start(&self, outlet: &Arc<Outlet>) {
+        match &self.origin {
+            ServiceOrigin::One(address) => drop(tokio::spawn(outlet.clone().serve(address.clone(), None))),
+            ServiceOrigin::Pool(pool) => match pool.enter_for_flow(outlet.key.client.ip()) {
+                Some(endpoint) => {
+                    drop(tokio::spawn(outlet.clone().serve(endpoint.address().clone(), Some(endpoint))));
+                }
+                None => {
+                    outlet.end(FlowEnd::Unreachable);
+                    self.forget(outlet);
+                }
+            },
+        }
+    }
+
     fn new_outlet(self: &Arc<Self>, key: Key) -> Arc<Outlet> {
         Arc::new(Outlet {
             key,
@@ -225,10 +243,17 @@ impl FlowTable {
         if !absence.refused.contains(&service) {
             absence.refused.push(service);
         }
-        if absence.refused.len() >= self.addresses.load(Ordering::Relaxed) {
+        let addresses = match &self.origin {
+            ServiceOrigin::One(_) => self.addresses.load(Ordering::Relaxed),
+            ServiceOrigin::Pool(pool) => pool.len(),
+        };
+        if absence.refused.len() >= addresses {
             *absence = Absence { refused: Vec::new(), is_reported: true };
             drop(absence);
-            let reason = format!("nothing listens on UDP {}", self.address);
+            let reason = match &self.origin {
+                ServiceOrigin::One(address) => format!("nothing listens on UDP {address}"),
+                ServiceOrigin::Pool(_) => format!("nothing listens on UDP {service}, nor at the other endpoints"),
+            };
             // Without a wait: if the channel is full, the report may be lost.
             let _ = self.events.try_send(ConnectorEvent::OriginMissing { tunnel: self.tunnel, reason });
         }
@@ -290,14 +315,20 @@ impl Outlet {
     }
 
     /// Runs for as long as the outlet lives.
-    async fn serve(self: Arc<Self>, address: OriginAddr) {
+    async fn serve(self: Arc<Self>, address: OriginAddr, endpoint: Option<InUse>) {
         let end = match self.connect(&address).await {
-            Ok(()) => self.carry_back().await,
+            Ok(()) => {
+                endpoint.iter().for_each(InUse::opened);
+                self.carry_back().await
+            }
             Err(error) => {
                 debug!(%error, service = %address, "a flow has no socket to the service");
                 FlowEnd::Unreachable
             }
         };
+        if end == FlowEnd::Unreachable {
+            endpoint.iter().for_each(InUse::failed);
+        }
         self.end(end);
         if let Some(flows) = self.flows.upgrade() {
             flows.forget(&self);
@@ -464,7 +495,11 @@ mod tests {
     fn flows() -> (Flows, mpsc::Receiver<ConnectorEvent>) {
         let (events_in, events) = mpsc::channel(8);
         (
-            Flows::new(TunnelId::from_random([1; 16]), OriginAddr { host: "localhost".into(), port: 53 }, events_in),
+            Flows::new(
+                TunnelId::from_random([1; 16]),
+                OriginAddr { host: "localhost".into(), port: 53 }.into(),
+                events_in,
+            ),
             events,
         )
     }

@@ -2,12 +2,14 @@
 //!
 //! [`Connector`] keeps the session with the edge ([`sallyport_tunnel::run_changing_connector`]). `dial` connects to the
 //! edge. For every stream, `services` finds the service, `origin` connects to the service, with TLS where needed
-//! (`origin_tls`), and `relay` moves the bytes. `flows` does the same for datagrams.
+//! (`origin_tls`), and `relay` moves the bytes. A service with several
+//! addresses has a `pool`, which selects one for each stream. `flows` does the same for datagrams.
 
 mod dial;
 mod flows;
 mod origin;
 mod origin_tls;
+mod pool;
 mod quick_ack;
 mod relay;
 mod services;
@@ -17,6 +19,8 @@ use std::{sync::Arc, time::Duration};
 use dial::{Edge, EdgeAddress};
 pub use dial::{Transport, TransportChoice, UnknownTransport};
 pub use origin_tls::{OriginTls, OriginTlsError};
+pub use pool::{ClientAffinity, Endpoint, EndpointStatus, OriginPool, PoolStatus, ServiceOrigin, StreamCounts};
+pub use sallyport_balance::endpoints::{EndpointState, MAX_ENDPOINTS, TooManyEndpoints};
 use sallyport_model::RegionName;
 use sallyport_net::{Outbound, Shutdown};
 use sallyport_shards::Shards;
@@ -82,7 +86,7 @@ impl Connector {
     pub fn new(options: ConnectorOptions, events: mpsc::Sender<ConnectorEvent>) -> anyhow::Result<Self> {
         let mut id = [0; 16];
         getrandom::fill(&mut id).map_err(|error| anyhow::anyhow!("the system gives no random bytes: {error}"))?;
-        let tunnels = options.services.iter().map(|service| service.tunnel.clone()).collect();
+        let tunnels = options.services.iter().map(Service::attachment).collect();
         let mut config = ConnectorConfig::new(&options.agent, id, tunnels);
         (config.redundancy, config.home, config.edges) = (options.redundancy, options.region, options.edges);
         config.host = host_name();

@@ -17,7 +17,13 @@ use tokio::sync::mpsc;
 use tokio_rustls::client::TlsStream;
 use tracing::{debug, warn};
 
-use crate::{flows::Flows, origin_tls::Configs, quick_ack::Stalls, relay::relay};
+use crate::{
+    flows::Flows,
+    origin_tls::Configs,
+    pool::{OriginPool, ServiceOrigin},
+    quick_ack::Stalls,
+    relay::relay,
+};
 
 /// How soon the same TLS error of the service is logged again, and how soon a different one.
 const SAME_ERROR_AFTER: Duration = Duration::from_secs(30);
@@ -32,7 +38,7 @@ pub(crate) struct Origin {
 
 #[derive(Debug)]
 struct OriginTarget {
-    address: OriginAddr,
+    origin: ServiceOrigin,
     tls: Option<Tls>,
     connect_timeout: Duration,
     stalls: Stalls,
@@ -41,7 +47,8 @@ struct OriginTarget {
 #[derive(Debug)]
 struct Tls {
     configs: Configs,
-    server_name: String,
+    /// The name that the certificate must have; by default the dialed host.
+    server_name: Option<String>,
     log_limit: ErrorLogLimit,
 }
 
@@ -67,19 +74,20 @@ impl ErrorLogLimit {
 impl Origin {
     pub(crate) fn new(
         tunnel: TunnelId,
-        address: OriginAddr,
+        origin: ServiceOrigin,
         tls: Option<Configs>,
         server_name: Option<String>,
         connect_timeout: Duration,
         events: mpsc::Sender<ConnectorEvent>,
     ) -> Self {
-        let tls = tls.map(|configs| Tls {
-            configs,
-            server_name: server_name.unwrap_or_else(|| address.host.clone()),
-            log_limit: ErrorLogLimit::default(),
-        });
-        let flows = Flows::new(tunnel, address.clone(), events);
-        Self { target: Arc::new(OriginTarget { address, tls, connect_timeout, stalls: Stalls::default() }), flows }
+        let tls = tls.map(|configs| Tls { configs, server_name, log_limit: ErrorLogLimit::default() });
+        let flows = Flows::new(tunnel, origin.clone(), events);
+        Self { target: Arc::new(OriginTarget { origin, tls, connect_timeout, stalls: Stalls::default() }), flows }
+    }
+
+    /// Whether the service has a pool of addresses.
+    pub(crate) fn is_pool(&self) -> bool {
+        self.target.origin.is_pool()
     }
 
     /// The TLS configurations of the service, if it speaks TLS.
@@ -95,57 +103,100 @@ impl Origin {
     /// Serves a stream.
     pub(crate) fn serve(&self, open: Open, stream: IncomingStream) -> BoxFuture<'static, ()> {
         let target = self.target.clone();
+        if let ServiceOrigin::Pool(pool) = &target.origin {
+            return serve_from_pool(pool, target.clone(), open, stream);
+        }
         // Streams may stay idle for long: the connect future is boxed, and freed before bytes move.
         if target.tls.is_some() {
             Box::pin(carry(self.target.clone(), async move {
-                let connected = target.connect_tls(open.protocol).await;
-                answer(stream, connected).await
+                let ServiceOrigin::One(address) = &target.origin else { return None };
+                let connected = target.connect_tls(address, open.protocol, target.connect_timeout).await;
+                answer(stream, connected.map(|origin| (origin, ()))).await
             }))
         } else {
             Box::pin(carry(self.target.clone(), async move {
-                let connected = target.connect_plain().await;
-                answer(stream, connected).await
+                let ServiceOrigin::One(address) = &target.origin else { return None };
+                let connected = target.connect_plain(address, target.connect_timeout).await;
+                answer(stream, connected.map(|origin| (origin, ()))).await
             }))
         }
     }
 }
 
+/// Serves a stream from one endpoint of the pool.
+fn serve_from_pool(
+    pool: &OriginPool,
+    target: Arc<OriginTarget>,
+    open: Open,
+    stream: IncomingStream,
+) -> BoxFuture<'static, ()> {
+    let (carried, mut search) = (target.clone(), pool.search(open.client.ip(), target.connect_timeout));
+    if target.tls.is_some() {
+        Box::pin(carry(carried, async move {
+            while let Some((endpoint, time)) = search.next() {
+                let connected = target.connect_tls(endpoint.address(), open.protocol, time).await;
+                if let Some(connected) = search.record(endpoint, connected) {
+                    return answer(stream, Ok(connected)).await;
+                }
+            }
+            refuse(stream, search.failure()).await
+        }))
+    } else {
+        Box::pin(carry(carried, async move {
+            while let Some((endpoint, time)) = search.next() {
+                let connected = target.connect_plain(endpoint.address(), time).await;
+                if let Some(connected) = search.record(endpoint, connected) {
+                    return answer(stream, Ok(connected)).await;
+                }
+            }
+            refuse(stream, search.failure()).await
+        }))
+    }
+}
+
 impl OriginTarget {
-    async fn connect_plain(&self) -> Result<ShardTcpStream, OpenFailure> {
-        let address = &self.address;
-        let connect = sallyport_net::connect_tcp(&address.host, address.port, self.connect_timeout);
+    async fn connect_plain(&self, address: &OriginAddr, time: Duration) -> Result<ShardTcpStream, OpenFailure> {
+        let connect = sallyport_net::connect_tcp(&address.host, address.port, time);
         connect.await.map(ShardTcpStream::new).map_err(|error| why_not_connected(&error, address))
     }
 
     async fn connect_tls(
         &self,
+        address: &OriginAddr,
         protocol: StreamProtocol,
+        time: Duration,
     ) -> Result<Box<TlsStream<ReadAhead<ShardTcpStream>>>, OpenFailure> {
         let Some(tls) = &self.tls else {
             return Err(OpenFailure::new(FailureReason::Other, "TLS to the service is not set up"));
         };
-        let OriginAddr { host, port } = &self.address;
+        let OriginAddr { host, port } = address;
         let began = Instant::now();
-        let tcp = self.connect_plain().await?;
-        let left = self.connect_timeout.saturating_sub(began.elapsed());
-        let config = tls.configs.of(protocol);
-        let failure = match sallyport_net::start_tls(tcp, host, *port, &tls.server_name, config, left).await {
+        let tcp = self.connect_plain(address, time).await?;
+        let left = time.saturating_sub(began.elapsed());
+        let (config, name) = (tls.configs.of(protocol), tls.server_name_at(address));
+        let failure = match sallyport_net::start_tls(tcp, host, *port, name, config, left).await {
             Ok(origin) if protocol == StreamProtocol::Http2 && origin.get_ref().1.alpn_protocol() != Some(b"h2") => {
-                OpenFailure::new(FailureReason::Tls, &format!("{} speaks no HTTP/2 over TLS", self.address))
+                OpenFailure::new(FailureReason::Tls, &format!("{address} speaks no HTTP/2 over TLS"))
             }
             Ok(origin) => return Ok(Box::new(origin)),
-            Err(error) => self.no_tls(tls, &error),
+            Err(error) => tls.why_not(address, time, &error),
         };
         if tls.log_limit.is_due(&failure.message, Instant::now()) {
             warn!("{}", failure.message);
         }
         Err(failure)
     }
+}
+
+impl Tls {
+    /// The name that the certificate at this address must have.
+    fn server_name_at<'a>(&'a self, address: &'a OriginAddr) -> &'a str {
+        self.server_name.as_deref().unwrap_or(&address.host)
+    }
 
     /// The failure of a handshake with the service, with advice.
-    fn no_tls(&self, tls: &Tls, error: &io::Error) -> OpenFailure {
+    fn why_not(&self, address: &OriginAddr, time: Duration, error: &io::Error) -> OpenFailure {
         const WITHOUT: &str = "for a service without TLS, make a socket of --type http";
-        let (address, time) = (&self.address, self.connect_timeout);
         if error.kind() == io::ErrorKind::TimedOut {
             let text = format!("{address} did not finish the TLS handshake within {time:?}: {WITHOUT}");
             return OpenFailure::new(FailureReason::TimedOut, &text);
@@ -157,7 +208,7 @@ impl OriginTarget {
                 | rustls::Error::InappropriateHandshakeMessage { .. },
             ) => format!("it speaks no TLS: {WITHOUT}"),
             Some(rustls::Error::AlertReceived(AlertDescription::UnrecognisedName | AlertDescription::AccessDenied)) => {
-                let name = &tls.server_name;
+                let name = self.server_name_at(address);
                 format!("it has no certificate for {name}: say with --origin-server-name NAME which one it has")
             }
             Some(rustls::Error::Other(other)) => other.to_string(),
@@ -168,29 +219,34 @@ impl OriginTarget {
     }
 }
 
-/// Reports to the edge whether the service was reached. Returns the two ends of the relay if it was.
-async fn answer<S>(stream: IncomingStream, connected: Result<S, OpenFailure>) -> Option<(TunnelStream, S)> {
+/// Reports to the edge whether the service was reached. Returns the two ends of the relay if it was, and what lives as
+/// long as the relay.
+async fn answer<S, G>(stream: IncomingStream, connected: Result<(S, G), OpenFailure>) -> Option<(TunnelStream, S, G)> {
     match connected {
-        Ok(origin) => match stream.opened_later() {
-            Ok(tunnel) => return Some((tunnel, origin)),
+        Ok((origin, guard)) => match stream.opened_later() {
+            Ok(tunnel) => return Some((tunnel, origin, guard)),
             Err(error) => debug!(%error, "a stream ended early"),
         },
-        Err(failure) => {
-            debug!(%failure, "the service could not be reached");
-            stream.failed(failure).await;
-        }
+        Err(failure) => return refuse(stream, failure).await,
     }
     None
 }
 
+/// Reports to the edge that the service was not reached.
+async fn refuse<T>(stream: IncomingStream, failure: OpenFailure) -> Option<T> {
+    debug!(%failure, "the service could not be reached");
+    stream.failed(failure).await;
+    None
+}
+
 /// Relays the stream once the service is reached.
-fn carry<S: RelayEnd + Send>(
+fn carry<S: RelayEnd + Send, G: Send>(
     target: Arc<OriginTarget>,
-    reaching: impl Future<Output = Option<(TunnelStream, S)>> + Send,
+    reaching: impl Future<Output = Option<(TunnelStream, S, G)>> + Send,
 ) -> impl Future<Output = ()> + Send {
     let reaching = Box::pin(reaching);
     async move {
-        let Some((tunnel, origin)) = reaching.await else { return };
+        let Some((tunnel, origin, _guard)) = reaching.await else { return };
         if let Err(error) = relay(tunnel, origin, &target.stalls).await {
             debug!(%error, "a stream ended early");
         }

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
-use sallyport_model::{OriginAddr, TunnelId};
+use sallyport_model::TunnelId;
 use sallyport_tunnel::{
     BoxFuture, ConnectorEvent, FlowEnd, FlowHandle, FlowHandler, FlowOpen, FlowSink, IncomingStream, OriginHandler,
     TunnelChange, TunnelCredential,
@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 use crate::{
     origin::Origin,
     origin_tls::{Configs, OriginTls, OriginTlsError},
+    pool::ServiceOrigin,
 };
 
 /// How many changes of the services may wait for the connector.
@@ -26,12 +27,19 @@ const LAST_STREAMS_TIME: Duration = Duration::from_secs(2);
 pub struct Service {
     /// The tunnel.
     pub tunnel: TunnelCredential,
-    /// The address of the service.
-    pub origin: OriginAddr,
+    /// The address of the service, or its pool of addresses.
+    pub origin: ServiceOrigin,
     /// TLS to the service, if the service speaks TLS.
     pub origin_tls: Option<OriginTls>,
     /// How long the service may take to accept a connection, its TLS handshake included.
     pub connect_timeout: Duration,
+}
+
+impl Service {
+    /// The tunnel as it is attached: edges open a stream for each request of a service with a pool.
+    pub(crate) fn attachment(&self) -> TunnelCredential {
+        TunnelCredential { spreads: self.origin.is_pool(), ..self.tunnel.clone() }
+    }
 }
 
 /// The current services of a connector; clones share them.
@@ -55,12 +63,13 @@ impl Services {
         (Self { by_tunnel: Arc::default(), events, changes }, to_come)
     }
 
-    /// Adds a service, or replaces the one of the same tunnel. Existing connections stay.
+    /// Adds a service, or replaces the one of the same tunnel. Existing connections stay. Edges learn that a pool takes
+    /// the place of one address when the tunnel is [attached anew](Self::attach_anew).
     ///
     /// # Errors
     /// TLS to the service cannot be set up. Nothing has changed then.
     pub async fn serve(&self, service: Service) -> Result<(), OriginTlsError> {
-        let tunnel = service.tunnel.clone();
+        let tunnel = service.attachment();
         self.know(service)?;
         // The connector may have ended; then there is no tunnel to attach.
         let _ = self.changes.send(TunnelChange::Hold(tunnel)).await;
@@ -70,6 +79,8 @@ impl Services {
     /// Attaches the tunnel again, so that the edge closes idle connections to the service's former address. The edge
     /// accepts this a few times at once, and then about once a second.
     pub async fn attach_anew(&self, tunnel: TunnelCredential) {
+        let spreads = self.origin_of(tunnel.tunnel).map_or(tunnel.spreads, |origin| origin.is_pool());
+        let tunnel = TunnelCredential { spreads, ..tunnel };
         let _ = self.changes.send(TunnelChange::LetGo(tunnel.tunnel)).await;
         let _ = self.changes.send(TunnelChange::Hold(tunnel)).await;
     }

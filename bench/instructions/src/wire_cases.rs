@@ -110,6 +110,7 @@ impl Pair {
             request_log: true,
             home: None,
             origin: None,
+            spread: false,
         });
         let edge = Session::edge(config, [1; 16], [2; 32], now);
         let mut pair = Self { edge, connector, bytes: Vec::new(), now };

@@ -24,6 +24,7 @@ pub(crate) enum Purpose {
     Offset = 3,
     Skip = 4,
     Affinity = 5,
+    Name = 6,
 }
 
 impl HashKey {
@@ -53,6 +54,14 @@ impl HashKey {
         hasher.write(&[purpose as u8]);
         hasher.write(bytes);
         hasher.finish()
+    }
+
+    /// The id of an origin that is known by these bytes alone, such as its address.
+    #[must_use]
+    pub fn origin_id(bytes: &[u8]) -> OriginId {
+        let mut hasher = SipHasher24Wide::new_with_key(&[Purpose::Name as u8; 16]);
+        hasher.write(bytes);
+        hasher.finish128().as_bytes()
     }
 
     /// A 128-bit authentication code of the parts, which have fixed lengths.

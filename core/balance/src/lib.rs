@@ -10,6 +10,8 @@
 //!   be sent again.
 //! - [`regions`] selects the region if the owner has dialed some of the regions down.
 //!
+//! Selection among the endpoints of one origin, in a connector: [`endpoints`].
+//!
 //! Usable origins: [`health`] follows active checks, [`ejection`] the outcome of requests.
 //!
 //! Limits of a socket: [`limits`].
@@ -18,6 +20,7 @@ pub mod affinity;
 mod attempts;
 mod delivery;
 pub mod ejection;
+pub mod endpoints;
 mod hash;
 pub mod health;
 pub mod limits;

@@ -207,6 +207,10 @@ pub struct Attach {
     /// The address at which the connector dials the origin, possibly a local one; absent from older connectors.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<OriginAddr>,
+    /// Whether the connector spreads streams over several endpoints. The edge then opens a stream for each request
+    /// instead of keeping one for the next; older edges ignore this.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub spread: bool,
 }
 
 impl Attach {

@@ -168,8 +168,14 @@ impl Edge {
 /// The service on this port, with the edge's one tunnel.
 pub(crate) fn service_at(port: u16) -> Service {
     Service {
-        tunnel: TunnelCredential { tunnel: tunnel(), credential: "good".into(), request_log: false, origin: None },
-        origin: OriginAddr { host: "localhost".into(), port },
+        tunnel: TunnelCredential {
+            tunnel: tunnel(),
+            credential: "good".into(),
+            request_log: false,
+            origin: None,
+            spreads: false,
+        },
+        origin: OriginAddr { host: "localhost".into(), port }.into(),
         origin_tls: None,
         connect_timeout: Duration::from_secs(10),
     }

@@ -122,7 +122,7 @@ async fn a_service_that_takes_no_connection_is_given_up_in_time() {
         waiting.push(stream);
     }
     let edge = Edge::start().await;
-    let origin = OriginAddr { host: "127.0.0.1".into(), port: address.port() };
+    let origin = OriginAddr { host: "127.0.0.1".into(), port: address.port() }.into();
     let connect_timeout = Duration::from_millis(300);
     let services = vec![Service { origin, connect_timeout, ..service_at(0) }];
     let _connector = Connector::start(ConnectorOptions { services, ..edge.options(0) });
@@ -133,7 +133,7 @@ async fn a_service_that_takes_no_connection_is_given_up_in_time() {
 #[tokio::test]
 async fn a_host_without_address_is_reported() {
     let edge = Edge::start().await;
-    let origin = OriginAddr { host: "no such host".into(), port: 80 };
+    let origin = OriginAddr { host: "no such host".into(), port: 80 }.into();
     let services = vec![Service { origin, ..service_at(0) }];
     let _connector = Connector::start(ConnectorOptions { services, ..edge.options(0) });
     is(&edge.failure(Raw).await, FailureReason::Unresolved, "\"no such host\" has no address");

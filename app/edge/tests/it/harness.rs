@@ -218,7 +218,7 @@ impl World {
         let dial = Arc::new(TestDial { addr: self.addr, tls: TlsConnector::from(tls) });
         let (events, mut received_events) = mpsc::channel(1_024);
         let origin = Some("app.internal:3000".parse().unwrap());
-        let held = TunnelCredential { tunnel, credential: credential(tunnel), request_log: true, origin };
+        let held = TunnelCredential { tunnel, credential: credential(tunnel), request_log: true, origin, spreads: false };
         let mut id = [0; 16];
         getrandom::fill(&mut id).unwrap();
         let config = ConnectorConfig::new("test/1", id, vec![held]);

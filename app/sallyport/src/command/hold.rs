@@ -215,8 +215,14 @@ impl Origin {
     pub(super) fn served_by(&self, tunnel: TunnelId, credential: &Secret) -> Service {
         let credential = credential.expose().to_owned();
         Service {
-            tunnel: TunnelCredential { tunnel, credential, request_log: true, origin: Some(self.address.clone()) },
-            origin: self.address.clone(),
+            tunnel: TunnelCredential {
+                tunnel,
+                credential,
+                request_log: true,
+                origin: Some(self.address.clone()),
+                spreads: false,
+            },
+            origin: self.address.clone().into(),
             origin_tls: self.tls.clone(),
             connect_timeout: self.connect_timeout,
         }

@@ -2,7 +2,7 @@
 
 use std::{
     net::{SocketAddr, UdpSocket},
-    sync::{Arc, Mutex},
+    sync::{Arc, Condvar, Mutex},
     thread,
     time::{Duration, Instant},
 };
@@ -14,53 +14,114 @@ use crate::{
     http3_client::Http3Client,
 };
 
-/// For how long the relay collects the first flight of a client, and how late the second one is.
-const FIRST_FLIGHT: Duration = Duration::from_millis(300);
-const DELAY: Duration = Duration::from_millis(500);
+/// For how long the relay is silent before what the client has sent is all that it sends.
+const SILENCE: Duration = Duration::from_millis(200);
+/// What the handshake and the packets after it begin with (RFC 9000 section 17.2; RFC 9001 section 4.6.1).
+const LONG_HEADER: u8 = 0x80;
+const INITIAL: u8 = 0x00;
+const ZERO_RTT: u8 = 0x10;
 
-/// Relays datagrams between one client and this server, and records what the client sends. The first flight goes on as
-/// a whole, and what the client sends later is late, so that the server responds before the end of the handshake.
-fn recorder(server: SocketAddr) -> (SocketAddr, Arc<Mutex<Vec<Vec<u8>>>>) {
-    let (near, far) = (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
-    far.connect(server).unwrap();
-    let (address, recorded) = (near.local_addr().unwrap(), Arc::<Mutex<Vec<Vec<u8>>>>::default());
-    let (record, client) = (recorded.clone(), Arc::new(Mutex::new(None)));
-    let (back, to, of) = (near.try_clone().unwrap(), far.try_clone().unwrap(), client.clone());
-    thread::spawn(move || {
-        let mut datagram = [0; 2_048];
-        let (mut first_flight, mut collects_until) = (Vec::new(), None);
+/// A relay of datagrams between one client and a server, which records what the client sends.
+///
+/// It holds the server's datagrams until the client has sent its early request, and the client's part of the handshake
+/// until the client has a response. So a request is early however busy the machine is.
+#[derive(Default)]
+struct Relay {
+    recorded: Mutex<Vec<Vec<u8>>>,
+    state: Mutex<RelayState>,
+    changed: Condvar,
+}
+
+/// What a relay lets pass.
+#[derive(Default)]
+struct RelayState {
+    client: Option<SocketAddr>,
+    last_from_client: Option<Instant>,
+    has_response: bool,
+}
+
+impl Relay {
+    fn start(server: SocketAddr) -> (SocketAddr, Arc<Self>) {
+        let (near, far) = (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
+        far.connect(server).unwrap();
+        let (address, relay) = (near.local_addr().unwrap(), Arc::new(Self::default()));
+        let (back, to) = (near.try_clone().unwrap(), far.try_clone().unwrap());
+        let to_server = relay.clone();
+        thread::spawn(move || {
+            let mut datagram = [0; 2_048];
+            while let Ok((length, client)) = near.recv_from(&mut datagram) {
+                to_server.to_server(&datagram[..length], client, &to);
+            }
+        });
+        let to_client = relay.clone();
+        thread::spawn(move || {
+            let mut datagram = [0; 2_048];
+            while let Ok(length) = far.recv(&mut datagram) {
+                drop(back.send_to(&datagram[..length], to_client.client_when_silent()));
+            }
+        });
+        (address, relay)
+    }
+
+    /// Records a datagram of the client, and passes it on when it may.
+    fn to_server(&self, datagram: &[u8], client: SocketAddr, server: &UdpSocket) {
+        self.recorded.lock().unwrap().push(datagram.to_vec());
+        let mut state = self.state.lock().unwrap();
+        (state.client, state.last_from_client) = (Some(client), Some(Instant::now()));
+        if is_before_handshake(datagram) || state.has_response {
+            drop(server.send(datagram));
+        }
+    }
+
+    /// The client's address, once the client has sent what it sends without an answer.
+    fn client_when_silent(&self) -> SocketAddr {
         loop {
-            let received = near.recv_from(&mut datagram);
-            if let Ok((length, from)) = &received {
-                *of.lock().unwrap() = Some(*from);
-                record.lock().unwrap().push(datagram[..*length].to_vec());
-                first_flight.push(datagram[..*length].to_vec());
+            let state = self.state.lock().unwrap();
+            let is_silent = state.last_from_client.is_some_and(|last| last.elapsed() >= SILENCE);
+            if let Some(client) = state.client.filter(|_| is_silent || state.has_response) {
+                return client;
             }
-            let until = *collects_until.get_or_insert_with(|| Instant::now() + FIRST_FLIGHT);
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                break;
-            }
-            near.set_read_timeout(Some(left)).unwrap();
+            drop(self.changed.wait_timeout(state, SILENCE / 4).unwrap());
         }
-        first_flight.iter().for_each(|datagram| drop(to.send(datagram)));
-        near.set_read_timeout(None).unwrap();
-        let late = Instant::now() + DELAY;
-        while let Ok((length, _)) = near.recv_from(&mut datagram) {
-            record.lock().unwrap().push(datagram[..length].to_vec());
-            thread::sleep(late.saturating_duration_since(Instant::now()));
-            drop(to.send(&datagram[..length]));
+    }
+
+    /// From now on all datagrams pass. The client sends again what it has sent in vain.
+    fn set_has_response(&self) {
+        self.state.lock().unwrap().has_response = true;
+        self.changed.notify_all();
+    }
+}
+
+/// Whether all packets of a datagram are Initial or 0-RTT packets: the client sends those before its part of the
+/// handshake.
+fn is_before_handshake(mut datagram: &[u8]) -> bool {
+    // An integer of variable length (RFC 9000 section 16), and its length.
+    let varint = |bytes: &[u8]| {
+        let length = 1_usize << (bytes[0] >> 6);
+        let first = usize::from(bytes[0] & 0x3f);
+        (bytes[1..length].iter().fold(first, |value, byte| value << 8 | usize::from(*byte)), length)
+    };
+    while let Some(first) = datagram.first() {
+        let kind = first & 0x30;
+        // Padding after the last packet is zero.
+        if datagram.iter().all(|byte| *byte == 0) {
+            break;
         }
-    });
-    thread::spawn(move || {
-        let mut datagram = [0; 2_048];
-        while let Ok(length) = far.recv(&mut datagram) {
-            if let Some(client) = *client.lock().unwrap() {
-                drop(back.send_to(&datagram[..length], client));
-            }
+        if first & LONG_HEADER == 0 || ![INITIAL, ZERO_RTT].contains(&kind) {
+            return false;
         }
-    });
-    (address, recorded)
+        let mut at = 5;
+        for _ in ["destination", "source"] {
+            at += 1 + usize::from(datagram[at]);
+        }
+        if kind == INITIAL {
+            let (token, length) = varint(&datagram[at..]);
+            at += length + token;
+        }
+        let (rest, length) = varint(&datagram[at..]);
+        datagram = &datagram[at + length + rest..];
+    }
+    true
 }
 
 /// Sends recorded datagrams from elsewhere until the server answers the handshake. The server knows the datagrams of a
@@ -101,9 +162,10 @@ fn early_data_is_off_and_else_for_harmless_requests_once() {
         connection.quic.close(0_u32.into(), b"");
     };
     returning();
-    let (relay, recorded) = recorder(address);
-    let mut early = client.connect_early(relay, &host).unwrap();
+    let (address_of_relay, relay) = Relay::start(address);
+    let mut early = client.connect_early(address_of_relay, &host).unwrap();
     let seen = early.get(&host, "/early").text().to_ascii_lowercase();
+    relay.set_has_response();
     assert!(seen.starts_with("origin get /early") && seen.contains("early-data: 1"), "{seen}");
     let after = early.get(&host, "/after").text().to_ascii_lowercase();
     assert!(after.starts_with("origin get /after") && !after.contains("early-data"), "{after}");
@@ -111,15 +173,16 @@ fn early_data_is_off_and_else_for_harmless_requests_once() {
 
     // Somebody sends the recorded datagrams once more, from elsewhere.
     let served = origin.count();
-    replay(&recorded.lock().unwrap(), address);
+    replay(&relay.recorded.lock().unwrap(), address);
 
     for (method, path, host) in
         [(Method::POST, "/upload", &*host), (Method::DELETE, "/", &host), (Method::GET, "/v1/info", "api.localhost")]
     {
         returning();
-        let (relay, _) = recorder(address);
-        let mut early = client.connect_early(relay, &name).unwrap();
+        let (address_of_relay, relay) = Relay::start(address);
+        let mut early = client.connect_early(address_of_relay, &name).unwrap();
         let refused = early.send(method, host, path, &[], None).unwrap();
+        relay.set_has_response();
         assert_eq!(refused.status, 425, "{}", refused.text());
     }
     assert_eq!(origin.count(), served + 3, "the repetition reached no origin, and neither did what came too early");
@@ -137,9 +200,10 @@ fn early_data_at_another_process_with_the_same_certificates_is_refused() {
     let mut first = client.connect(up.port, &host);
     assert_eq!(first.get(&host, "/first").status, 200);
     first.quic.close(0_u32.into(), b"");
-    let (relay, recorded) = recorder(SocketAddr::from(([127, 0, 0, 1], up.port)));
-    let mut early = client.connect_early(relay, &host).unwrap();
+    let (address_of_relay, relay) = Relay::start(SocketAddr::from(([127, 0, 0, 1], up.port)));
+    let mut early = client.connect_early(address_of_relay, &host).unwrap();
     assert_eq!(early.get(&host, "/early").status, 200);
+    relay.set_has_response();
     let served = origin.count();
 
     // It has the same names and keys, and does not know the session.
@@ -147,7 +211,7 @@ fn early_data_at_another_process_with_the_same_certificates_is_refused() {
     let other = home.up(&["--http3-early-data", "--listen", &format!("127.0.0.1:{}", up.port)]);
     let _connector = home.connector(&socket, origin.address, &[]);
     let address = SocketAddr::from(([127, 0, 0, 1], other.port));
-    replay(&recorded.lock().unwrap(), address);
+    replay(&relay.recorded.lock().unwrap(), address);
     let is_accepted = client.is_early_data_accepted(address, &host);
     assert_eq!(is_accepted, Some(false), "the edge does not know the session");
     assert_eq!(origin.count(), served, "the repetition reached no origin");
@@ -168,17 +232,18 @@ fn no_websocket_and_no_socket_with_address_rules_takes_early_data() {
     let mut first = client.connect(up.port, &host);
     assert_eq!(first.get(&host, "/first").status, 200);
     first.quic.close(0_u32.into(), b"");
-    let (relay, _) = recorder(address);
-    let mut early = client.connect_early(relay, &host).unwrap();
+    let (address_of_relay, relay) = Relay::start(address);
+    let mut early = client.connect_early(address_of_relay, &host).unwrap();
     assert_eq!(early.get(&host, "/early").status, 425);
+    relay.set_has_response();
     assert_eq!(early.get(&host, "/after").status, 200);
     early.quic.close(0_u32.into(), b"");
 
     let mut first = client.connect(up.port, &open_host);
     assert_eq!(first.get(&open_host, "/first").status, 200);
     first.quic.close(0_u32.into(), b"");
-    let (relay, _) = recorder(address);
-    let head = client.first_response(relay, &open_host, &extended_connect(&open_host));
+    let (address_of_relay, _relay) = Relay::start(address);
+    let head = client.first_response(address_of_relay, &open_host, &extended_connect(&open_host));
     assert!(text(&head).contains("too-early"), "{}", text(&head));
     assert_eq!(origin.count(), 3);
 }

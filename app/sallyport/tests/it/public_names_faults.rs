@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
     harness::{Home, text, wait_until},
@@ -104,7 +104,12 @@ fn a_record_that_forbids_the_authority_stops_an_order_before_it_is_made() {
     home.json(&["domain", "add", "app.example.org"]);
     prove(&home, &pebble, "app.example.org");
     home.json(&["socket", "edit", &socket, "--domain", "app.example.org"]);
-    let shown = || home.json(&["cert", "show", "app.example.org"])["problem"].as_str().map(str::to_owned);
+    let shown = || {
+        // The order may not be known yet.
+        let output = home.run(&["cert", "show", "app.example.org", "-o", "json"]);
+        let shown: Value = serde_json::from_slice(&output.stdout).ok()?;
+        shown["problem"].as_str().map(str::to_owned)
+    };
     let problem = wait_until("the sentence", shown);
     assert!(problem.contains("forbids the authority") && problem.contains("pebble.letsencrypt.org"), "{problem}");
     assert_eq!(pebble.issued(), ordered);

@@ -75,6 +75,7 @@ pub(crate) fn session_input(data: &[u8]) {
             request_log: true,
             home: None,
             origin: None,
+            spread: false,
         });
         session
     };
@@ -139,6 +140,7 @@ fn decide(session: &mut Session, operation: u8, bytes: &mut Bytes<'_>, now: &mut
             request_log: false,
             home: None,
             origin: None,
+            spread: false,
         }),
         13 => transmit_nothing_but_bounds(session, *now),
         _ => session.accept_attach(tunnel(), "https://x.localhost".to_owned()),

@@ -34,7 +34,14 @@ fn features() -> Vec<String> {
 }
 
 pub(crate) fn attach() -> Attach {
-    Attach { tunnel: tunnel(), credential: "spc_secret".to_owned(), request_log: true, home: None, origin: None }
+    Attach {
+        tunnel: tunnel(),
+        credential: "spc_secret".to_owned(),
+        request_log: true,
+        home: None,
+        origin: None,
+        spread: false,
+    }
 }
 
 /// An OPEN whose server name is a command for the connector's end; see [`Plan::of_server`].

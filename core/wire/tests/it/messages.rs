@@ -107,6 +107,7 @@ proptest! {
             request_log: flag,
             home: flag.then(|| "eu".parse().unwrap()),
             origin: flag.then(|| "localhost:3000".parse().unwrap()),
+            spread: flag,
         };
         prop_assume!(text.len() <= message::MAX_CREDENTIAL_BYTES);
         let shown = format!("{attach:?}");

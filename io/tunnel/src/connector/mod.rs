@@ -35,6 +35,8 @@ pub struct TunnelCredential {
     pub request_log: bool,
     /// The origin's address, as shown by the edges; `None` hides the address.
     pub origin: Option<OriginAddr>,
+    /// Whether the service spreads streams over several endpoints. Edges then open a stream for each request.
+    pub spreads: bool,
 }
 
 impl std::fmt::Debug for TunnelCredential {

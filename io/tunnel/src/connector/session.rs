@@ -171,6 +171,7 @@ impl ConnectorSession {
             request_log: tunnel.request_log,
             home: home.cloned(),
             origin: tunnel.origin.clone(),
+            spread: tunnel.spreads,
         });
     }
 

@@ -147,8 +147,15 @@ async fn guesses_at_credentials_are_few() {
     let mut control = carrier(&edge);
     let mut bytes = hello();
     for _ in 0..200 {
-        Attach { tunnel: tunnel(1), credential: "a guess".into(), request_log: false, home: None, origin: None }
-            .encode(&mut bytes);
+        Attach {
+            tunnel: tunnel(1),
+            credential: "a guess".into(),
+            request_log: false,
+            home: None,
+            origin: None,
+            spread: false,
+        }
+        .encode(&mut bytes);
     }
     control.write_all(&bytes).await.unwrap();
     let mut answer = Vec::new();
@@ -191,7 +198,7 @@ async fn refused_sessions_leave_few_lines_in_the_log() {
         let mut bytes = hello();
         for number in 1..=3 {
             let credential = "a guess".into();
-            Attach { tunnel: tunnel(number), credential, request_log: false, home: None, origin: None }
+            Attach { tunnel: tunnel(number), credential, request_log: false, home: None, origin: None, spread: false }
                 .encode(&mut bytes);
         }
         control.write_all(&bytes).await.unwrap();
@@ -223,8 +230,15 @@ async fn refused_sessions_leave_few_lines_in_the_log() {
 }
 
 fn attach(number: u8, bytes: &mut Vec<u8>) {
-    Attach { tunnel: tunnel(number), credential: CREDENTIAL.into(), request_log: false, home: None, origin: None }
-        .encode(bytes);
+    Attach {
+        tunnel: tunnel(number),
+        credential: CREDENTIAL.into(),
+        request_log: false,
+        home: None,
+        origin: None,
+        spread: false,
+    }
+    .encode(bytes);
 }
 
 #[tokio::test]

@@ -320,8 +320,15 @@ async fn by_hand(edge: &Edge, number: u8) -> (tokio::io::DuplexStream, Join) {
     assert_eq!(welcome.max_streams, 1_024, "it does not know of first windows");
     let mut frames = Vec::new();
     let credential = "open sesame".to_owned();
-    sallyport_wire::Attach { tunnel: tunnel(number), credential, request_log: false, home: None, origin: None }
-        .encode(&mut frames);
+    sallyport_wire::Attach {
+        tunnel: tunnel(number),
+        credential,
+        request_log: false,
+        home: None,
+        origin: None,
+        spread: false,
+    }
+    .encode(&mut frames);
     control.write_all(&frames).await.unwrap();
     edge.attached(tunnel(number)).await;
     (control, Join { session: welcome.session, leg_secret: welcome.leg_secret })

@@ -249,8 +249,13 @@ impl Connector {
         tunnels: &[TunnelId],
         change: impl FnOnce(&mut ConnectorConfig),
     ) -> Self {
-        let credential =
-            |&tunnel| TunnelCredential { tunnel, credential: CREDENTIAL.into(), request_log: true, origin: None };
+        let credential = |&tunnel| TunnelCredential {
+            tunnel,
+            credential: CREDENTIAL.into(),
+            request_log: true,
+            origin: None,
+            spreads: false,
+        };
         let mut config = ConnectorConfig::new("test/1", [9; 16], tunnels.iter().map(credential).collect());
         change(&mut config);
         let (events_in, events) = mpsc::channel(1_024);

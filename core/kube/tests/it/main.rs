@@ -1,0 +1,14 @@
+//! The rules of Kubernetes, case by case and at random.
+#![allow(missing_docs, clippy::unwrap_used, clippy::missing_panics_doc, reason = "tests fail by panicking")]
+
+mod annotations;
+mod corpora;
+mod endpoints;
+mod given;
+mod ingresses;
+mod kube_fuzz;
+mod leases;
+mod plans;
+mod properties;
+mod reports;
+mod services;
