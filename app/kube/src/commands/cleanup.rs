@@ -34,13 +34,10 @@ pub(crate) async fn cleanup(
     lead::seize(client, namespace).await?;
     let (mut deleted, mut left) = (0, Vec::new());
     if !args.keep_sockets {
-        let api = commands::client_of(control)?;
-        let owned = sockets::of_cluster(&api, settings).await.map_err(|error| commands::failed(&error))?;
-        for (key, socket) in owned {
-            match api.delete_socket(&SocketRef::from(socket.id)).await {
-                Err(error) if error.status() != Some(404) => left.push(format!("the socket of {key}: {error}")),
-                _ => deleted += 1,
-            }
+        // Finalizers go whatever becomes of the sockets: no Service and no namespace waits for an API that is away.
+        match delete_sockets(control, settings, &mut left).await {
+            Ok(count) => deleted = count,
+            Err(error) => left.push(format!("the sockets: {error}")),
         }
     }
     let view = commands::view_of(client, settings, &installation.watch_namespaces, &installation.class).await?;
@@ -69,4 +66,18 @@ pub(crate) async fn cleanup(
             Err(Failure::new(Kind::Failed, format!("something is left: {first}{others}")).next("run it again").into())
         }
     }
+}
+
+/// Deletes the sockets of this cluster; gives how many, and adds those that are left.
+async fn delete_sockets(control: &ControlApi, settings: &Settings, left: &mut Vec<String>) -> Result<usize, Failure> {
+    let api = commands::client_of(control)?;
+    let owned = sockets::of_cluster(&api, settings).await.map_err(|error| commands::failed(&error))?;
+    let mut deleted = 0;
+    for (key, socket) in owned {
+        match api.delete_socket(&SocketRef::from(socket.id)).await {
+            Err(error) if error.status() != Some(404) => left.push(format!("the socket of {key}: {error}")),
+            _ => deleted += 1,
+        }
+    }
+    Ok(deleted)
 }

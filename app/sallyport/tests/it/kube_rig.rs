@@ -39,7 +39,15 @@ pub(crate) struct Cluster {
 /// The API server; `None`, with the reason printed, where there can be none.
 pub(crate) fn cluster() -> Option<&'static Cluster> {
     static CLUSTER: OnceLock<Option<Cluster>> = OnceLock::new();
-    let cluster = CLUSTER.get_or_init(Cluster::start).as_ref();
+    told(CLUSTER.get_or_init(|| Cluster::start("")).as_ref())
+}
+
+/// An API server of a test alone, with this mark in the name of its network.
+pub(crate) fn cluster_of_its_own(mark: &str) -> Option<&'static Cluster> {
+    told(Cluster::start(mark).map(|cluster| &*Box::leak(Box::new(cluster))))
+}
+
+fn told(cluster: Option<&'static Cluster>) -> Option<&'static Cluster> {
     if cluster.is_none() {
         assert!(std::env::var_os("CI").is_none(), "a Kubernetes API server must be there in CI");
         println!("skipped: a Kubernetes API server needs root and Debian's packages `etcd-server` and `iproute2`");
@@ -48,13 +56,13 @@ pub(crate) fn cluster() -> Option<&'static Cluster> {
 }
 
 impl Cluster {
-    fn start() -> Option<Self> {
+    fn start(mark: &str) -> Option<Self> {
         let is_root = rustix::process::geteuid().is_root();
         let has_etcd = Command::new("sh").args(["-c", "command -v etcd kubectl ip"]).output();
         if !is_root || !has_etcd.is_ok_and(|output| output.status.success()) {
             return None;
         }
-        let network = format!("sallyport-kube-{}", std::process::id());
+        let network = format!("sallyport-kube-{mark}{}", std::process::id());
         let folder = std::env::temp_dir().join(&network);
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/kubernetes");
         let mut child = Command::new(script)
@@ -185,6 +193,20 @@ impl Drop for Pod {
     }
 }
 
+/// Serves at every address of a pod, so that each pod that is made without a process answers.
+pub(crate) fn serve_every_pod(cluster: &'static Cluster) {
+    let (bound, is_bound) = mpsc::channel();
+    cluster.thread_inside(move || {
+        let listener = TcpListener::bind(("0.0.0.0", POD_PORT)).unwrap();
+        bound.send(()).unwrap();
+        for stream in listener.incoming().map_while(Result::ok) {
+            let Ok(address) = stream.local_addr() else { continue };
+            thread::spawn(move || drop(serve_pod(&stream, address, &AtomicUsize::new(0), &AtomicBool::new(false))));
+        }
+    });
+    is_bound.recv().unwrap();
+}
+
 fn serve_pod(
     stream: &TcpStream,
     address: SocketAddr,
@@ -239,7 +261,11 @@ impl Stage {
 
     /// A stage whose `sallyport up` has these further options.
     pub(crate) fn with(name: &str, more: &[&str]) -> Option<Self> {
-        let cluster = cluster()?;
+        Some(Self::on(cluster()?, name, more))
+    }
+
+    /// A stage at this API server.
+    pub(crate) fn on(cluster: &'static Cluster, name: &str, more: &[&str]) -> Self {
         let home = Home::new();
         let data = home.data();
         let mut args = vec!["up", "--listen-http", "127.0.0.1:0", "--listen", "127.0.0.1:0"];
@@ -257,7 +283,7 @@ impl Stage {
         stage.sallyport(&["login", "--email", "test@example.com"]);
         stage.new_token();
         stage.kubectl(&["create", "namespace", name]);
-        Some(stage)
+        stage
     }
 
     /// Puts a new token into the file; returns its id.
