@@ -9,7 +9,7 @@ use crate::{
     kube_rig::{POD_PORT, Replica, Stage, cluster_of_its_own, serve_every_pod},
 };
 
-/// More than one EndpointSlice holds.
+/// More than one `EndpointSlice` holds.
 const MANY: usize = 250;
 const FEW: usize = 120;
 
