@@ -24,6 +24,10 @@ enum Layer {
     Binary,
     /// The laboratory, a program that the binary starts.
     Lab,
+    /// The controller for Kubernetes, a program that the binary starts.
+    Kube,
+    /// The connector, which the controller for Kubernetes holds.
+    Connector,
     /// Benchmarks.
     Bench,
     Xtask,
@@ -38,6 +42,8 @@ impl fmt::Display for Layer {
             Self::App => "app/",
             Self::Binary => "app/sallyport",
             Self::Lab => "app/lab",
+            Self::Kube => "app/kube",
+            Self::Connector => "app/connector",
             Self::Bench => "bench/",
             Self::Xtask => "xtask",
         })
@@ -182,6 +188,8 @@ fn layer(folder: &Path) -> Option<Layer> {
         ("api", None) => Some(Layer::Api),
         ("app", Some("sallyport")) => Some(Layer::Binary),
         ("app", Some("lab")) => Some(Layer::Lab),
+        ("app", Some("kube")) => Some(Layer::Kube),
+        ("app", Some("connector")) => Some(Layer::Connector),
         ("app", Some(_)) => Some(Layer::App),
         ("bench", Some(_)) => Some(Layer::Bench),
         ("xtask", None) => Some(Layer::Xtask),
@@ -196,13 +204,18 @@ fn refusal(from: Layer, to: Layer) -> Option<&'static str> {
         (Layer::Binary, Layer::Lab) => {
             Some("the laboratory is a program of its own, which `sallyport lab` starts: it uses public commands only")
         }
+        (Layer::Binary, Layer::Kube) => {
+            Some("the controller for Kubernetes is a program of its own, which `sallyport kube` starts")
+        }
         (Layer::Binary, _) => None,
+        // Each replica of the controller is a connector; the API cannot stand between the two.
+        (Layer::Kube, Layer::Connector) => None,
         (Layer::Core, _) => Some("core/ depends on core/ only"),
         (Layer::Io, Layer::Io) | (Layer::Io, Layer::Api) => None,
         (Layer::Io, _) => Some("io/ depends on core/, io/ and api only: adapters know no program"),
         (Layer::Api, _) => Some("api depends on core/ only: it is types, shared by server and clients"),
-        (Layer::App | Layer::Lab, Layer::Io | Layer::Api) => None,
-        (Layer::App | Layer::Lab, _) => {
+        (Layer::App | Layer::Lab | Layer::Kube | Layer::Connector, Layer::Io | Layer::Api) => None,
+        (Layer::App | Layer::Lab | Layer::Kube | Layer::Connector, _) => {
             Some("no app imports another: they meet through the API and the bus; app/sallyport wires them")
         }
         (Layer::Bench, _) => Some("bench/ builds with optimization what it counts, and so depends on core/ only"),
@@ -299,6 +312,8 @@ mod tests {
             package("client", "io/client", &[("api", None, &[])]),
             package("control", "app/control", &[("store", None, &[]), ("api", None, &[])]),
             package("sallyport", "app/sallyport", &[("control", None, &[])]),
+            package("connector", "app/connector", &[("client", None, &[])]),
+            package("kube", "app/kube", &[("connector", None, &[]), ("client", None, &[])]),
             package("xtask", "xtask", &[("anyhow", None, &[])]),
         ];
         assert_eq!(findings(&graph), Vec::<String>::new());
@@ -306,13 +321,17 @@ mod tests {
 
     #[test]
     fn each_layer_is_held_to_its_rule() {
-        let cases: [(&str, &str, &str); 9] = [
+        let cases: [(&str, &str, &str); 13] = [
             ("core/wire", "store", "core/ depends on core/ only"),
             ("io/tunnel", "edge", "adapters know no program"),
             ("api", "store", "api depends on core/ only"),
             ("app/control", "edge", "no app imports another"),
             ("app/lab", "edge", "no app imports another"),
+            ("app/kube", "edge", "no app imports another"),
+            ("app/connector", "edge", "no app imports another"),
+            ("app/control", "connector", "no app imports another"),
             ("app/sallyport", "lab", "a program of its own"),
+            ("app/sallyport", "kube", "a program of its own"),
             ("bench/instructions", "edge", "depends on core/ only"),
             ("xtask", "edge", "before the product builds"),
             ("elsewhere/x", "model", "a package stands in"),
@@ -323,6 +342,8 @@ mod tests {
                 package("store", "io/store", &[]),
                 package("edge", "app/edge", &[]),
                 package("lab", "app/lab", &[]),
+                package("kube", "app/kube", &[]),
+                package("connector", "app/connector", &[]),
                 package("subject", folder, &[(on, None, &[])]),
             ];
             let found = findings(&graph);

@@ -7,13 +7,15 @@ use clap_complete::CompleteEnv;
 use sallyport_cli::usage::COMPLETE;
 
 use super::Cli;
-use crate::{command::lab, context::candidates::words};
+use crate::{command::companion::Companion, context::candidates::words};
 
 /// Answers a shell that completes a line, and ends; returns in a normal run of the program.
 pub(crate) fn answer() {
-    if std::env::var_os(COMPLETE).is_some() && first_command(&words()).is_some_and(|word| word == lab::NAME) {
-        // The laboratory completes its own commands, if it is installed.
-        drop(lab::start(std::env::args_os().skip(1)));
+    if std::env::var_os(COMPLETE).is_some()
+        && let Some(companion) = first_command(&words()).and_then(Companion::of_word)
+    {
+        // A companion completes its own commands, if it is installed.
+        drop(companion.start(std::env::args_os().skip(1)));
     }
     CompleteEnv::with_factory(Cli::command).var(COMPLETE).bin("sallyport").completer("sallyport").complete();
 }

@@ -6,7 +6,7 @@ use clap::{Args, CommandFactory as _};
 
 use super::Cli;
 use crate::{
-    command::lab,
+    command::companion::Companion,
     failure::{Failure, Kind},
     output::{self, Output},
 };
@@ -42,9 +42,9 @@ pub(crate) fn run(output: &Output, args: &HelpArgs) -> anyhow::Result<()> {
         return output::line(text.trim_end());
     }
     if let [word, rest @ ..] = &args.words[..]
-        && word == lab::NAME
+        && let Some(companion) = Companion::of_word(word)
     {
-        return lab::start(rest.iter().map(OsString::from).chain(["--help".into()]));
+        return companion.start(rest.iter().map(OsString::from).chain(["--help".into()]));
     }
     let mut root = Cli::command();
     root.build();

@@ -25,6 +25,7 @@ use crate::{
         catchment::CatchmentCommand,
         certificate::CertificateCommand,
         client::{ClientCommand, SshConfigArgs},
+        companion::{CompanionArgs, KUBE, LAB},
         connect::ConnectArgs,
         data::{BackupArgs, MigrateArgs, RekeyArgs, RestoreArgs},
         doctor::DoctorArgs,
@@ -32,7 +33,6 @@ use crate::{
         edge::EdgeCommand,
         flow::FlowCommand,
         invitation::InvitationCommand,
-        lab::LabArgs,
         login::LoginArgs,
         login_session::LoginSessionCommand,
         member::MemberCommand,
@@ -185,7 +185,9 @@ pub(crate) enum Command {
     /// Create a data directory from a backup
     Restore(RestoreArgs),
     /// A laboratory: a network of edges, controls and clients in namespaces of this machine, and faults to try on it
-    Lab(LabArgs),
+    Lab(CompanionArgs),
+    /// The controller for Kubernetes: Services with an annotation get public names
+    Kube(CompanionArgs),
     /// Have all programs of this machine trust a Sallyport's certificates
     #[command(subcommand)]
     Trust(TrustCommand),
@@ -205,9 +207,9 @@ pub(crate) fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return misused(&error, asks_for_json, "sallyport --help"),
     };
-    // Of the laboratory's options only this one is parsed here, for the error if the program cannot be started.
+    // Of a companion's options only this one is parsed here, for the error if the program cannot be started.
     let mut output = cli.global.printing.to_output();
-    if asks_for_json && matches!(cli.command, Command::Lab(_)) {
+    if asks_for_json && matches!(cli.command, Command::Lab(_) | Command::Kube(_)) {
         output.format = Format::Json;
     }
     // An empty variable counts as absent. An empty flag is a fault of a script, which must not act for another
@@ -237,7 +239,8 @@ fn run(cli: Cli, output: Output) -> anyhow::Result<()> {
         Command::Completion(args) => return command::completion::run(&args),
         Command::Version => return command::version::run(&output),
         Command::Help(args) => return help::run(&output, &args),
-        Command::Lab(args) => return command::lab::run(&cli.global, &args),
+        Command::Lab(args) => return LAB.run(&cli.global, &args),
+        Command::Kube(args) => return KUBE.run(&cli.global, &args),
         _ => {}
     }
     // The time zone can only be read while there is one thread.
@@ -327,9 +330,12 @@ async fn dispatch(cli: Cli, output: Output, offset: UtcOffset) -> anyhow::Result
         Command::Backup(args) => command::data::backup(&context, args).await,
         Command::Restore(args) => command::data::restore(&context, args).await,
         Command::Trust(command) => command::trust::run(&context, &command),
-        Command::SshConfig(_) | Command::Completion(_) | Command::Version | Command::Help(_) | Command::Lab(_) => {
-            Ok(())
-        }
+        Command::SshConfig(_)
+        | Command::Completion(_)
+        | Command::Version
+        | Command::Help(_)
+        | Command::Lab(_)
+        | Command::Kube(_) => Ok(()),
     }
 }
 

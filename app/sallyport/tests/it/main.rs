@@ -38,6 +38,10 @@ mod http3_paths;
 mod http3_takeover;
 #[path = "../../../control/tests/it/json_schema.rs"]
 mod json_schema;
+mod kube;
+mod kube_chart;
+mod kube_pods;
+mod kube_rig;
 mod lab;
 mod lab_anycast;
 mod lab_faults;

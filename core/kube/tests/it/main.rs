@@ -2,6 +2,7 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::missing_panics_doc, reason = "tests fail by panicking")]
 
 mod annotations;
+mod chart;
 mod corpora;
 mod endpoints;
 mod given;

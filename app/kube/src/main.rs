@@ -1,0 +1,75 @@
+//! `sallyport-kube`: the controller for Kubernetes, which `sallyport kube` starts.
+//!
+//! `program` composes the rooms. `watch` mirrors the cluster, and core/kube decides what is exposed. `sockets` brings the
+//! API to that, and `status` tells the cluster; only the replica that `lead`s does both. `tunnels` carries the traffic
+//! in every replica. `serve` answers probes and publishes metrics.
+
+// Doc comments of options are help texts, shown as they are, so rustdoc's markup cannot be used.
+#![allow(rustdoc::bare_urls, rustdoc::broken_intra_doc_links)]
+
+mod args;
+mod cluster;
+mod commands;
+mod control;
+mod lead;
+mod logs;
+mod program;
+mod report;
+mod retry;
+mod serve;
+mod sockets;
+mod status;
+mod tunnels;
+mod wants;
+mod watch;
+
+use std::{ffi::OsString, process::ExitCode};
+
+use clap::{CommandFactory as _, Parser as _};
+use clap_complete::CompleteEnv;
+use sallyport_cli::{
+    failure, files,
+    output::Output,
+    usage::{self, misused},
+};
+
+use crate::args::{Cli, Command};
+
+/// The field manager of every write to the cluster.
+pub(crate) const FIELD_MANAGER: &str = "sallyport-kube";
+/// Name and version of the program.
+pub(crate) const AGENT: &str = concat!("sallyport-kube/", env!("CARGO_PKG_VERSION"));
+/// For how many file descriptors the table is prepared.
+const FILES: i32 = 4_096;
+
+fn main() -> ExitCode {
+    // A shell completes the whole line, with `sallyport` and `kube`.
+    CompleteEnv::with_factory(Cli::command).var(usage::COMPLETE).bin("sallyport").completer("sallyport").complete();
+    let args = ["sallyport", "kube"].map(OsString::from).into_iter().chain(std::env::args_os().skip(1));
+    let args: Vec<_> = args.collect();
+    let cli = match Cli::try_parse_from(&args) {
+        Ok(cli) => cli,
+        Err(error) => return misused(&error, usage::asks_for_json(&args), "sallyport kube --help"),
+    };
+    let output = cli.global.printing.to_output();
+    match run(cli, output) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => match failure::describe(&error, |_| None) {
+            None => ExitCode::SUCCESS,
+            Some(failure) => {
+                output.failure(&failure);
+                ExitCode::from(failure.kind.exit_code())
+            }
+        },
+    }
+}
+
+fn run(cli: Cli, output: Output) -> anyhow::Result<()> {
+    files::allow_many();
+    files::make_room(FILES);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let Cli { global, command: Command::Kube(args) } = cli;
+    let result = runtime.block_on(program::run(&global, *args, output));
+    runtime.shutdown_background();
+    result
+}
