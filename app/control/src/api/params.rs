@@ -127,7 +127,7 @@ pub(super) struct TunnelPath {
 #[derive(IntoParams)]
 #[into_params(parameter_in = Header)]
 pub(super) struct IfMatchHeader {
-    /// The `ETag` of an earlier response; a thing that has changed since is left alone (412 `changed-meanwhile`).
+    /// The `ETag` of an earlier response; a thing that has changed since is left alone (412 `precondition-failed`).
     #[param(rename = "if-match")]
     if_match: Option<String>,
 }

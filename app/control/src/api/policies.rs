@@ -88,7 +88,7 @@ pub(crate) async fn get(State(app): State<App>, caller: Caller, Path(id): Path<S
     request_body = UpdatePolicy,
     responses(
         (status = 200, description = "The policy after the change.", body = Policy),
-        (status = 412, description = "`changed-meanwhile`"),
+        (status = 412, description = "`precondition-failed`"),
         (status = 409, description = "`policy-name-taken`, `closes-sockets` or `limit-reached`"),
     )
 )]
@@ -110,7 +110,7 @@ pub(crate) async fn update(
     params(PolicyPath, IfMatchHeader),
     responses(
         (status = 204, description = "The removal is done."),
-        (status = 412, description = "`changed-meanwhile`"),
+        (status = 412, description = "`precondition-failed`"),
         (status = 409, description = "`policy-attached`: detach the policy first."),
     )
 )]

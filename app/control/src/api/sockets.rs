@@ -105,7 +105,7 @@ pub(crate) async fn get(State(app): State<App>, caller: Caller, Path(id): Path<S
     responses(
         (status = 200, description = "The socket after the change. The edge of `up` applies the change already; \
              edges on other machines do a moment later.", body = Socket),
-        (status = 412, description = "`changed-meanwhile`"),
+        (status = 412, description = "`precondition-failed`"),
     )
 )]
 pub(crate) async fn update(
@@ -135,7 +135,7 @@ pub(crate) async fn update(
     responses(
         (status = 204, description = "The removal is done. The edge of `up` applies it already; edges on other \
              machines do a moment later."),
-        (status = 412, description = "`changed-meanwhile`"),
+        (status = 412, description = "`precondition-failed`"),
     )
 )]
 pub(crate) async fn delete(

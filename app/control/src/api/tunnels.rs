@@ -248,7 +248,7 @@ pub(crate) async fn get(
     responses(
         (status = 200, description = "The tunnel after the change. The edge of `up` applies the change already; \
              edges on other machines do a moment later.", body = Tunnel),
-        (status = 412, description = "`changed-meanwhile`"),
+        (status = 412, description = "`precondition-failed`"),
     )
 )]
 pub(crate) async fn update(
@@ -324,7 +324,7 @@ pub(crate) async fn sign_key(
     responses(
         (status = 204, description = "The removal is done. The edge of `up` applies it already; edges on other \
              machines do a moment later."),
-        (status = 412, description = "`changed-meanwhile`"),
+        (status = 412, description = "`precondition-failed`"),
     )
 )]
 pub(crate) async fn delete(

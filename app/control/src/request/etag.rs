@@ -51,7 +51,7 @@ impl IfMatch {
             return Ok(());
         }
         let detail = "it has changed since you read it: read it again, and send the change with the new ETag";
-        Err(ApiError::new(StatusCode::PRECONDITION_FAILED, "changed-meanwhile", detail))
+        Err(ApiError::new(StatusCode::PRECONDITION_FAILED, "precondition-failed", detail))
     }
 }
 

@@ -52,7 +52,7 @@ async fn a_thing_that_has_changed_meanwhile_is_left_alone() {
         }
         for method in ["PATCH", "DELETE"] {
             let refused = send(&api, &token, method, path, &former, Some(change.clone())).await;
-            let detail = refused.assert_problem(StatusCode::PRECONDITION_FAILED, "changed-meanwhile");
+            let detail = refused.assert_problem(StatusCode::PRECONDITION_FAILED, "precondition-failed");
             assert!(detail.contains("read it again"), "{detail}");
         }
         assert_eq!(tag(&api, &token, path).await, current, "the refused requests changed nothing");
