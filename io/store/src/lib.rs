@@ -48,7 +48,7 @@ pub use cluster::{
 pub use db::{
     Position, SecretHash, Store,
     error::StoreError,
-    idempotency::{Creation, IdempotencyKey, MAX_KEYS_PER_ACCOUNT, REMEMBER_KEYS_SECONDS, StoredAnswer},
+    idempotency::{Creation, IdempotencyKey, MAX_KEYS_PER_ACCOUNT, REMEMBER_KEYS_SECONDS, Reservation, StoredAnswer},
     lock::{DataDirLock, LockError},
     open::DATABASE_FILE,
     postgres::PostgresAddress,

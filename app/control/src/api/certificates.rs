@@ -8,13 +8,13 @@ use http::StatusCode;
 use sallyport_api::{Certificate, ImportCertificate, Page, PageQuery};
 use sallyport_model::Scope;
 
-use super::params::CertificatePath;
+use super::params::{CertificatePath, IdempotencyHeader};
 use crate::{
     problem::ApiError,
     request::{
         caller::Caller,
-        creation::located,
         extract::{Input, PageOf, json},
+        once::Made,
     },
     state::App,
 };
@@ -45,6 +45,7 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -
 /// the server has ordered for its first name, and the server renews neither.
 #[utoipa::path(
     post, path = "/v1/certificates", tag = "certificates", operation_id = "import_certificate",
+    params(IdempotencyHeader),
     request_body = ImportCertificate,
     responses(
         (status = 201, description = "The certificate.", body = Certificate),
@@ -58,9 +59,12 @@ pub(crate) async fn import(
 ) -> Result<Response, ApiError> {
     caller.require(Scope::SocketsWrite)?;
     let owner = is_owner(&app, &caller).await;
-    let stored = app.import_certificate(caller.organisation, owner, input.value).await?;
-    let location = format!("/v1/certificates/{}", stored.id);
-    Ok(located(json(StatusCode::CREATED, &app.certificate_to_api(&stored)), &location))
+    let make = async {
+        let stored = app.import_certificate(caller.organisation, owner, input.value).await?;
+        let location = Some(format!("/v1/certificates/{}", stored.id));
+        Ok(Made { location, body: app.certificate_to_api(&stored) })
+    };
+    app.once(caller.organisation, input.keyed.as_ref(), None, make).await
 }
 
 /// One certificate

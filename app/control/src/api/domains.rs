@@ -8,13 +8,13 @@ use http::StatusCode;
 use sallyport_api::{CreateDomain, Domain, Page, PageQuery};
 use sallyport_model::Scope;
 
-use super::params::DomainPath;
+use super::params::{DomainPath, IdempotencyHeader};
 use crate::{
     problem::ApiError,
     request::{
         caller::Caller,
-        creation::located,
         extract::{Input, PageOf, json},
+        once::Made,
     },
     state::App,
 };
@@ -42,6 +42,7 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -
 /// is there already. Otherwise control looks for the record every minute, and at each check.
 #[utoipa::path(
     post, path = "/v1/domains", tag = "domains", operation_id = "create_domain",
+    params(IdempotencyHeader),
     request_body = CreateDomain,
     responses(
         (status = 201, description = "The domain.", body = Domain),
@@ -54,9 +55,12 @@ pub(crate) async fn create(
     input: Input<CreateDomain>,
 ) -> Result<Response, ApiError> {
     caller.require(Scope::SocketsWrite)?;
-    let (domain, lookup) = app.add_domain(caller.organisation, &input.value.name).await?;
-    let location = format!("/v1/domains/{}", domain.name);
-    Ok(located(json(StatusCode::CREATED, &app.domain_to_api(&domain, Some(&lookup)).await?), &location))
+    let make = async {
+        let (domain, lookup) = app.add_domain(caller.organisation, &input.value.name).await?;
+        let location = Some(format!("/v1/domains/{}", domain.name));
+        Ok(Made { location, body: app.domain_to_api(&domain, Some(&lookup)).await? })
+    };
+    app.once(caller.organisation, input.keyed.as_ref(), None, make).await
 }
 
 /// One domain

@@ -18,7 +18,7 @@ use sallyport_bus::{Answer, Ask, EdgeFigures, EdgeState as Serving};
 use sallyport_model::{DrainOrder, EdgeId, EdgeOrders};
 use sallyport_store::{NewEdgeToken, StoredEdge, StoredEdgeToken};
 
-use super::params::EdgePath;
+use super::params::{EdgePath, IdempotencyHeader};
 use crate::{
     audit,
     clock::date,
@@ -26,6 +26,7 @@ use crate::{
     request::{
         caller::Caller,
         extract::{Input, OptionalInput, json},
+        once::{Made, ShownSecret},
     },
     security::random,
     state::App,
@@ -235,11 +236,12 @@ pub(crate) async fn resume(
 ///
 /// Only the account that owns the installation may do so. The response has the token, which the API never shows again.
 #[utoipa::path(
-    post, path = "/v1/edge-tokens", tag = "edges", operation_id = "create_edge_token", request_body = CreateEdgeToken,
+    post, path = "/v1/edge-tokens", tag = "edges", operation_id = "create_edge_token",
+    params(IdempotencyHeader), request_body = CreateEdgeToken,
     responses(
         (status = 201, description = "The token.", body = CreatedEdgeToken),
         (status = 403, description = "`not-owner`"),
-        (status = 409, description = "`one-machine`"),
+        (status = 409, description = "`one-machine` or `secret-already-shown`"),
     )
 )]
 pub(crate) async fn create_token(
@@ -248,25 +250,33 @@ pub(crate) async fn create_token(
     input: OptionalInput<CreateEdgeToken>,
 ) -> Result<Response, ApiError> {
     caller.require_installation_owner(&app).await?;
-    let config = app.edges_config()?;
-    app.limits.create(caller.who.id, app.clock.now().monotonic)?;
-    let CreateEdgeToken { name, region, minutes } = input.value;
-    let minutes = minutes.unwrap_or(DEFAULT_TOKEN_MINUTES);
-    if !(1..=MAX_TOKEN_MINUTES).contains(&minutes) {
-        return Err(ApiError::field("minutes", format!("a join token is good for 1 to {MAX_TOKEN_MINUTES} minutes")));
-    }
-    let (secret, hash) = random::secret(JOIN_SECRET_PREFIX)?;
-    let created_at = app.clock.now().unix_seconds;
-    let expires_at = created_at + i64::from(minutes) * 60;
-    let new = NewEdgeToken { hash, name: name.clone(), region: region.clone(), created_at, expires_at };
-    app.store.create_edge_token(&new).await?;
-    if let Some(name) = &name {
-        audit::set_target(name);
-    }
-    let (controls, fingerprint) = (app.control_addresses(config), config.fingerprint.clone());
-    let token = JoinToken { secret, controls, fingerprint }.to_secret();
-    let created = CreatedEdgeToken { token, name, region, expires_at: date(expires_at) };
-    Ok(json(StatusCode::CREATED, &created))
+    let keyed = input.keyed;
+    let make = async {
+        let config = app.edges_config()?;
+        app.limits.create(caller.who.id, app.clock.now().monotonic)?;
+        let CreateEdgeToken { name, region, minutes } = input.value;
+        let minutes = minutes.unwrap_or(DEFAULT_TOKEN_MINUTES);
+        if !(1..=MAX_TOKEN_MINUTES).contains(&minutes) {
+            return Err(ApiError::field(
+                "minutes",
+                format!("a join token is good for 1 to {MAX_TOKEN_MINUTES} minutes"),
+            ));
+        }
+        let (secret, hash) = random::secret(JOIN_SECRET_PREFIX)?;
+        let created_at = app.clock.now().unix_seconds;
+        let expires_at = created_at + i64::from(minutes) * 60;
+        let new = NewEdgeToken { hash, name: name.clone(), region: region.clone(), created_at, expires_at };
+        app.store.create_edge_token(&new).await?;
+        if let Some(name) = &name {
+            audit::set_target(name);
+        }
+        let (controls, fingerprint) = (app.control_addresses(config), config.fingerprint.clone());
+        let token = JoinToken { secret, controls, fingerprint }.to_secret();
+        let created = CreatedEdgeToken { token, name, region, expires_at: date(expires_at) };
+        Ok(Made { location: None, body: created })
+    };
+    let secret = ShownSecret { what: "token", way_out: "make another one with another key" };
+    app.once(caller.who.id, keyed.as_ref(), Some(secret), make).await
 }
 
 /// List the tokens with which edges may join, or have joined

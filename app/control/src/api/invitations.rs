@@ -13,7 +13,7 @@ use sallyport_model::{InvitationId, Scope};
 use sallyport_store::{InviteOutcome, OpenInvitation, WithdrawOutcome};
 
 use super::members::may_not_give;
-use super::params::InvitationPath;
+use super::params::{IdempotencyHeader, InvitationPath};
 use crate::{
     audit,
     clock::date,
@@ -22,8 +22,8 @@ use crate::{
     problem::ApiError,
     request::{
         caller::Caller,
-        creation::located,
         extract::{Input, PageOf, json},
+        once::{Made, ShownSecret},
     },
     security::{client::Client, random},
     state::App,
@@ -72,12 +72,13 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -
 /// closed. A mail hook of the server sends the code too. An invitation replaces a former one for the same address.
 #[utoipa::path(
     post, path = "/v1/invitations", tag = "organisations", operation_id = "create_invitation",
+    params(IdempotencyHeader),
     request_body = CreateInvitation,
     responses(
         (status = 201, description = "The invitation, with its code.", body = CreatedInvitation),
         (status = 403, description = "`missing-role`: only owners invite owners, or replace the invitation of an \
              owner."),
-        (status = 409, description = "`already-member` or `limit-reached`"),
+        (status = 409, description = "`already-member`, `limit-reached` or `secret-already-shown`"),
     )
 )]
 pub(crate) async fn create(
@@ -87,39 +88,43 @@ pub(crate) async fn create(
     input: Input<CreateInvitation>,
 ) -> Result<Response, ApiError> {
     caller.require(Scope::OrganisationWrite)?;
-    let CreateInvitation { email, role } = input.value;
+    let (keyed, CreateInvitation { email, role }) = (input.keyed, input.value);
     if !caller.role.may_give(role) {
         return Err(may_not_give(caller.role));
     }
-    let now = app.clock.now();
-    app.limits.invite(caller.organisation, now.monotonic)?;
-    let (code, hash) = random::secret(CODE_PREFIX)?;
-    let new = sallyport_store::Invitation {
-        id: InvitationId::from_random(random::bytes()?),
-        organisation: caller.organisation,
-        email,
-        role,
-        invited_by: caller.who.id,
-        created_at: now.unix_seconds,
-        expires_at: now.unix_seconds + INVITATION_SECONDS,
+    let make = async {
+        let now = app.clock.now();
+        app.limits.invite(caller.organisation, now.monotonic)?;
+        let (code, hash) = random::secret(CODE_PREFIX)?;
+        let new = sallyport_store::Invitation {
+            id: InvitationId::from_random(random::bytes()?),
+            organisation: caller.organisation,
+            email,
+            role,
+            invited_by: caller.who.id,
+            created_at: now.unix_seconds,
+            expires_at: now.unix_seconds + INVITATION_SECONDS,
+        };
+        audit::set_target(format_args!("{} as {role}", new.email));
+        match app.store.invite(&new, hash).await? {
+            InviteOutcome::Done => {
+                let location = Some(format!("/v1/invitations/{}", new.id));
+                tracing::info!(organisation = %new.organisation, invitation = %new.id, %role, "an address was invited");
+                let sent = app.send_invitation(client, &new, &code).await?;
+                let is_sent = sent == Delivery::Delivered;
+                let problem = if let Delivery::Failed(problem) = sent { Some(problem) } else { None };
+                let created = CreatedInvitation { details: to_api(new), code, sent: is_sent, problem };
+                Ok(Made { location, body: created })
+            }
+            InviteOutcome::IsMember => {
+                let detail = "an account with this address belongs to the organisation already";
+                Err(ApiError::new(StatusCode::CONFLICT, "already-member", detail))
+            }
+            InviteOutcome::NotAllowed => Err(may_not_give(caller.role)),
+        }
     };
-    audit::set_target(format_args!("{} as {role}", new.email));
-    match app.store.invite(&new, hash).await? {
-        InviteOutcome::Done => {
-            let location = format!("/v1/invitations/{}", new.id);
-            tracing::info!(organisation = %new.organisation, invitation = %new.id, %role, "an address was invited");
-            let sent = app.send_invitation(client, &new, &code).await?;
-            let is_sent = sent == Delivery::Delivered;
-            let problem = if let Delivery::Failed(problem) = sent { Some(problem) } else { None };
-            let created = CreatedInvitation { details: to_api(new), code, sent: is_sent, problem };
-            Ok(located(json(StatusCode::CREATED, &created), &location))
-        }
-        InviteOutcome::IsMember => {
-            let detail = "an account with this address belongs to the organisation already";
-            Err(ApiError::new(StatusCode::CONFLICT, "already-member", detail))
-        }
-        InviteOutcome::NotAllowed => Err(may_not_give(caller.role)),
-    }
+    let secret = ShownSecret { what: "invitation", way_out: "invite the address again with another key" };
+    app.once(caller.organisation, keyed.as_ref(), Some(secret), make).await
 }
 
 impl App {

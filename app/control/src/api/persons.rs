@@ -10,14 +10,14 @@ use sallyport_api::{
 };
 use sallyport_model::{AccountId, PersonEmail, PersonId, Role, Scope};
 
-use super::params::PersonPath;
+use super::params::{IdempotencyHeader, PersonPath};
 use crate::{
     clock::date,
     problem::ApiError,
     request::{
         caller::Caller,
-        creation::located,
         extract::{Input, OptionalInput, PageOf, json},
+        once::{Made, ShownSecret},
     },
     service::CreatedLink,
     state::App,
@@ -78,10 +78,11 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -
 /// hook does not accept the link, the response has the link, once.
 #[utoipa::path(
     post, path = "/v1/persons", tag = "persons", operation_id = "create_person",
+    params(IdempotencyHeader),
     request_body = CreatePerson,
     responses(
         (status = 201, description = "The person, and how the link reaches the person.", body = InvitedPerson),
-        (status = 409, description = "`person-taken`, `no-local-provider` or `limit-reached`"),
+        (status = 409, description = "`person-taken`, `no-local-provider`, `limit-reached` or `secret-already-shown`"),
     )
 )]
 pub(crate) async fn create(
@@ -90,9 +91,12 @@ pub(crate) async fn create(
     input: Input<CreatePerson>,
 ) -> Result<Response, ApiError> {
     caller.require(Scope::IdentityWrite)?;
-    let (person, made) = app.create_person(caller.organisation, input.value).await?;
-    let location = format!("/v1/persons/{}", person.id);
-    Ok(located(json(StatusCode::CREATED, &invited(&app, person, made)), &location))
+    let make = async {
+        let (person, made) = app.create_person(caller.organisation, input.value).await?;
+        Ok(Made { location: Some(format!("/v1/persons/{}", person.id)), body: invited(&app, person, made) })
+    };
+    let secret = ShownSecret { what: "person", way_out: "ask for a new link by the person's reset" };
+    app.once(caller.organisation, input.keyed.as_ref(), Some(secret), make).await
 }
 
 /// Show a person

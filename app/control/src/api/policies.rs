@@ -10,14 +10,14 @@ use sallyport_api::{
 };
 use sallyport_model::Scope;
 
-use super::params::{IfMatchHeader, PolicyPath};
+use super::params::{IdempotencyHeader, IfMatchHeader, PolicyPath};
 use crate::{
     problem::ApiError,
     request::{
         caller::Caller,
-        creation::located,
         etag::IfMatch,
         extract::{Input, Labelled, json},
+        once::Made,
     },
     service::AttachmentChange,
     state::App,
@@ -47,6 +47,7 @@ pub(crate) async fn list(
 /// A policy that is attached to nothing has no effect. Control refuses rules that no client could match.
 #[utoipa::path(
     post, path = "/v1/policies", tag = "policies", operation_id = "create_policy",
+    params(IdempotencyHeader),
     request_body = CreatePolicy,
     responses(
         (status = 201, description = "The policy.", body = Policy),
@@ -59,9 +60,11 @@ pub(crate) async fn create(
     input: Input<CreatePolicy>,
 ) -> Result<Response, ApiError> {
     caller.require(Scope::IdentityWrite)?;
-    let policy = app.create_policy(caller.organisation, input.value).await?;
-    let location = format!("/v1/policies/{}", policy.id);
-    Ok(located(json(StatusCode::CREATED, &policy), &location))
+    let make = async {
+        let policy = app.create_policy(caller.organisation, input.value).await?;
+        Ok(Made { location: Some(format!("/v1/policies/{}", policy.id)), body: policy })
+    };
+    app.once(caller.organisation, input.keyed.as_ref(), None, make).await
 }
 
 /// Show a policy

@@ -9,14 +9,14 @@ use sallyport_api::{CreateProvider, Page, PageQuery, Provider, ProviderFound, Up
 use sallyport_model::{AccountId, ProviderKind, Scope};
 use sallyport_store::StoredProvider;
 
-use super::params::ProviderPath;
+use super::params::{IdempotencyHeader, ProviderPath};
 use crate::{
     clock::date,
     problem::ApiError,
     request::{
         caller::Caller,
-        creation::located,
         extract::{Input, PageOf, json},
+        once::Made,
     },
     state::App,
 };
@@ -77,6 +77,7 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -
 /// at the provider.
 #[utoipa::path(
     post, path = "/v1/providers", tag = "providers", operation_id = "create_provider",
+    params(IdempotencyHeader),
     request_body = CreateProvider,
     responses(
         (status = 201, description = "The provider.", body = Provider),
@@ -89,9 +90,11 @@ pub(crate) async fn create(
     input: Input<CreateProvider>,
 ) -> Result<Response, ApiError> {
     caller.require(Scope::IdentityWrite)?;
-    let provider = app.create_provider(caller.organisation, input.value).await?;
-    let location = format!("/v1/providers/{}", provider.name);
-    Ok(located(json(StatusCode::CREATED, &to_api(&app, provider)), &location))
+    let make = async {
+        let provider = app.create_provider(caller.organisation, input.value).await?;
+        Ok(Made { location: Some(format!("/v1/providers/{}", provider.name)), body: to_api(&app, provider) })
+    };
+    app.once(caller.organisation, input.keyed.as_ref(), None, make).await
 }
 
 /// One identity provider

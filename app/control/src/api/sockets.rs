@@ -4,7 +4,7 @@ use axum::{
     extract::{Path, State},
     response::{IntoResponse, Response},
 };
-use http::{HeaderName, HeaderValue, StatusCode};
+use http::{HeaderValue, StatusCode};
 use sallyport_api::{CreateSocket, LabelQuery, Page, PageQuery, Socket, UpdateSocket};
 use sallyport_model::{Scope, SocketId};
 use sallyport_store::{Creation, NameConflict};
@@ -17,13 +17,11 @@ use crate::{
         creation::located,
         etag::IfMatch,
         extract::{Input, Labelled, json, json_text},
+        once::REPLAYED,
     },
     service::Lifetime,
     state::App,
 };
-
-/// Marks the repetition of an earlier response.
-const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 
 fn location(id: SocketId) -> String {
     format!("/v1/sockets/{id}")

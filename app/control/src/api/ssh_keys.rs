@@ -9,13 +9,14 @@ use sallyport_api::{CreateSshKey, Page, PageQuery, SshKey};
 use sallyport_model::{SHA1_REFUSED, Scope};
 use uuid::Uuid;
 
+use super::params::IdempotencyHeader;
 use crate::{
     clock::date,
     problem::ApiError,
     request::{
         caller::Caller,
-        creation::located,
         extract::{Input, PageOf, json},
+        once::Made,
     },
     state::App,
 };
@@ -51,6 +52,7 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -
 /// From then on, ssh clients with the key log in as the account and serve its sockets, without any other software.
 #[utoipa::path(
     post, path = "/v1/ssh-keys", tag = "ssh keys", operation_id = "create_ssh_key",
+    params(IdempotencyHeader),
     request_body = CreateSshKey,
     responses(
         (status = 201, description = "The key. The edge of `up` knows the key already; edges on other machines do a \
@@ -66,9 +68,11 @@ pub(crate) async fn create(
     caller.require(Scope::AccountWrite)?;
     caller.require_own()?;
     let CreateSshKey { name, public_key } = input.value;
-    let key = app.add_ssh_key(caller.who.id, &public_key, name).await?;
-    let location = format!("/v1/ssh-keys/{}", Uuid::from_bytes(key.id));
-    Ok(located(json(StatusCode::CREATED, &to_api(key)), &location))
+    let make = async {
+        let key = app.add_ssh_key(caller.who.id, &public_key, name).await?;
+        Ok(Made { location: Some(format!("/v1/ssh-keys/{}", Uuid::from_bytes(key.id))), body: to_api(key) })
+    };
+    app.once(caller.who.id, input.keyed.as_ref(), None, make).await
 }
 
 /// Remove an ssh key

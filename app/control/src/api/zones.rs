@@ -9,13 +9,13 @@ use sallyport_api::{CreateZone, CreateZoneRecord, Page, PageQuery, Zone, ZoneRec
 use sallyport_model::Scope;
 use sallyport_store::StoredZone;
 
-use super::params::{ZonePath, ZoneRecordPath};
+use super::params::{IdempotencyHeader, ZonePath, ZoneRecordPath};
 use crate::{
     problem::ApiError,
     request::{
         caller::Caller,
-        creation::located,
         extract::{Input, PageOf, json},
+        once::Made,
     },
     state::App,
 };
@@ -55,6 +55,7 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -
 /// parent.
 #[utoipa::path(
     post, path = "/v1/zones", tag = "zones", operation_id = "create_zone",
+    params(IdempotencyHeader),
     request_body = CreateZone,
     responses(
         (status = 201, description = "The zone.", body = Zone),
@@ -68,9 +69,12 @@ pub(crate) async fn create(
 ) -> Result<Response, ApiError> {
     caller.require(Scope::SocketsWrite)?;
     let owner = is_owner(&app, &caller).await;
-    let zone = app.create_zone(caller.organisation, owner, &input.value).await?;
-    let location = format!("/v1/zones/{}", zone.apex);
-    Ok(located(json(StatusCode::CREATED, &app.zone_to_api(&zone).await?), &location))
+    let make = async {
+        let zone = app.create_zone(caller.organisation, owner, &input.value).await?;
+        let location = Some(format!("/v1/zones/{}", zone.apex));
+        Ok(Made { location, body: app.zone_to_api(&zone).await? })
+    };
+    app.once(caller.organisation, input.keyed.as_ref(), None, make).await
 }
 
 /// One zone
@@ -169,7 +173,7 @@ pub(crate) async fn list_records(
 /// Add a record to a zone
 #[utoipa::path(
     post, path = "/v1/zones/{name}/records", tag = "zones", operation_id = "create_zone_record",
-    params(ZonePath), request_body = CreateZoneRecord,
+    params(ZonePath, IdempotencyHeader), request_body = CreateZoneRecord,
     responses(
         (status = 201, description = "The record. The name server of `up` answers with it already.", body = ZoneRecord),
         (status = 409, description = "`limit-reached`"),
@@ -183,8 +187,11 @@ pub(crate) async fn create_record(
 ) -> Result<Response, ApiError> {
     caller.require(Scope::SocketsWrite)?;
     let zone = find(&app, &caller, &name).await?;
-    let record = app.add_zone_record(&zone, input.value).await?;
-    Ok(json(StatusCode::CREATED, &record))
+    let make = async {
+        let record = app.add_zone_record(&zone, input.value).await?;
+        Ok(Made { location: None, body: record })
+    };
+    app.once(caller.organisation, input.keyed.as_ref(), None, make).await
 }
 
 /// Remove a record of a zone

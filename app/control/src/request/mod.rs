@@ -8,5 +8,6 @@ pub(crate) mod etag;
 pub(crate) mod extract;
 pub(crate) mod middleware;
 mod mysocket_error;
+pub(crate) mod once;
 mod strict_json;
 pub(crate) mod via;

@@ -2,7 +2,7 @@
 
 use http::StatusCode;
 use sallyport_api::{CreatedTunnel, Page, Socket, Token, Tunnel};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::harness::Api;
 
@@ -94,4 +94,77 @@ async fn bad_keys_are_refused() {
             .assert_problem(StatusCode::BAD_REQUEST, "bad-idempotency-key");
     }
     assert!(api.routes.all().is_empty());
+}
+
+#[test]
+fn every_creation_takes_a_key() {
+    let description: Value = serde_json::from_str(&sallyport_control::openapi_json()).unwrap();
+    let creations = description["paths"].as_object().unwrap().values().map(|path| &path["post"]);
+    let creations: Vec<_> = creations.filter(|post| !post["responses"]["201"].is_null()).collect();
+    assert!(creations.len() >= 18, "{}", creations.len());
+    let is_keyed = |post: &&Value| {
+        let parameters = post["parameters"].as_array().into_iter().flatten();
+        parameters.into_iter().any(|parameter| parameter["name"] == "idempotency-key")
+    };
+    let without: Vec<_> = creations.iter().filter(|post| !is_keyed(post)).map(|post| &post["operationId"]).collect();
+    // An account is not made by anyone who has keys: a repetition gets 409 with its place.
+    assert_eq!(without, ["create_account"]);
+}
+
+#[tokio::test]
+async fn what_is_unique_by_its_name_is_made_once_for_each_key_too() {
+    let api = Api::start().await;
+    let token = api.account("ann@example.com").await;
+    let document = json!({"allow": [{"who": {"anyone": true}}]});
+    for (path, body) in [
+        ("/v1/policies", json!({"name": "staff", "document": document})),
+        ("/v1/ssh-keys", json!({"public_key": crate::ssh::KEY})),
+    ] {
+        let first = api.post_keyed(path, &token, path, body.clone()).await;
+        assert_eq!(first.status, StatusCode::CREATED, "{}", first.text);
+        let again = api.post_keyed(path, &token, path, body.clone()).await;
+        assert_eq!((again.status, &again.text), (StatusCode::CREATED, &first.text));
+        assert_eq!(again.header("location"), first.header("location"));
+        assert_eq!((first.header("idempotency-replayed"), again.header("idempotency-replayed")), (None, Some("true")));
+        // Another request of the same key, and the same one with another key.
+        let mut other = body.clone();
+        other["name"] = json!("other");
+        let refused = api.post_keyed(path, &token, path, other).await;
+        refused.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "idempotency-key-reused");
+        assert_eq!(api.post_keyed(path, &token, "another-key", body).await.status, StatusCode::CONFLICT);
+    }
+    // A refused request leaves its key free.
+    let wrong = json!({"name": "late", "document": {"allow": []}});
+    let refused = api.post_keyed("/v1/policies", &token, "late", wrong).await;
+    assert_eq!(refused.status, StatusCode::UNPROCESSABLE_ENTITY, "{}", refused.text);
+    let right = json!({"name": "late", "document": document});
+    let made = api.post_keyed("/v1/policies", &token, "late", right).await;
+    assert_eq!(made.status, StatusCode::CREATED, "{}", made.text);
+    // A response with a secret is not kept.
+    let invite = json!({"email": "bob@example.com", "role": "viewer"});
+    let first = api.post_keyed("/v1/invitations", &token, "bob", invite.clone()).await;
+    assert_eq!(first.status, StatusCode::CREATED, "{}", first.text);
+    let again = api.post_keyed("/v1/invitations", &token, "bob", invite).await;
+    let detail = again.assert_problem(StatusCode::CONFLICT, "secret-already-shown");
+    assert!(detail.contains("invite the address again"), "{detail}");
+    assert_eq!(again.header("location"), first.header("location"));
+}
+
+#[tokio::test]
+async fn a_creation_whose_end_nobody_knows_is_not_repeated() {
+    let api = Api::start().await;
+    let token = api.account("ann@example.com").await;
+    let document = json!({"allow": [{"who": {"anyone": true}}]});
+    let body = json!({"name": "staff", "document": document});
+    let both = [(); 8].map(|()| api.post_keyed("/v1/policies", &token, "k", body.clone()));
+    let mut texts = Vec::new();
+    for response in crate::etags::futures_of(both.into_iter()).await {
+        match response.status {
+            StatusCode::CREATED => texts.push(response.text),
+            _ => drop(response.assert_problem(StatusCode::CONFLICT, "request-pending")),
+        }
+    }
+    assert!(!texts.is_empty() && texts.iter().all(|text| *text == texts[0]), "{texts:?}");
+    let listed: Value = api.get("/v1/policies", Some(&token)).await.json();
+    assert_eq!(listed["items"].as_array().unwrap().len(), 1);
 }

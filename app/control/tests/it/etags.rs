@@ -92,7 +92,7 @@ async fn of_many_writers_with_one_tag_one_wins() {
 }
 
 /// Runs these futures side by side.
-async fn futures_of<F: Future>(all: impl Iterator<Item = F>) -> Vec<F::Output> {
+pub(crate) async fn futures_of<F: Future>(all: impl Iterator<Item = F>) -> Vec<F::Output> {
     let mut all: Vec<_> = all.map(|one| (Box::pin(one), None)).collect();
     std::future::poll_fn(move |cx| {
         let mut is_pending = false;

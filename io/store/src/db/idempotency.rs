@@ -2,7 +2,7 @@
 
 use sallyport_model::AccountId;
 
-use super::{SecretHash, error::StoreError, row, sql, write::Write};
+use super::{SecretHash, Store, error::StoreError, row, sql, write::Write};
 
 /// Time that a key is stored, in seconds.
 pub const REMEMBER_KEYS_SECONDS: i64 = 24 * 3_600;
@@ -36,6 +36,72 @@ pub struct StoredAnswer {
     pub resource: [u8; 16],
     /// The answer; `None` if it held a secret, which is not stored.
     pub answer: Option<String>,
+}
+
+/// The state of a reserved key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reservation {
+    /// This request has the key from now on: it must settle or release it.
+    Reserved,
+    /// An earlier request has it, and has not ended, or nobody knows how it ended.
+    Pending,
+    /// An earlier request has settled it with this answer.
+    Settled(String),
+}
+
+/// The answer of a reserved key that is not settled.
+const PENDING: &str = "";
+
+impl Store {
+    /// Reserves a key for one creation, across all processes, unless it is taken.
+    ///
+    /// For creations whose own transactions do not know the key.
+    ///
+    /// # Errors
+    /// [`StoreError::KeyReused`], [`StoreError::Limit`], or a failure of the database.
+    pub async fn reserve_key(&self, account: AccountId, keyed: &IdempotencyKey) -> Result<Reservation, StoreError> {
+        let mut write = self.write().await?;
+        if let Some(stored) = write.recall(account, Some(keyed)).await? {
+            return Ok(match stored.answer.unwrap_or_default() {
+                answer if answer == PENDING => Reservation::Pending,
+                answer => Reservation::Settled(answer),
+            });
+        }
+        write.remember(account, Some(keyed), [0; 16], Some(PENDING.to_owned())).await?;
+        write.commit().await?;
+        Ok(Reservation::Reserved)
+    }
+
+    /// Settles a reserved key with the answer for repetitions, which holds no secret and is not empty.
+    ///
+    /// # Errors
+    /// The database fails; the key stays reserved then.
+    pub async fn settle_key(&self, account: AccountId, key: &str, answer: &str) -> Result<(), StoreError> {
+        let mut write = self.write().await?;
+        sql::query("UPDATE idempotency_keys SET answer = $3 WHERE account = $1 AND key = $2 AND answer = $4")
+            .bind(account.as_bytes().as_slice())
+            .bind(key)
+            .bind(answer)
+            .bind(PENDING)
+            .execute(write.sql())
+            .await?;
+        write.commit().await
+    }
+
+    /// Releases a reserved key, because nothing was made.
+    ///
+    /// # Errors
+    /// The database fails; the key stays reserved then.
+    pub async fn release_key(&self, account: AccountId, key: &str) -> Result<(), StoreError> {
+        let mut write = self.write().await?;
+        sql::query("DELETE FROM idempotency_keys WHERE account = $1 AND key = $2 AND answer = $3")
+            .bind(account.as_bytes().as_slice())
+            .bind(key)
+            .bind(PENDING)
+            .execute(write.sql())
+            .await?;
+        write.commit().await
+    }
 }
 
 impl Write {
