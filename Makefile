@@ -65,9 +65,9 @@ docs: ## build the book and the API documentation
 	cargo doc --workspace --no-deps --locked
 	@echo "docs: open book/index.html and target/doc/sallyport/index.html"
 
-build: ## build the release binaries: target/release/sallyport and target/release/sallyport-lab
+build: ## build the release binaries: target/release/sallyport, sallyport-lab and sallyport-kube
 	@scripts/need rust cc
-	cargo build --release --package sallyport --package sallyport-lab --locked
+	cargo build --release --package sallyport --package sallyport-lab --package sallyport-kube --locked
 
 clean: ## remove what was built here (tools in ~/.cache/sallyport-tools stay)
 	cargo clean

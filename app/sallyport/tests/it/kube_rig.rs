@@ -12,7 +12,7 @@ use std::{
     path::{Path, PathBuf},
     process::{Child, ChildStdin, Command, Output, Stdio},
     sync::{
-        Arc, Mutex, OnceLock,
+        Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
         atomic::{AtomicBool, AtomicUsize, Ordering},
         mpsc,
     },
@@ -220,31 +220,47 @@ fn serve_pod(
     }
 }
 
+/// Who uses the API server: tests together, or one alone.
+static USERS: RwLock<()> = RwLock::new(());
+
+/// A test's share of the API server.
+enum Share {
+    Common { _guard: RwLockReadGuard<'static, ()> },
+    Alone { _guard: RwLockWriteGuard<'static, ()> },
+}
+
 /// What one test has: a namespace, `sallyport up`, a token, and any number of replicas.
 pub(crate) struct Stage {
     pub(crate) cluster: &'static Cluster,
     pub(crate) home: Home,
     pub(crate) namespace: String,
-    pub(crate) up: Program,
+    _up: Program,
     pub(crate) port: u16,
     pub(crate) ca: PathBuf,
     pub(crate) token_file: PathBuf,
+    _share: Share,
 }
 
 impl Stage {
     /// A stage of this name; `None`, with the reason printed, where there can be none.
     pub(crate) fn new(name: &str) -> Option<Self> {
-        Self::with(name, &[])
+        let cluster = cluster()?;
+        let guard = USERS.read().unwrap_or_else(PoisonError::into_inner);
+        Some(Self::at(cluster, name, Share::Common { _guard: guard }))
     }
 
-    /// A stage whose `sallyport up` has these further options.
-    pub(crate) fn with(name: &str, more: &[&str]) -> Option<Self> {
+    /// A stage with the API server for itself, which it may pause and empty.
+    pub(crate) fn alone(name: &str) -> Option<Self> {
         let cluster = cluster()?;
+        let guard = USERS.write().unwrap_or_else(PoisonError::into_inner);
+        Some(Self::at(cluster, name, Share::Alone { _guard: guard }))
+    }
+
+    fn at(cluster: &'static Cluster, name: &str, share: Share) -> Self {
         let home = Home::new();
         let data = home.data();
         let mut args = vec!["up", "--listen-http", "127.0.0.1:0", "--listen", "127.0.0.1:0"];
         args.extend(["--data", data.to_str().unwrap()]);
-        args.extend(more);
         let up = Program::start(&mut cluster.inside(&home, env!("CARGO_BIN_EXE_sallyport"), &args));
         up.wait_for("ready");
         let note = std::fs::read(home.dir.path().join("state/local.json")).unwrap();
@@ -252,12 +268,12 @@ impl Stage {
         let port = note["api"].as_str().unwrap().rsplit_once(':').unwrap().1.parse().unwrap();
         let ca = note["ca"].as_str().unwrap().into();
         let token_file = home.dir.path().join("token");
-        let stage = Self { cluster, namespace: name.to_owned(), up, port, ca, token_file, home };
+        let stage = Self { cluster, namespace: name.to_owned(), _up: up, port, ca, token_file, home, _share: share };
         stage.sallyport(&["account", "create", "--name", "Test", "--email", "test@example.com"]);
         stage.sallyport(&["login", "--email", "test@example.com"]);
         stage.new_token();
         stage.kubectl(&["create", "namespace", name]);
-        Some(stage)
+        stage
     }
 
     /// Puts a new token into the file; returns its id.
