@@ -272,3 +272,51 @@ fn help_completion_and_errors_are_those_of_the_controller() {
         assert!(text(&output.stderr).contains(says), "{args:?}: {}", text(&output.stderr));
     }
 }
+
+#[test]
+fn a_cleanup_beside_a_running_controller_leaves_nothing() {
+    let Some(stage) = Stage::new("cleanup") else { return };
+    let pod = Pod::start(stage.cluster);
+    let replica = stage.replica("one");
+    stage.expose("web", &[&pod]);
+    let url = stage.exposed("web");
+    let listed = stage.kube("ls", &["-o", "json"]);
+    let listed: serde_json::Value = serde_json::from_slice(&listed.stdout).unwrap();
+    assert_eq!((&listed[0]["name"], &listed[0]["url"]), (&json!("web"), &json!(url)), "{listed}");
+    let output = stage.kube("cleanup", &[]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(replica.metric("sallyport_kube_leader"), Some(0.0), "the lease is taken from it");
+    assert!(stage.sockets().is_empty());
+    let service = stage.object("service", "web");
+    assert_eq!(service["metadata"]["finalizers"], json!(null));
+    assert!(stage.condition("web").is_none());
+    stage.kubectl(&["delete", "service", "web"]);
+    assert!(!replica.program.has_ended());
+}
+
+#[test]
+fn of_two_services_that_want_one_port_the_older_one_gets_it() {
+    let Some(stage) = Stage::new("port") else { return };
+    let pod = Pod::start(stage.cluster);
+    let _replica = stage.replica("one");
+    let annotations = || {
+        json!({
+            "sallyport.dev/expose": "true", "sallyport.dev/type": "tcp", "sallyport.dev/public-port": "20777",
+        })
+    };
+    stage.apply(&stage.service("first", annotations()));
+    stage.endpoints("first", &[(&pod, true, false)]);
+    let url = stage.exposed("first");
+    assert!(url.starts_with("tcp://") && url.ends_with(":20777"), "{url}");
+    stage.apply(&stage.service("second", annotations()));
+    let message = wait_until("the refusal of the second", || {
+        let condition = stage.condition("second")?;
+        (condition["status"] == "False").then(|| condition["message"].as_str().unwrap().to_owned())
+    });
+    assert!(message.contains("20777") || message.contains("first"), "{message}");
+    assert_eq!(stage.sockets().len(), 1);
+    assert_eq!(stage.exposed("first"), url);
+    // It is free once the first one is gone.
+    stage.kubectl(&["delete", "service", "first"]);
+    assert!(stage.exposed("second").ends_with(":20777"));
+}

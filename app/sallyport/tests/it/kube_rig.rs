@@ -422,6 +422,19 @@ impl Stage {
         Replica { program, address, cluster: self.cluster }
     }
 
+    /// Runs a command beside the controller, such as `ls`, for this installation.
+    pub(crate) fn kube(&self, command: &str, more: &[&str]) -> Output {
+        let api = format!("https://api.localhost:{}", self.port);
+        let kubeconfig = self.cluster.kubeconfig();
+        let [ca, token, kubeconfig] =
+            [&self.ca, &self.token_file, &kubeconfig].map(|path| path.to_str().unwrap().to_owned());
+        let mut args = vec!["kube", command, "--cluster", &self.namespace, "--api", &api, "--ca", &ca];
+        args.extend(["--token-file", &token, "--kubeconfig", &kubeconfig, "--namespace", &self.namespace]);
+        args.extend(["--watch-namespace", &self.namespace]);
+        args.extend(more);
+        self.cluster.inside(&self.home, env!("CARGO_BIN_EXE_sallyport"), &args).output().unwrap()
+    }
+
     /// Requests to a public URL, one after another over one connection; the answers.
     pub(crate) fn requests(&self, url: &str, count: usize) -> Vec<String> {
         let urls = format!("{url}/?[1-{count}]");
