@@ -219,7 +219,8 @@ fn a_load_balancer_of_the_class_gets_a_name_for_every_port() {
     assert_eq!(ports, [80, 81], "{names:?}");
     let mut known: Vec<_> = stage.sockets().values().map(|one| one["dns_name"].as_str().unwrap().to_owned()).collect();
     let mut told: Vec<_> = names.iter().map(|name| name["hostname"].as_str().unwrap().to_owned()).collect();
-    (known.sort(), told.sort());
+    known.sort();
+    told.sort();
     assert_eq!(told, known);
 }
 
