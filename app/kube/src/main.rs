@@ -1,8 +1,8 @@
 //! `sallyport-kube`: the controller for Kubernetes, which `sallyport kube` starts.
 //!
-//! `program` composes the rooms. `watch` mirrors the cluster, and core/kube decides what is exposed. `sockets` brings the
-//! API to that, and `status` tells the cluster; only the replica that `lead`s does both. `tunnels` carries the traffic
-//! in every replica. `serve` answers probes and publishes metrics.
+//! `program` composes the rooms. `watch` mirrors the cluster, and core/kube decides what is exposed. `sockets` brings
+//! the API to that, and `report` tells the cluster by `status`; only the replica that `lead`s does both. `tunnels`
+//! carries the traffic in every replica. `serve` answers probes and publishes metrics.
 
 // Doc comments of options are help texts, shown as they are, so rustdoc's markup cannot be used.
 #![allow(rustdoc::bare_urls, rustdoc::broken_intra_doc_links)]

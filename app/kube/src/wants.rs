@@ -69,8 +69,8 @@ fn pool(origin: &Origin, socket_type: SocketType, slices: &SlicesByService) -> P
     }
 }
 
-/// The name of a tunnel, which no other tunnel of the organisation has: that of its replica, with a part of the socket's
-/// id, and the path.
+/// The name of a tunnel, which no other tunnel of the organisation has: that of its replica, with a part of the
+/// socket's id, and the path.
 fn tunnel_name(socket: &Socket, part: &str, replica: &str) -> Option<DisplayName> {
     let id = socket.id.to_string();
     let tail = format!(" {}{part}", id.get(..13).unwrap_or(&id));

@@ -69,9 +69,18 @@ mod tests {
         assert!(file.read().is_none());
         std::fs::write(&path, "one").unwrap();
         assert!(file.read().is_none(), "the same token");
-        for (text, wrong) in
-            [(" \n", "is empty"), ("a b", "one word"), ("a\nb", "one word"), (&*"x".repeat(5_000), "longer")]
-        {
+        for (text, wrong) in [
+            ("a b", "one word"),
+            (
+                " 
+", "is empty",
+            ),
+            (
+                "a
+b", "one word",
+            ),
+            (&*"x".repeat(5_000), "longer"),
+        ] {
             std::fs::write(&path, text).unwrap();
             assert!(file.read().unwrap().unwrap_err().contains(wrong), "{text:.9}");
         }

@@ -51,8 +51,8 @@ pub(crate) struct Election {
 }
 
 impl Election {
-    /// A replica with this identity, which no other one has. Its lease holds for `duration`, of which it leads for seven
-    /// tenths without a renewal, and it is renewed every `renew_every`.
+    /// A replica with this identity, which no other one has. Its lease holds for `duration`, of which it leads for
+    /// seven tenths without a renewal, and it is renewed every `renew_every`.
     pub(crate) fn new(identity: impl Into<String>, duration: Duration, renew_every: Duration) -> Self {
         let renew_deadline = duration.mul_f64(0.7);
         Self { identity: identity.into(), renew_every, renew_deadline, seen: None, renewed: None }

@@ -172,7 +172,8 @@ impl Reporter {
                     .then_some(StatusUpdate { condition: None, load_balancer: Some(names) })
             }
         };
-        let update = update.filter(|update| {
+        // An object on its way out needs no status; applying one to an object that is gone would make a new one.
+        let update = update.filter(|_| !meta.is_deleting).filter(|update| {
             let version = &meta.resource_version;
             !self.written.get(object).is_some_and(|(at, there)| at == version && there == update)
         });

@@ -276,7 +276,8 @@ impl SocketKeeper {
         plan.actions.iter().filter(is_due).cloned().collect()
     }
 
-    /// Does these actions: those of one kind at once, and each kind after the one before. Returns whether one succeeded.
+    /// Does these actions: those of one kind at once, and each kind after the one before. Returns whether one
+    /// succeeded.
     async fn execute(&mut self, client: &ApiClient, view: &View, actions: Vec<Action>) -> bool {
         let kind = |action: &Action| match action {
             Action::Delete { .. } => 0,

@@ -27,7 +27,7 @@ const MAX_LEGS: usize = 512;
 #[derive(Debug)]
 pub(super) enum CarrierEvent {
     /// An event of the connector itself.
-    Connector(ConnectorEvent),
+    Connector(Box<ConnectorEvent>),
     /// It ended: the edge holds none of its tunnels any more.
     Ended(String),
 }
@@ -91,7 +91,7 @@ impl Carrier {
             let ended = loop {
                 tokio::select! {
                     biased;
-                    Some(event) = own_events.recv() => drop(events.send((number, CarrierEvent::Connector(event))).await),
+                    Some(event) = own_events.recv() => drop(events.send((number, CarrierEvent::Connector(Box::new(event)))).await),
                     ended = &mut run => break ended,
                 }
             };

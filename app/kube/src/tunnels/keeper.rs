@@ -386,7 +386,7 @@ impl TunnelKeeper {
 
     fn on_event(&mut self, carrier: u64, event: CarrierEvent) {
         match event {
-            CarrierEvent::Connector(event) => self.on_connector_event(carrier, event),
+            CarrierEvent::Connector(event) => self.on_connector_event(carrier, *event),
             CarrierEvent::Ended(reason) => {
                 self.carriers.retain(|known| known.number != carrier);
                 let lost: Vec<TunnelKey> = self

@@ -26,7 +26,7 @@ fn hundreds_of_pods_get_requests_in_turn_and_cost_no_write_when_they_come_and_go
     cluster.tell("controllers");
     cluster.tell("nodes");
     serve_every_pod(cluster);
-    let stage = Stage::on(cluster, "pods", &[]);
+    let stage = Stage::on(cluster, "pods");
     let replica = stage.replica("one");
     stage.apply(&json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "node" } }));
     let deployment = |count: usize| {

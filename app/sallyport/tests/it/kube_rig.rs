@@ -12,7 +12,7 @@ use std::{
     path::{Path, PathBuf},
     process::{Child, ChildStdin, Command, Output, Stdio},
     sync::{
-        Arc, Mutex, OnceLock,
+        Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
         atomic::{AtomicBool, AtomicUsize, Ordering},
         mpsc,
     },
@@ -242,35 +242,58 @@ fn serve_pod(
     }
 }
 
+/// Who uses the API server: tests together, or one alone.
+static USERS: RwLock<()> = RwLock::new(());
+
+/// A test's share of the API server.
+enum Share {
+    Common {
+        _guard: RwLockReadGuard<'static, ()>,
+    },
+    Alone {
+        _guard: RwLockWriteGuard<'static, ()>,
+    },
+    /// The server is the test's own.
+    Whole,
+}
+
 /// What one test has: a namespace, `sallyport up`, a token, and any number of replicas.
 pub(crate) struct Stage {
     pub(crate) cluster: &'static Cluster,
     pub(crate) home: Home,
     pub(crate) namespace: String,
-    pub(crate) up: Program,
+    _up: Program,
     pub(crate) port: u16,
     pub(crate) ca: PathBuf,
     pub(crate) token_file: PathBuf,
+    _share: Share,
 }
 
 impl Stage {
     /// A stage of this name; `None`, with the reason printed, where there can be none.
     pub(crate) fn new(name: &str) -> Option<Self> {
-        Self::with(name, &[])
+        let cluster = cluster()?;
+        let guard = USERS.read().unwrap_or_else(PoisonError::into_inner);
+        Some(Self::at(cluster, name, Share::Common { _guard: guard }))
     }
 
-    /// A stage whose `sallyport up` has these further options.
-    pub(crate) fn with(name: &str, more: &[&str]) -> Option<Self> {
-        Some(Self::on(cluster()?, name, more))
+    /// A stage with the API server for itself, which it may pause and empty.
+    pub(crate) fn alone(name: &str) -> Option<Self> {
+        let cluster = cluster()?;
+        let guard = USERS.write().unwrap_or_else(PoisonError::into_inner);
+        Some(Self::at(cluster, name, Share::Alone { _guard: guard }))
     }
 
-    /// A stage at this API server.
-    pub(crate) fn on(cluster: &'static Cluster, name: &str, more: &[&str]) -> Self {
+    /// A stage at an API server of the test's own.
+    pub(crate) fn on(cluster: &'static Cluster, name: &str) -> Self {
+        Self::at(cluster, name, Share::Whole)
+    }
+
+    fn at(cluster: &'static Cluster, name: &str, share: Share) -> Self {
         let home = Home::new();
         let data = home.data();
         let mut args = vec!["up", "--listen-http", "127.0.0.1:0", "--listen", "127.0.0.1:0"];
         args.extend(["--data", data.to_str().unwrap()]);
-        args.extend(more);
         let up = Program::start(&mut cluster.inside(&home, env!("CARGO_BIN_EXE_sallyport"), &args));
         up.wait_for("ready");
         let note = std::fs::read(home.dir.path().join("state/local.json")).unwrap();
@@ -278,7 +301,7 @@ impl Stage {
         let port = note["api"].as_str().unwrap().rsplit_once(':').unwrap().1.parse().unwrap();
         let ca = note["ca"].as_str().unwrap().into();
         let token_file = home.dir.path().join("token");
-        let stage = Self { cluster, namespace: name.to_owned(), up, port, ca, token_file, home };
+        let stage = Self { cluster, namespace: name.to_owned(), _up: up, port, ca, token_file, home, _share: share };
         stage.sallyport(&["account", "create", "--name", "Test", "--email", "test@example.com"]);
         stage.sallyport(&["login", "--email", "test@example.com"]);
         stage.new_token();
@@ -430,6 +453,19 @@ impl Stage {
         let line = program.wait_for("answers /healthz");
         let address = line.split_whitespace().find_map(|word| word.strip_prefix("address=")).unwrap().to_owned();
         Replica { program, address, cluster: self.cluster }
+    }
+
+    /// Runs a command beside the controller, such as `ls`, for this installation.
+    pub(crate) fn kube(&self, command: &str, more: &[&str]) -> Output {
+        let api = format!("https://api.localhost:{}", self.port);
+        let kubeconfig = self.cluster.kubeconfig();
+        let [ca, token, kubeconfig] =
+            [&self.ca, &self.token_file, &kubeconfig].map(|path| path.to_str().unwrap().to_owned());
+        let mut args = vec!["kube", command, "--cluster", &self.namespace, "--api", &api, "--ca", &ca];
+        args.extend(["--token-file", &token, "--kubeconfig", &kubeconfig, "--namespace", &self.namespace]);
+        args.extend(["--watch-namespace", &self.namespace]);
+        args.extend(more);
+        self.cluster.inside(&self.home, env!("CARGO_BIN_EXE_sallyport"), &args).output().unwrap()
     }
 
     /// Requests to a public URL, one after another over one connection; the answers.

@@ -290,7 +290,9 @@ fn install_adds_and_removes_the_program_with_its_completion_and_page() {
     let output = script(&[&to[..], &["--binary", env!("CARGO_BIN_EXE_sallyport")]].concat());
     assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
     let program = stage.join("opt/sally/bin/sallyport");
-    assert!(stage.join("opt/sally/bin/sallyport-lab").exists(), "it is beside the one that was given");
+    for companion in ["sallyport-lab", "sallyport-kube"] {
+        assert!(stage.join("opt/sally/bin").join(companion).exists(), "it is beside the one that was given");
+    }
     let version = Command::new(&program).arg("version").output().unwrap();
     assert!(text(&version.stdout).contains(env!("CARGO_PKG_VERSION")));
     let share = stage.join("opt/sally/share");
