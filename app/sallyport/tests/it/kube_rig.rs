@@ -262,7 +262,7 @@ pub(crate) struct Stage {
     pub(crate) cluster: &'static Cluster,
     pub(crate) home: Home,
     pub(crate) namespace: String,
-    _up: Program,
+    pub(crate) up: Program,
     pub(crate) port: u16,
     pub(crate) ca: PathBuf,
     pub(crate) token_file: PathBuf,
@@ -301,7 +301,7 @@ impl Stage {
         let port = note["api"].as_str().unwrap().rsplit_once(':').unwrap().1.parse().unwrap();
         let ca = note["ca"].as_str().unwrap().into();
         let token_file = home.dir.path().join("token");
-        let stage = Self { cluster, namespace: name.to_owned(), _up: up, port, ca, token_file, home, _share: share };
+        let stage = Self { cluster, namespace: name.to_owned(), up, port, ca, token_file, home, _share: share };
         stage.sallyport(&["account", "create", "--name", "Test", "--email", "test@example.com"]);
         stage.sallyport(&["login", "--email", "test@example.com"]);
         stage.new_token();
