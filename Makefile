@@ -22,7 +22,7 @@ test: ## run every test, and count the instructions of the hot paths
 	@scripts/need iproute bird stayrtr || echo "test: BIRD or stayrtr is not there; the tests of announcements say that they are skipped"
 	@scripts/need dropbear plink || echo "test: not all ssh clients are there; the tests that call them say that they are skipped"
 	@scripts/need etcd || echo "test: etcd is not there; the tests with a Kubernetes API server say that they are skipped"
-	@for tool in h2spec python aioquic ssh-clients go-ssh-client dex miniflux nats-server pebble \
+	@for tool in h2spec python aioquic openapi-python-client ssh-clients go-ssh-client dex miniflux nats-server pebble \
 	    kube-apiserver kube-controller-manager kubectl kwok helm helm-unittest kubeconform; do \
 	  scripts/tools $$tool >/dev/null || echo "test: $$tool is not there; the tests that call it say that they are skipped"; \
 	done

@@ -174,7 +174,7 @@ impl SocketKeeper {
         }
         self.publish(&plan);
         if self.leadership.is_leader() {
-            self.release(view).await;
+            self.release(view, &plan).await;
             if let Some(list) = &mut self.list {
                 self.sweep.round(&self.api, &client, &self.health, list).await;
             }
@@ -347,18 +347,14 @@ impl SocketKeeper {
     }
 
     /// Takes the finalizer off objects that have no socket any more and ask for none.
-    async fn release(&mut self, view: &View) {
-        let Some(list) = &self.list else { return };
-        let owners: BTreeSet<ObjectKey> = list
-            .sockets
-            .values()
-            .filter_map(|socket| ExposureKey::of_labels(&socket.labels.clone().into(), &view.settings.cluster))
-            .map(|key| key.object)
-            .collect();
+    async fn release(&mut self, view: &View, plan: &Plan) {
+        if self.list.is_none() {
+            return;
+        }
         let released: Vec<_> = view
             .exposures
             .iter()
-            .filter(|(key, exposures)| !exposures.is_requested && !owners.contains(*key))
+            .filter(|(key, exposures)| !exposures.is_requested && !plan.busy.contains(*key))
             .filter_map(|(key, _)| Some((key.clone(), view.sources.get(key)?.meta().clone())))
             .filter(|(_, meta)| meta.has_finalizer())
             .collect();

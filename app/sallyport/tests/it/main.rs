@@ -27,6 +27,7 @@ mod edges;
 mod fleet;
 mod fleet_faults;
 mod gather;
+mod generated_client;
 mod harness;
 #[path = "../../../../io/probe/tests/it/hostile.rs"]
 mod hostile;
