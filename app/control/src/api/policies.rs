@@ -17,6 +17,7 @@ use crate::{
         caller::Caller,
         etag::IfMatch,
         extract::{Input, Labelled, json},
+        lines::{AsLines, LINES_AT_ONCE, lines},
         once::Made,
     },
     service::AttachmentChange,
@@ -27,15 +28,28 @@ use crate::{
 #[utoipa::path(
     get, path = "/v1/policies", tag = "policies", operation_id = "list_policies", params(PageQuery, LabelQuery),
     responses(
-        (status = 200, description = "One page.", body = Page<Policy>),
+        (status = 200, description = "One page; all items, one in each line, for `Accept: application/x-ndjson`.",
+            content((Page<Policy> = "application/json"), (Policy = "application/x-ndjson"))),
     )
 )]
 pub(crate) async fn list(
     State(app): State<App>,
     caller: Caller,
     Labelled { page, labels }: Labelled,
+    AsLines(as_lines): AsLines,
 ) -> Result<Response, ApiError> {
     caller.require(Scope::IdentityRead)?;
+    if as_lines {
+        let organisation = caller.organisation;
+        return lines(page.after, move |after| {
+            let (app, labels) = (app.clone(), labels.clone());
+            async move {
+                let rows = app.store.policies(organisation, &labels, after, LINES_AT_ONCE).await?;
+                rows.into_iter().map(|(at, policy)| Ok((at, app.policy_to_api(policy)?))).collect()
+            }
+        })
+        .await;
+    }
     let rows = app.store.policies(caller.organisation, &labels, page.after, page.rows()).await?;
     let rows = rows.into_iter().map(|(position, policy)| Ok((position, app.policy_to_api(policy)?)));
     let rows = rows.collect::<Result<Vec<_>, ApiError>>()?;

@@ -17,6 +17,7 @@ use crate::{
         creation::located,
         etag::IfMatch,
         extract::{Input, Labelled, json, json_text},
+        lines::{AsLines, LINES_AT_ONCE, lines},
         once::REPLAYED,
     },
     service::Lifetime,
@@ -31,15 +32,30 @@ fn location(id: SocketId) -> String {
 #[utoipa::path(
     get, path = "/v1/sockets", tag = "sockets", operation_id = "list_sockets", params(PageQuery, LabelQuery),
     responses(
-        (status = 200, description = "One page.", body = Page<Socket>),
+        (status = 200, description = "One page; all items, one in each line, for `Accept: application/x-ndjson`.",
+            content((Page<Socket> = "application/json"), (Socket = "application/x-ndjson"))),
     )
 )]
 pub(crate) async fn list(
     State(app): State<App>,
     caller: Caller,
     Labelled { page, labels }: Labelled,
+    AsLines(as_lines): AsLines,
 ) -> Result<Response, ApiError> {
     caller.require(Scope::SocketsRead)?;
+    if as_lines {
+        let (organisation, is_own) = (caller.organisation, caller.is_own());
+        return lines(page.after, move |after| {
+            let (app, labels) = (app.clone(), labels.clone());
+            async move {
+                let rows = app.store.sockets_with(organisation, &labels, after, LINES_AT_ONCE).await?;
+                let lacks = app.lacks_provider(organisation, rows.iter().map(|(_, socket)| &socket.settings)).await?;
+                let shown = rows.into_iter().map(|(at, socket)| (at, app.socket_to_api(socket, is_own, lacks)));
+                Ok(shown.collect())
+            }
+        })
+        .await;
+    }
     let rows = app.store.sockets_with(caller.organisation, &labels, page.after, page.rows()).await?;
     let lacks = app.lacks_provider(caller.organisation, rows.iter().map(|(_, socket)| &socket.settings)).await?;
     Ok(json(StatusCode::OK, &page.page(rows, |socket| app.socket_to_api(socket, caller.is_own(), lacks))))

@@ -24,6 +24,7 @@ use crate::{
         creation::{located, secret_already_shown},
         etag::IfMatch,
         extract::{Input, Labelled, OptionalInput, json},
+        lines::{AsLines, LINES_AT_ONCE, lines},
         via::Via,
     },
     service::{ANY_SOCKET, origin_health},
@@ -165,7 +166,9 @@ fn serving_edges(app: &App) -> Vec<ConnectEdge> {
     get, path = "/v1/sockets/{id}/tunnels", tag = "tunnels", operation_id = "list_tunnels",
     params(SocketPath, PageQuery, LabelQuery),
     responses(
-        (status = 200, description = "One page.", body = Page<Tunnel>),
+        (status = 200, description = "One page; all items, one in each line, for `Accept: application/x-ndjson`. \
+             Lines lack the fields that only edges know.",
+            content((Page<Tunnel> = "application/json"), (Tunnel = "application/x-ndjson"))),
     )
 )]
 pub(crate) async fn list(
@@ -173,8 +176,27 @@ pub(crate) async fn list(
     caller: Caller,
     Path(socket): Path<String>,
     Labelled { page, labels }: Labelled,
+    AsLines(as_lines): AsLines,
 ) -> Result<Response, ApiError> {
     caller.require_or_connect(Scope::SocketsRead)?;
+    if as_lines {
+        let organisation = caller.organisation;
+        let socket = match socket.as_str() {
+            ANY_SOCKET => None,
+            socket => Some(app.find_socket(organisation, socket).await?.id),
+        };
+        return lines(page.after, move |after| {
+            let (app, labels) = (app.clone(), labels.clone());
+            async move {
+                let rows = match socket {
+                    Some(socket) => app.store.tunnels(socket, &labels, after, LINES_AT_ONCE).await?,
+                    None => app.store.tunnels_of_account(organisation, &labels, after, LINES_AT_ONCE).await?,
+                };
+                Ok(rows.into_iter().map(|(at, tunnel)| (at, to_api(&app, &tunnel))).collect())
+            }
+        })
+        .await;
+    }
     if socket == ANY_SOCKET {
         let rows = app.store.tunnels_of_account(caller.organisation, &labels, page.after, page.rows()).await?;
         return Ok(json(StatusCode::OK, &page.page(rows, |tunnel| to_api(&app, &tunnel))));

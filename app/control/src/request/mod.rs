@@ -6,6 +6,7 @@ pub(crate) mod caller;
 pub(crate) mod creation;
 pub(crate) mod etag;
 pub(crate) mod extract;
+pub(crate) mod lines;
 pub(crate) mod middleware;
 mod mysocket_error;
 pub(crate) mod once;

@@ -70,8 +70,12 @@ pub(crate) fn check(exchange: &Exchange<'_>) {
             let described = content.get(kind);
             let described =
                 described.unwrap_or_else(|| panic!("{place} responds {status} as {kind:?}, which is not described"));
-            let value: Value = serde_json::from_str(text).unwrap_or_else(|_| panic!("{place}: no JSON: {text}"));
-            fits(&format!("the response {status} of {place}"), &described["schema"], &value);
+            // Lines of JSON are values one by one.
+            let lines = if kind == "application/x-ndjson" { text.lines().collect() } else { vec![text] };
+            for text in lines {
+                let value: Value = serde_json::from_str(text).unwrap_or_else(|_| panic!("{place}: no JSON: {text}"));
+                fits(&format!("the response {status} of {place}"), &described["schema"], &value);
+            }
         }
     }
     if (200..300).contains(&status) {

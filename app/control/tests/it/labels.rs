@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use http::StatusCode;
+use axum::body::Body;
+use http::{Request, StatusCode, header};
 use sallyport_api::{Page, Policy, Socket, Tunnel};
 use serde_json::{Value, json};
 
@@ -94,4 +95,56 @@ async fn labels_that_cannot_be_are_refused() {
     let refused = api.get("/v1/tokens?label=a", Some(&token)).await;
     let detail = refused.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-query");
     assert!(detail.contains("known are limit and after"), "{detail}");
+}
+
+#[tokio::test]
+async fn a_list_comes_in_lines_to_who_asks_for_them() {
+    let api = Api::start().await;
+    let token = api.account("ann@example.com").await;
+    let socket = api.socket(&token, "first").await;
+    for number in 0..5 {
+        let body = json!({"name": format!("s{number}"), "labels": {"even": (number % 2 == 0).to_string()}});
+        api.post("/v1/sockets", Some(&token), body).await.read::<Socket>(StatusCode::CREATED);
+    }
+    let tunnels = format!("/v1/sockets/{}/tunnels", socket.id);
+    // More than are read at a time.
+    for number in 0..101 {
+        let made = api.post(&tunnels, Some(&token), json!({"labels": {"n": number.to_string()}})).await;
+        if made.status != StatusCode::CREATED {
+            made.assert_problem(StatusCode::CONFLICT, "limit-reached");
+            break;
+        }
+    }
+    let lines = async |path: &str, accept: &str| {
+        let request = Request::get(path)
+            .header(header::AUTHORIZATION, format!("Bearer {token}"))
+            .header(header::ACCEPT, accept)
+            .body(Body::empty());
+        api.raw(request.unwrap()).await
+    };
+    let names = async |query: &str| {
+        let response = lines(&format!("/v1/sockets{query}"), "text/html, application/x-ndjson;q=0.9").await;
+        assert_eq!(response.header("content-type"), Some("application/x-ndjson"));
+        let socket = |line: &str| serde_json::from_str::<Socket>(line).unwrap().name.to_string();
+        response.text.lines().map(socket).collect::<Vec<_>>()
+    };
+    assert_eq!(names("").await, ["first", "s0", "s1", "s2", "s3", "s4"]);
+    assert_eq!(names("?label=even%3Dtrue").await, ["s0", "s2", "s4"]);
+    let page = api.get("/v1/sockets?limit=4", Some(&token)).await.read::<Page<Socket>>(StatusCode::OK);
+    assert_eq!(names(&format!("?after={}", page.next.unwrap())).await, ["s3", "s4"]);
+
+    let all: Vec<Tunnel> = {
+        let first = api.get(&format!("{tunnels}?limit=100"), Some(&token)).await.read::<Page<Tunnel>>(StatusCode::OK);
+        first.items
+    };
+    for list in [tunnels.clone(), "/v1/sockets/-/tunnels".to_owned()] {
+        let response = lines(&list, "application/x-ndjson").await;
+        let ids: Vec<_> = response.text.lines().map(|line| serde_json::from_str::<Tunnel>(line).unwrap().id).collect();
+        assert!(ids.len() >= all.len() && ids.iter().zip(&all).all(|(id, one)| *id == one.id), "{}", ids.len());
+    }
+    assert_eq!(lines("/v1/policies", "application/x-ndjson").await.text, "");
+    lines("/v1/sockets/none/tunnels", "application/x-ndjson").await.assert_problem(StatusCode::NOT_FOUND, "not-found");
+    let refused = lines("/v1/sockets?label=a%20b", "application/x-ndjson").await;
+    refused.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-query");
+    assert_eq!(lines("/v1/sockets", "application/json").await.header("content-type"), Some("application/json"));
 }
