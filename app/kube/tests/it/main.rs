@@ -1,5 +1,7 @@
 //! The command line of the program. Tests at a real API server are beside those of `sallyport`, which starts it.
 
+#![allow(clippy::unwrap_used)]
+
 use std::process::{Command, Output};
 
 /// Runs the program with no environment and an empty home.
