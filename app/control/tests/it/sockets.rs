@@ -161,7 +161,7 @@ async fn bad_sockets_are_refused_with_the_field() {
         ("?limit=", "limit must be a whole number from 1 to 100"),
         ("?limit=1&limit=2", "limit is given twice"),
         ("?after=nonsense", "after must be the `next` of a page of this list"),
-        ("?offset=3", "there is no parameter \"offset\": known are limit and after"),
+        ("?offset=3", "there is no parameter \"offset\": known are limit, after and label"),
     ] {
         let response = api.get(&format!("/v1/sockets{query}"), Some(&token)).await;
         assert_eq!(response.assert_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-query"), says, "{query}");
