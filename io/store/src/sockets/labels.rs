@@ -2,7 +2,7 @@
 
 use sallyport_model::LabelSelector;
 
-use crate::db::{error::StoreError, row};
+use crate::db::{error::StoreError, row, sql::Query};
 
 /// How many labels one listing can ask for.
 pub const MAX_LABEL_SELECTORS: usize = 4;
@@ -40,10 +40,15 @@ macro_rules! selected {
 }
 pub(crate) use selected;
 
+/// Binds what [`selected`] takes for these selectors, after its first three values.
+pub(crate) fn bind(query: Query, selectors: &[LabelSelector]) -> Result<Query, StoreError> {
+    Ok(needles(selectors)?.into_iter().fold(query, Query::bind))
+}
+
 /// The texts that are in the JSON of labels exactly when the selectors match, for [`selected`].
 ///
 /// No key or value has a bare quotation mark in JSON, so no text is found across them.
-pub(crate) fn needles(selectors: &[LabelSelector]) -> Result<[String; MAX_LABEL_SELECTORS], StoreError> {
+fn needles(selectors: &[LabelSelector]) -> Result<[String; MAX_LABEL_SELECTORS], StoreError> {
     if selectors.len() > MAX_LABEL_SELECTORS {
         return Err(StoreError::Limit { what: "labels to choose by at a time", max: MAX_LABEL_SELECTORS });
     }

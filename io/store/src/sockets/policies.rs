@@ -135,22 +135,16 @@ impl Store {
         after: Position,
         limit: u32,
     ) -> Result<Vec<(Position, Policy)>, StoreError> {
-        let [first, second, third, fourth] = labels::needles(selectors)?;
         let mut read = self.read().await?;
-        let rows = sql::query(labels::selected!(
+        let query = sql::query(labels::selected!(
             "SELECT * FROM policies WHERE organisation = $1 AND position > $2 ",
             "labels",
             " ORDER BY position LIMIT $3"
         ))
         .bind(organisation.as_bytes().as_slice())
         .bind(after)
-        .bind(limit)
-        .bind(first)
-        .bind(second)
-        .bind(third)
-        .bind(fourth)
-        .fetch_all(&mut *read)
-        .await?;
+        .bind(limit);
+        let rows = labels::bind(query, selectors)?.fetch_all(&mut *read).await?;
         let mut places = attachments(&mut read, organisation).await?;
         rows.iter().map(|found| Ok((found.try_get("position")?, policy(found, &mut places)?))).collect()
     }

@@ -200,21 +200,15 @@ impl Store {
         after: Position,
         limit: u32,
     ) -> Result<Vec<(Position, Socket)>, StoreError> {
-        let [first, second, third, fourth] = labels::needles(selectors)?;
-        let rows = sql::query(labels::selected!(
+        let query = sql::query(labels::selected!(
             "SELECT * FROM sockets WHERE account = $1 AND position > $2 ",
             "labels",
             " ORDER BY position LIMIT $3"
         ))
         .bind(account.as_bytes().as_slice())
         .bind(after)
-        .bind(limit)
-        .bind(first)
-        .bind(second)
-        .bind(third)
-        .bind(fourth)
-        .fetch_all(&self.reader)
-        .await?;
+        .bind(limit);
+        let rows = labels::bind(query, selectors)?.fetch_all(&self.reader).await?;
         rows.iter().map(|found| Ok((found.try_get("position")?, socket(found)?))).collect()
     }
 

@@ -62,8 +62,7 @@ impl Store {
     /// Creates a tunnel at a socket of the account, with the first of the forward ports that no other tunnel of the
     /// account has. The answer is not stored for repetitions, because it holds the credential.
     ///
-    /// [`StoreError::Gone`] if the account has no such socket, [`StoreError::Limit`], [`StoreError::NameTaken`],
-    /// [`StoreError::NoFreeForwardPort`], [`StoreError::KeyReused`], or a failure of the database.
+    /// # Errors
     /// [`StoreError::Gone`] when the account has no such socket, [`StoreError::Limit`], [`StoreError::NameTaken`],
     /// [`StoreError::NoFreeForwardPort`], [`StoreError::KeyReused`], or a failure of the database.
     pub async fn create_tunnel(
@@ -140,21 +139,15 @@ impl Store {
         after: Position,
         limit: u32,
     ) -> Result<Vec<(Position, Tunnel)>, StoreError> {
-        let [first, second, third, fourth] = labels::needles(selectors)?;
-        let rows = sql::query(labels::selected!(
+        let query = sql::query(labels::selected!(
             "SELECT * FROM tunnels WHERE socket = $1 AND position > $2 ",
             "labels",
             " ORDER BY position LIMIT $3"
         ))
         .bind(socket.as_bytes().as_slice())
         .bind(after)
-        .bind(limit)
-        .bind(first)
-        .bind(second)
-        .bind(third)
-        .bind(fourth)
-        .fetch_all(&self.reader)
-        .await?;
+        .bind(limit);
+        let rows = labels::bind(query, selectors)?.fetch_all(&self.reader).await?;
         rows.iter().map(|found| Ok((found.try_get("position")?, tunnel(found)?))).collect()
     }
 
@@ -169,8 +162,7 @@ impl Store {
         after: Position,
         limit: u32,
     ) -> Result<Vec<(Position, Tunnel)>, StoreError> {
-        let [first, second, third, fourth] = labels::needles(selectors)?;
-        let rows = sql::query(labels::selected!(
+        let query = sql::query(labels::selected!(
             "SELECT t.*, t.rowid AS place FROM tunnels t JOIN sockets s ON s.id = t.socket
              WHERE s.account = $1 AND t.rowid > $2 ",
             "t.labels",
@@ -178,13 +170,8 @@ impl Store {
         ))
         .bind(account.as_bytes().as_slice())
         .bind(after)
-        .bind(limit)
-        .bind(first)
-        .bind(second)
-        .bind(third)
-        .bind(fourth)
-        .fetch_all(&self.reader)
-        .await?;
+        .bind(limit);
+        let rows = labels::bind(query, selectors)?.fetch_all(&self.reader).await?;
         rows.iter().map(|found| Ok((found.try_get("place")?, tunnel(found)?))).collect()
     }
 
