@@ -233,10 +233,19 @@ func (o *object) update(ctx context.Context, call *Call, request resource.Update
 		return nil, err
 	}
 	var refused error
-	for range maxMatches {
+	for try := range maxMatches {
 		found, tag, isDone, err := o.unchanged(ctx, request)
 		if err != nil || isDone || len(body) == 0 || o.isOnlyChangeOnly(body) {
 			return found, err
+		}
+		if try == 0 && o.kind.Begin != nil {
+			hasBegun, err := o.kind.Begin(ctx, call)
+			if err != nil {
+				return nil, err
+			}
+			if hasBegun {
+				continue // for the tag after it
+			}
 		}
 		answer := Object{}
 		_, err = o.client.Do(ctx, http.MethodPatch, call.Path(o.kind.Item), body, &answer, client.IfMatch(tag))
