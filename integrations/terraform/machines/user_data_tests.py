@@ -61,7 +61,7 @@ class UserData(unittest.TestCase):
         folder = self.here.folder
         config = folder / "router.conf"
         config.write_text("router id 10.81.1.1;\nprotocol device {}\nprotocol bgp edge { local 10.81.1.1 as 64500; "
-                          "neighbor 10.81.1.4 as 64501; ipv4 { import all; export none; }; }\n")
+                          "neighbor 10.81.1.4 as 64501; ttl security on; ipv4 { import all; export none; }; }\n")
         self.here.spawn_program("router", "bird", "-f", "-c", config, "-s", folder / "router.ctl")
         self.here.run("anycast", "prefix", "add", "198.51.100.0/24")
         self.here.run("anycast", "peer", "add", "router", "--at", "edge:eu-4", "--address", "10.81.1.1", "--as", "64500",
