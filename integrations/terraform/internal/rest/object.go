@@ -1,0 +1,371 @@
+package rest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/path"
+	"github.com/hashicorp/terraform-plugin-framework/resource"
+	"github.com/hashicorp/terraform-plugin-go/tftypes"
+
+	"github.com/sallyport/sallyport/integrations/terraform/internal/client"
+)
+
+// object is the resource of a kind.
+type object struct {
+	kind   *Kind
+	client *client.Client
+}
+
+var (
+	_ resource.ResourceWithConfigure      = &object{}
+	_ resource.ResourceWithImportState    = &object{}
+	_ resource.ResourceWithModifyPlan     = &object{}
+	_ resource.ResourceWithValidateConfig = &object{}
+)
+
+// Metadata names the resource.
+func (o *object) Metadata(_ context.Context, request resource.MetadataRequest, response *resource.MetadataResponse) {
+	response.TypeName = request.ProviderTypeName + "_" + o.kind.Name
+}
+
+// Schema describes the resource.
+func (o *object) Schema(_ context.Context, _ resource.SchemaRequest, response *resource.SchemaResponse) {
+	response.Schema = o.kind.Schema
+}
+
+// Configure takes the client that the provider made.
+func (o *object) Configure(_ context.Context, request resource.ConfigureRequest, _ *resource.ConfigureResponse) {
+	if api, ok := request.ProviderData.(*client.Client); ok {
+		o.client = api
+	}
+}
+
+// ModifyPlan lets the kind change a plan.
+func (o *object) ModifyPlan(ctx context.Context, request resource.ModifyPlanRequest, response *resource.ModifyPlanResponse) {
+	if o.kind.ModifyPlan != nil {
+		o.kind.ModifyPlan(ctx, request, response)
+	}
+}
+
+// ValidateConfig lets the kind check what is written.
+func (o *object) ValidateConfig(ctx context.Context, request resource.ValidateConfigRequest, response *resource.ValidateConfigResponse) {
+	if o.kind.Validate != nil {
+		o.kind.Validate(ctx, request, response)
+	}
+}
+
+func (o *object) call(values, prior tftypes.Value) *Call {
+	call := &Call{Client: o.client, Kind: o.kind}
+	call.Values, _ = plain(values).(Object)
+	call.Prior, _ = plain(prior).(Object)
+	return call
+}
+
+// Create makes the object.
+func (o *object) Create(ctx context.Context, request resource.CreateRequest, response *resource.CreateResponse) {
+	call := o.call(request.Plan.Raw, tftypes.Value{})
+	body, err := o.kind.body(widen(o.kind.Schema.Attributes), "", request.Plan.Raw, request.Config.Raw)
+	if err != nil {
+		o.fail(&response.Diagnostics, "create", call, err)
+		return
+	}
+	for name, field := range o.kind.Fields {
+		if field.IsChangeOnly {
+			delete(body, o.kind.fieldName(name, name))
+		}
+	}
+	answer, err := o.create(ctx, call, body)
+	if err != nil {
+		o.fail(&response.Diagnostics, "create", call, err)
+		return
+	}
+	// From here on the object is there: whatever fails next, the state has it.
+	answer, err = o.complete(ctx, call, answer)
+	state, failed := o.kind.state(ctx, answer, request.Plan.Raw)
+	if failed != nil {
+		o.fail(&response.Diagnostics, "create", call, failed)
+		return
+	}
+	response.State.Raw = state
+	if err != nil {
+		o.fail(&response.Diagnostics, "create", call, err)
+	}
+}
+
+func (o *object) create(ctx context.Context, call *Call, body Object) (Object, error) {
+	if o.kind.Create != nil {
+		return o.kind.Create(ctx, call)
+	}
+	answer := Object{}
+	_, err := o.client.Create(ctx, call.Path(o.kind.Collection), body, &answer)
+	if client.HasCode(err, "secret-already-shown") {
+		// The first answer was lost, and the object is there.
+		answer = Object{}
+		_, err = o.client.Get(ctx, client.AsProblem(err).Location, &answer)
+	}
+	return answer, err
+}
+
+// complete runs the functions of the kind after a creation or change. The object stays what it was where they fail.
+func (o *object) complete(ctx context.Context, call *Call, answer Object) (Object, error) {
+	if o.kind.Complete != nil {
+		completed, err := o.kind.Complete(ctx, call, answer)
+		if completed != nil {
+			answer = completed
+		}
+		if err != nil {
+			return answer, err
+		}
+	}
+	if o.kind.Extend != nil {
+		return answer, o.kind.Extend(ctx, call, answer)
+	}
+	return answer, nil
+}
+
+func (o *object) read(ctx context.Context, call *Call) (Object, string, error) {
+	if o.kind.Read != nil {
+		answer, err := o.kind.Read(ctx, call)
+		return answer, "", err
+	}
+	answer := Object{}
+	got, err := o.client.Get(ctx, call.Path(o.kind.Item), &answer)
+	if err != nil {
+		return nil, "", err
+	}
+	if o.kind.Extend != nil {
+		err = o.kind.Extend(ctx, call, answer)
+	}
+	return answer, got.ETag, err
+}
+
+// Read brings the state up to date.
+func (o *object) Read(ctx context.Context, request resource.ReadRequest, response *resource.ReadResponse) {
+	call := o.call(request.State.Raw, request.State.Raw)
+	answer, _, err := o.read(ctx, call)
+	if client.IsGone(err) {
+		response.State.RemoveResource(ctx)
+		return
+	}
+	if err == nil {
+		response.State.Raw, err = o.kind.state(ctx, answer, request.State.Raw)
+	}
+	if err != nil {
+		response.State.Raw = request.State.Raw
+		o.fail(&response.Diagnostics, "read", call, err)
+	}
+}
+
+// Update changes the object where it still is what the plan has seen.
+func (o *object) Update(ctx context.Context, request resource.UpdateRequest, response *resource.UpdateResponse) {
+	call := o.call(request.Plan.Raw, request.State.Raw)
+	answer, err := o.update(ctx, call, request)
+	if err == nil {
+		answer, err = o.complete(ctx, call, answer)
+		if state, failed := o.kind.state(ctx, answer, request.Plan.Raw); failed == nil {
+			response.State.Raw = state
+		} else {
+			err = errors.Join(err, failed)
+		}
+	}
+	if err != nil {
+		o.fail(&response.Diagnostics, "change", call, err)
+	}
+}
+
+func (o *object) update(ctx context.Context, call *Call, request resource.UpdateRequest) (Object, error) {
+	if o.kind.Update != nil {
+		return o.kind.Update(ctx, call)
+	}
+	seen := o.call(request.State.Raw, request.State.Raw)
+	found, tag, err := o.read(ctx, seen)
+	if err != nil {
+		return nil, err
+	}
+	now, err := o.kind.state(ctx, found, request.State.Raw)
+	if err != nil {
+		return nil, err
+	}
+	if changed := differences(request.State.Raw, now); len(changed) > 0 {
+		return nil, fmt.Errorf("%s changed elsewhere since the plan was made, and nothing was done: plan again", strings.Join(changed, ", "))
+	}
+	body, err := o.kind.changes(request.State.Raw, request.Plan.Raw, request.Config.Raw)
+	if err != nil || len(body) == 0 || o.isOnlyChangeOnly(body) {
+		return found, err
+	}
+	if !o.kind.HasETag {
+		tag = ""
+	}
+	answer := Object{}
+	_, err = o.client.Do(ctx, http.MethodPatch, call.Path(o.kind.Item), body, &answer, client.IfMatch(tag))
+	if problem := client.AsProblem(err); problem != nil && problem.Status == http.StatusPreconditionFailed {
+		return o.isDoneAlready(ctx, seen, request.Plan.Raw, problem)
+	}
+	return answer, err
+}
+
+func (o *object) isOnlyChangeOnly(body Object) bool {
+	for name := range body {
+		if !o.kind.Fields[name].IsChangeOnly {
+			return false
+		}
+	}
+	return true
+}
+
+// isDoneAlready returns the object where it is as planned although a change was refused: the answer of a first try was
+// lost, or somebody else did the same.
+func (o *object) isDoneAlready(ctx context.Context, seen *Call, plan tftypes.Value, problem *client.Problem) (Object, error) {
+	found, _, err := o.read(ctx, seen)
+	if err != nil {
+		return nil, problem
+	}
+	now, err := o.kind.state(ctx, found, plan)
+	if err != nil || len(differences(plan, now)) > 0 {
+		return nil, problem
+	}
+	return found, nil
+}
+
+// Delete removes the object.
+func (o *object) Delete(ctx context.Context, request resource.DeleteRequest, response *resource.DeleteResponse) {
+	call := o.call(request.State.Raw, request.State.Raw)
+	var err error
+	if o.kind.Delete != nil {
+		err = o.kind.Delete(ctx, call)
+	} else {
+		_, err = o.client.Do(ctx, http.MethodDelete, call.Path(o.kind.Item), nil, nil)
+	}
+	if err != nil && !client.IsGone(err) {
+		o.fail(&response.Diagnostics, "delete", call, err)
+	}
+}
+
+// ImportState finds an object by its id, or by what else its path takes.
+func (o *object) ImportState(ctx context.Context, request resource.ImportStateRequest, response *resource.ImportStateResponse) {
+	parts := strings.Split(request.ID, "/")
+	if len(parts) != len(o.kind.Import) || strings.Contains("/"+request.ID+"/", "//") {
+		response.Diagnostics.AddError(
+			fmt.Sprintf("Cannot import the %s", o.kind.Noun),
+			fmt.Sprintf("%q is no id for the import of sallyport_%s: write %s.", request.ID, o.kind.Name, strings.ToUpper(strings.Join(o.kind.Import, "/"))),
+		)
+		return
+	}
+	values := Object{}
+	for index, name := range o.kind.Import {
+		values[name] = parts[index]
+	}
+	call := &Call{Client: o.client, Kind: o.kind, Values: values, Prior: values}
+	answer, _, err := o.read(ctx, call)
+	if client.IsGone(err) {
+		response.Diagnostics.AddError(
+			fmt.Sprintf("Cannot import the %s", o.kind.Noun),
+			fmt.Sprintf("Control says of %q: %s.", request.ID, err),
+		)
+		return
+	}
+	if err == nil {
+		response.State.Raw, err = o.kind.state(ctx, answer, tftypes.NewValue(o.kind.Schema.Type().TerraformType(ctx), nil))
+	}
+	if err != nil {
+		o.fail(&response.Diagnostics, "import", call, err)
+	}
+}
+
+// fail reports an error at the attributes that it is about.
+func (o *object) fail(to *diag.Diagnostics, verb string, call *Call, err error) {
+	summary := fmt.Sprintf("Cannot %s the %s%s", verb, o.kind.Noun, call.label())
+	text := sentence(err)
+	if problem := client.AsProblem(err); problem != nil && len(problem.Errors) == 1 {
+		if at, ok := o.kind.attributePath(problem.Errors[0].Field); ok {
+			to.AddAttributeError(at, summary, sentence(errors.New(strings.TrimPrefix(err.Error(), problem.Errors[0].Field+": "))))
+			return
+		}
+	}
+	to.AddError(summary, text)
+}
+
+func sentence(err error) string {
+	text := err.Error()
+	if text == "" {
+		return text
+	}
+	text = strings.ToUpper(text[:1]) + text[1:]
+	if !strings.HasSuffix(text, ".") && !strings.HasSuffix(text, "?") {
+		text += "."
+	}
+	return text
+}
+
+// label is how messages tell objects of a kind apart.
+func (c *Call) label() string {
+	for _, name := range []string{"name", "id"} {
+		if text, ok := c.Values[name].(string); ok {
+			return fmt.Sprintf(" %q", text)
+		}
+	}
+	return ""
+}
+
+// attributePath returns the attribute that a field of the API is, as far as lists and maps allow.
+func (k *Kind) attributePath(field string) (path.Path, bool) {
+	attributes := widen(k.Schema.Attributes)
+	found, dotted := path.Empty(), ""
+	for step, name := range strings.Split(field, ".") {
+		name, _, hasIndex := strings.Cut(name, "[")
+		attributeName := ""
+		for _, candidate := range names(attributes) {
+			if k.fieldName(join(dotted, candidate), candidate) == name {
+				attributeName = candidate
+			}
+		}
+		if attributeName == "" {
+			return found, step > 0
+		}
+		if step == 0 {
+			found = path.Root(attributeName)
+		} else {
+			found = found.AtName(attributeName)
+		}
+		dotted = join(dotted, attributeName)
+		_, isSingle := attributes[attributeName].GetType().TerraformType(context.Background()).(tftypes.Object)
+		if hasIndex || !isSingle {
+			return found, true
+		}
+		attributes = children(attributes[attributeName])
+	}
+	return found, true
+}
+
+// Path fills the values of attributes into a path.
+func (c *Call) Path(pattern string) string {
+	var filled strings.Builder
+	for {
+		before, rest, has := strings.Cut(pattern, "{")
+		filled.WriteString(before)
+		if !has {
+			return filled.String()
+		}
+		name, after, _ := strings.Cut(rest, "}")
+		value := c.Values[name]
+		if text, ok := value.(string); ok {
+			filled.WriteString(url.PathEscape(text))
+		} else if text, err := json.Marshal(value); err == nil {
+			filled.WriteString(url.PathEscape(string(text)))
+		}
+		pattern = after
+	}
+}
+
+// Text returns the text of a value; "" where it has none.
+func (c *Call) Text(name string) string {
+	text, _ := c.Values[name].(string)
+	return text
+}
