@@ -12,6 +12,8 @@ import (
 // resources are all resources of the provider, one a line.
 var resources = []func() resource.Resource{
 	rest.New(socket()),
+	rest.New(anycastPrefix()),
+	rest.New(anycastPeer()),
 }
 
 // dataSources are all data sources of the provider, one a line.
