@@ -234,7 +234,7 @@ func buildProvider(folder string) (string, error) {
 		return "", err
 	}
 	plugins := filepath.Join(folder, "plugins")
-	build := exec.Command("go", "build", "-ldflags", "-X main.version="+ProviderVersion, "-o", filepath.Join(plugins, "terraform-provider-sallyport"), ".")
+	build := exec.Command("go", "build", "-ldflags", "-s -w -X main.version="+ProviderVersion, "-o", filepath.Join(plugins, "terraform-provider-sallyport"), ".")
 	build.Dir = root
 	if text, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("the provider cannot be built: %s", strings.TrimSpace(string(text)))

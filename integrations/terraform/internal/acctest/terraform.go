@@ -41,7 +41,7 @@ func NewWorkspace(t *testing.T, account *Account) *Workspace {
 	rc := fmt.Sprintf("provider_installation {\n  dev_overrides {\n    \"sallyport/sallyport\" = %q\n  }\n  direct {}\n}\n", shared.plugins)
 	w := &Workspace{Folder: folder, environment: map[string]string{
 		"HOME": folder, "PATH": os.Getenv("PATH"), "TF_CLI_CONFIG_FILE": filepath.Join(folder, "terraform.rc"),
-		"TF_IN_AUTOMATION": "1", "CHECKPOINT_DISABLE": "1", "TF_INPUT": "0",
+		"TF_IN_AUTOMATION": "1", "CHECKPOINT_DISABLE": "1", "TF_INPUT": "0", "GOGC": "400",
 	}}
 	if account != nil {
 		maps.Copy(w.environment, account.Environment())
@@ -176,13 +176,11 @@ func (w *Workspace) readPlan(t *testing.T, text string) Plan {
 	return plan
 }
 
-// NoChanges fails a test where a plan would do something.
-func (p Plan) NoChanges(t *testing.T) {
+// NoChanges plans, and fails a test where the plan would do something.
+func (w *Workspace) NoChanges(t *testing.T) {
 	t.Helper()
-	for address, change := range p.Changes {
-		if !slices.Equal(change.Actions, []string{"no-op"}) {
-			t.Errorf("the plan would %v %s: %v", change.Actions, address, change.Different)
-		}
+	if _, all, err := w.Run("plan", "-no-color", "-detailed-exitcode"); err != nil {
+		t.Fatalf("a second plan is not empty: %v\n%s", err, all)
 	}
 }
 

@@ -129,28 +129,3 @@ func decodeRPS(value any) (any, error) {
 	}
 	return value, nil
 }
-
-// sameWords says whether two texts, or two sets of texts, are the same but for upper and lower case.
-func sameWords(mine, theirs any) bool {
-	one, isText := mine.(string)
-	other, isOther := theirs.(string)
-	if isText && isOther {
-		return strings.EqualFold(one, other)
-	}
-	ones, isList := mine.([]any)
-	others, isOtherList := theirs.([]any)
-	if !isList || !isOtherList || len(ones) != len(others) {
-		return false
-	}
-	count := map[string]int{}
-	for index := range ones {
-		count[strings.ToLower(fmt.Sprint(ones[index]))]++
-		count[strings.ToLower(fmt.Sprint(others[index]))]--
-	}
-	for _, left := range count {
-		if left != 0 {
-			return false
-		}
-	}
-	return true
-}

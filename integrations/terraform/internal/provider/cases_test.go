@@ -9,6 +9,13 @@ import (
 // cases are all resources of the provider, one a line; the tests of acceptance run them together.
 var cases = []func() acctest.Case{
 	socketCase,
+	tlsSocketCase,
+	identitySocketCase,
+	tunnelCase,
+	originCase,
+	policyCase,
+	policyAttachmentCase,
+	policyEverywhereCase,
 }
 
 func TestMain(m *testing.M) { acctest.Exit(acctest.Main(m)) }

@@ -2,14 +2,22 @@ package provider
 
 import (
 	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
 	"strings"
 
+	"github.com/hashicorp/terraform-plugin-framework-validators/setvalidator"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/int64planmodifier"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/planmodifier"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema/setplanmodifier"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/stringplanmodifier"
+	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
+	"github.com/sallyport/sallyport/integrations/terraform/internal/client"
 	"github.com/sallyport/sallyport/integrations/terraform/internal/rest"
 )
 
@@ -24,12 +32,13 @@ func socket() *rest.Kind {
 			MarkdownDescription: "A socket: a public name for private services. Tunnels and direct origins carry its requests.",
 			Attributes:          socketAttributes(),
 		},
-		Extend: func(_ context.Context, _ *rest.Call, answer rest.Object) error {
-			name, _ := answer["dns_name"].(string)
-			answer["label"], _, _ = strings.Cut(name, ".")
-			return nil
-		},
+		Extend:   extendSocket,
+		Complete: attachPolicies,
 		Fields: map[string]rest.Field{
+			"name":                          {IsSame: sameTrimmed},
+			"access.allow":                  {IsSame: samePlaces},
+			"access.deny":                   {IsSame: samePlaces},
+			"policies":                      {IsCreateOnly: true, IsShared: true},
 			"label":                         {IsCreateOnly: true},
 			"port":                          {IsCreateOnly: true},
 			"force":                         {IsChangeOnly: true},
@@ -38,7 +47,7 @@ func socket() *rest.Kind {
 			"regions.capacity.max_rps":      {Encode: encodeRPS, Decode: decodeRPS},
 			"identity.email_addresses":      {IsSame: sameWords},
 			"identity.email_domains":        {IsSame: sameWords},
-			"domains":                       {IsSame: sameWords},
+			"domains":                       {IsSame: sameWords, IsShared: true},
 		},
 	}
 }
@@ -115,9 +124,15 @@ func socketAttributes() map[string]schema.Attribute {
 				"capacity": capacity("What the origins of the region can carry together."),
 			}},
 		},
+		"policies": schema.SetAttribute{
+			Optional: true, Computed: true, ElementType: types.StringType,
+			MarkdownDescription: "The names of the policies that are attached to this socket, from its first moment on; at most 20. When absent, `sallyport_policy_attachment` or others attach them. Use one of the two for a socket.",
+			PlanModifiers:       []planmodifier.Set{setplanmodifier.UseStateForUnknown()},
+			Validators:          []validator.Set{setvalidator.ValueStringsAre(policyName)},
+		},
 		"force": schema.BoolAttribute{
 			Optional: true, WriteOnly: true,
-			MarkdownDescription: "Whether a change may open the socket to every client, where `identity` goes and nothing else limits access. It is not kept in the state.",
+			MarkdownDescription: "Whether a change may open the socket to every client, or close it to every client, where `identity` or `policies` change and nothing else limits access. It is not kept in the state.",
 		},
 	}
 }
@@ -155,8 +170,8 @@ func healthCheck() schema.SingleNestedAttribute {
 		Attributes: map[string]schema.Attribute{
 			"type":                required("The kind of the health check: `tcp` or `http`."),
 			"path":                optional("The path of the requests of an `http` health check, beginning with a slash."),
-			"status_from":         optionalComputed("The lowest status that is good; 200 when absent."),
-			"status_to":           optionalComputed("The highest status that is good; 399 when absent."),
+			"status_from":         goodStatus(200, "The lowest status that is good (`http`)."),
+			"status_to":           goodStatus(399, "The highest status that is good (`http`)."),
 			"interval_seconds":    numberOr(5, "The time between two health checks, in seconds."),
 			"timeout_seconds":     numberOr(2, "How long a response may take, in seconds; at most the interval."),
 			"healthy_threshold":   numberOr(2, "How many passed health checks in a row bring an origin back."),
@@ -179,10 +194,12 @@ func protected() schema.SingleNestedAttribute {
 	}
 }
 
-// optionalComputed returns a whole number that control chooses when absent.
-func optionalComputed(description string) schema.Int64Attribute {
+// goodStatus returns a bound of good statuses, which only health checks over HTTP have.
+func goodStatus(otherwise int64, description string) schema.Int64Attribute {
 	return schema.Int64Attribute{
-		Optional: true, Computed: true, MarkdownDescription: description,
+		Optional: true, Computed: true,
+		MarkdownDescription: fmt.Sprintf("%s `%d` when absent.", description, otherwise),
+		PlanModifiers:       []planmodifier.Int64{forHTTP(otherwise)},
 	}
 }
 
@@ -196,4 +213,74 @@ func hasPort(kind string) bool { return kind == "tcp" || kind == "tls" || kind =
 // changesGroup has a new socket made where the type changes between those with a port and those without one.
 func changesGroup(_ context.Context, request planmodifier.StringRequest, response *stringplanmodifier.RequiresReplaceIfFuncResponse) {
 	response.RequiresReplace = hasPort(request.StateValue.ValueString()) != hasPort(request.PlanValue.ValueString())
+}
+
+// extendSocket adds what the API does not say by itself: the label, and which policies are attached to this socket alone.
+func extendSocket(ctx context.Context, call *rest.Call, answer rest.Object) error {
+	name, _ := answer["dns_name"].(string)
+	answer["label"], _, _ = strings.Cut(name, ".")
+	applying, _ := answer["policies"].([]any)
+	attached := []any{}
+	for _, policy := range applying {
+		if slices.Contains(list(call.Values["policies"]), policy) {
+			attached = append(attached, policy)
+			continue
+		}
+		var found struct {
+			Sockets []string `json:"sockets"`
+		}
+		_, err := call.Client.Get(ctx, "/v1/policies/"+url.PathEscape(fmt.Sprint(policy)), &found)
+		if problem := client.AsProblem(err); problem != nil && (problem.Status == http.StatusNotFound || problem.Status == http.StatusForbidden) {
+			continue // it went meanwhile, or the token may not see policies
+		}
+		if err != nil {
+			return err
+		}
+		if slices.Contains(found.Sockets, fmt.Sprint(answer["id"])) {
+			attached = append(attached, policy)
+		}
+	}
+	answer["policies"] = attached
+	return nil
+}
+
+// attachPolicies attaches and detaches policies where a change says so. New ones come first, so that the socket is never
+// without.
+func attachPolicies(ctx context.Context, call *rest.Call, answer rest.Object) (rest.Object, error) {
+	if call.Prior == nil || call.Config["policies"] == nil {
+		return answer, nil
+	}
+	before, wanted := list(call.Prior["policies"]), list(call.Values["policies"])
+	isChanged := false
+	change := func(policies, others []any, verb string) error {
+		for _, policy := range policies {
+			if slices.Contains(others, policy) {
+				continue
+			}
+			isChanged = true
+			place := rest.Object{"socket": answer["id"], "force": call.Config["force"] == true}
+			_, err := call.Client.Create(ctx, "/v1/policies/"+url.PathEscape(fmt.Sprint(policy))+"/"+verb, place, nil)
+			if err != nil && (verb == "attach" || !client.IsGone(err)) {
+				return fmt.Errorf("the policy %s: %w", policy, err)
+			}
+		}
+		return nil
+	}
+	if err := change(wanted, before, "attach"); err != nil {
+		return answer, err
+	}
+	if err := change(before, wanted, "detach"); err != nil {
+		return answer, err
+	}
+	if !isChanged {
+		return answer, nil
+	}
+	now := rest.Object{}
+	_, err := call.Client.Get(ctx, call.Path(call.Kind.Item), &now)
+	return now, err
+}
+
+func list(value any) []any {
+	items, _ := value.([]any)
+	return items
 }

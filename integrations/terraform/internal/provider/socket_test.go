@@ -74,3 +74,76 @@ resource "sallyport_socket" "it" {
 }
 `
 }
+
+// tlsSocketCase is a socket with a port of its own, which changes its type in place.
+func tlsSocketCase() acctest.Case {
+	full := func(more string) string {
+		return `
+resource "sallyport_socket" "it" {
+  name           = "db"
+  proxy_protocol = "v1"
+  access         = { allow = ["2001:DB8::/32", "192.0.2.7"] }
+  ` + more + `
+}
+`
+	}
+	return acctest.Case{
+		Resource: "sallyport_socket",
+		Name:     "-tls",
+		Minimal: `resource "sallyport_socket" "it" { 
+  name = "db"
+  type = "tls"
+}`,
+		Full:      full("type = \"tls\"\n  alpn = [\"postgresql\", \"h2\"]\n  health_check = { type = \"tcp\" }"),
+		Changed:   full("type = \"tcp\"\n  health_check = { type = \"tcp\", interval_seconds = 20 }"),
+		Differing: []string{"type", "alpn", "health_check", "url"},
+		Words:     []string{"access"},
+		Replaced:  full("type = \"udp\"\n  port = 1"),
+		Elsewhere: func(t *testing.T, account *acctest.Account, attributes map[string]any) {
+			account.Call(t, http.MethodPatch, "/v1/sockets/"+attributes["id"].(string), client.Object{"health_check": nil, "labels": client.Object{"by": "hand"}})
+		},
+		Drift: []string{"health_check", "labels"},
+	}
+}
+
+// identitySocketCase is a socket with a login and policies from its first moment on.
+func identitySocketCase() acctest.Case {
+	full := func(policies string) string {
+		return `
+resource "sallyport_policy" "one" {
+  name     = "one"
+  document = jsonencode({ allow = [{ who = { email_domains = ["example.com"] } }] })
+}
+resource "sallyport_policy" "two" {
+  name     = "two"
+  document = jsonencode({ allow = [{ who = { emails = ["Bob@example.org"] } }] })
+}
+resource "sallyport_socket" "it" {
+  name     = "app"
+  policies = ` + policies + `
+  identity = {
+    email_addresses      = ["Ann@Example.com"]
+    email_domains        = ["Example.net"]
+    session_minutes      = 60
+    session_idle_minutes = 30
+  }
+}
+`
+	}
+	return acctest.Case{
+		Resource:  "sallyport_socket",
+		Name:      "-identity",
+		Minimal:   `resource "sallyport_socket" "it" { name = "app" }`,
+		Full:      full("[sallyport_policy.one.name]"),
+		Changed:   full("[sallyport_policy.two.name]"),
+		Differing: []string{"policies"},
+		Words:     []string{"identity"},
+		Elsewhere: func(t *testing.T, account *acctest.Account, attributes map[string]any) {
+			account.Call(t, http.MethodPost, "/v1/policies/two/attach", client.Object{"socket": attributes["id"]})
+		},
+		Drift: []string{"policies"},
+		Lose: func(t *testing.T, account *acctest.Account, attributes map[string]any) {
+			account.Call(t, http.MethodDelete, "/v1/sockets/"+attributes["id"].(string), nil)
+		},
+	}
+}

@@ -12,6 +12,10 @@ import (
 // resources are all resources of the provider, one a line.
 var resources = []func() resource.Resource{
 	rest.New(socket()),
+	rest.New(tunnel()),
+	rest.New(origin()),
+	rest.New(policy()),
+	rest.New(policyAttachment()),
 	rest.New(anycastPrefix()),
 	rest.New(anycastPeer()),
 }

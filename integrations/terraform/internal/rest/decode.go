@@ -3,6 +3,7 @@ package rest
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/hashicorp/terraform-plugin-go/tftypes"
 )
@@ -69,7 +70,9 @@ func (k *Kind) value(ctx context.Context, of attribute, path string, answer any,
 			if err != nil {
 				return null, err
 			}
-			list = append(list, element)
+			if !kind.Is(tftypes.Set{}) || !slices.ContainsFunc(list, element.Equal) {
+				list = append(list, element)
+			}
 		}
 		return tftypes.NewValue(kind, list), nil
 	case Object:

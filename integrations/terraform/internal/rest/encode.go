@@ -2,6 +2,7 @@ package rest
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/hashicorp/terraform-plugin-go/tftypes"
 )
@@ -33,7 +34,7 @@ func (k *Kind) fieldName(path, name string) string {
 // field returns the value of one field; nil for none.
 func (k *Kind) field(of attribute, path string, plan, config tftypes.Value) (any, error) {
 	special := k.Fields[path]
-	if special.Local || (of.IsComputed() && !of.IsOptional()) {
+	if special.Local || (of.IsComputed() && !of.IsOptional()) || strings.Contains(k.Item, "{"+path+"}") {
 		return nil, nil
 	}
 	value := plan

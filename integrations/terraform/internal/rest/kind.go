@@ -55,6 +55,8 @@ type Field struct {
 	IsCreateOnly bool
 	// IsChangeOnly fields are in requests that change the object.
 	IsChangeOnly bool
+	// IsShared attributes may change by other resources of the same apply, and nobody minds.
+	IsShared bool
 	// SentWith names the attribute with whose change a write-only attribute is sent.
 	SentWith string
 	// Encode and Decode convert between the attribute's value and the field's.
@@ -71,6 +73,8 @@ type Call struct {
 	Values Object
 	// Prior are those of the state; nil for a creation.
 	Prior Object
+	// Config are those that are written, with those of write-only attributes; nil where nothing is planned.
+	Config Object
 }
 
 // New returns the resource of a kind.

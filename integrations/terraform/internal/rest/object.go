@@ -7,8 +7,11 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"reflect"
+	"slices"
 	"strings"
 
+	"github.com/hashicorp/terraform-plugin-framework/attr"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/resource"
@@ -16,6 +19,9 @@ import (
 
 	"github.com/sallyport/sallyport/integrations/terraform/internal/client"
 )
+
+// maxMatches bounds how often a change is tried again after something else changed the object between read and change.
+const maxMatches = 4
 
 // object is the resource of a kind.
 type object struct {
@@ -49,9 +55,45 @@ func (o *object) Configure(_ context.Context, request resource.ConfigureRequest,
 
 // ModifyPlan lets the kind change a plan.
 func (o *object) ModifyPlan(ctx context.Context, request resource.ModifyPlanRequest, response *resource.ModifyPlanResponse) {
+	o.keepWords(ctx, request, response)
 	if o.kind.ModifyPlan != nil {
 		o.kind.ModifyPlan(ctx, request, response)
 	}
+}
+
+// keepWords plans no change where the words of the configuration mean what the state says.
+func (o *object) keepWords(ctx context.Context, request resource.ModifyPlanRequest, response *resource.ModifyPlanResponse) {
+	if request.Plan.Raw.IsNull() || request.State.Raw.IsNull() {
+		return
+	}
+	planned := o.call(request.Plan.Raw, request.State.Raw)
+	for name, field := range o.kind.Fields {
+		mine, theirs := at(planned.Values, name), at(planned.Prior, name)
+		if field.IsSame == nil || mine == nil || theirs == nil || reflect.DeepEqual(mine, theirs) || !field.IsSame(mine, theirs) {
+			continue
+		}
+		where := path.Empty()
+		for step, part := range strings.Split(name, ".") {
+			if step == 0 {
+				where = path.Root(part)
+			} else {
+				where = where.AtName(part)
+			}
+		}
+		var value attr.Value
+		response.Diagnostics.Append(request.State.GetAttribute(ctx, where, &value)...)
+		response.Diagnostics.Append(response.Plan.SetAttribute(ctx, where, value)...)
+	}
+}
+
+// at returns the value at a path through objects, or nil.
+func at(values Object, dotted string) any {
+	first, rest, isDeeper := strings.Cut(dotted, ".")
+	if !isDeeper {
+		return values[first]
+	}
+	inner, _ := values[first].(Object)
+	return at(inner, rest)
 }
 
 // ValidateConfig lets the kind check what is written.
@@ -71,6 +113,7 @@ func (o *object) call(values, prior tftypes.Value) *Call {
 // Create makes the object.
 func (o *object) Create(ctx context.Context, request resource.CreateRequest, response *resource.CreateResponse) {
 	call := o.call(request.Plan.Raw, tftypes.Value{})
+	call.Config, _ = plain(request.Config.Raw).(Object)
 	body, err := o.kind.body(widen(o.kind.Schema.Attributes), "", request.Plan.Raw, request.Config.Raw)
 	if err != nil {
 		o.fail(&response.Diagnostics, "create", call, err)
@@ -166,6 +209,7 @@ func (o *object) Read(ctx context.Context, request resource.ReadRequest, respons
 // Update changes the object where it still is what the plan has seen.
 func (o *object) Update(ctx context.Context, request resource.UpdateRequest, response *resource.UpdateResponse) {
 	call := o.call(request.Plan.Raw, request.State.Raw)
+	call.Config, _ = plain(request.Config.Raw).(Object)
 	answer, err := o.update(ctx, call, request)
 	if err == nil {
 		answer, err = o.complete(ctx, call, answer)
@@ -184,31 +228,52 @@ func (o *object) update(ctx context.Context, call *Call, request resource.Update
 	if o.kind.Update != nil {
 		return o.kind.Update(ctx, call)
 	}
-	seen := o.call(request.State.Raw, request.State.Raw)
-	found, tag, err := o.read(ctx, seen)
+	body, err := o.kind.changes(request.State.Raw, request.Plan.Raw, request.Config.Raw)
 	if err != nil {
 		return nil, err
+	}
+	var refused error
+	for range maxMatches {
+		found, tag, isDone, err := o.unchanged(ctx, request)
+		if err != nil || isDone || len(body) == 0 || o.isOnlyChangeOnly(body) {
+			return found, err
+		}
+		answer := Object{}
+		_, err = o.client.Do(ctx, http.MethodPatch, call.Path(o.kind.Item), body, &answer, client.IfMatch(tag))
+		problem := client.AsProblem(err)
+		if problem == nil || problem.Status != http.StatusPreconditionFailed {
+			return answer, err
+		}
+		if done, ok := o.isDoneAlready(ctx, request); ok {
+			return done, nil
+		}
+		refused = problem // by something between the read and the change: look whether the plan still holds
+	}
+	return nil, refused
+}
+
+// unchanged reads the object and its tag, and returns an error where the object is neither what the plan has seen nor what
+// it wants.
+func (o *object) unchanged(ctx context.Context, request resource.UpdateRequest) (found Object, tag string, isDone bool, err error) {
+	found, tag, err = o.read(ctx, o.call(request.State.Raw, request.State.Raw))
+	if err != nil {
+		return nil, "", false, err
 	}
 	now, err := o.kind.state(ctx, found, request.State.Raw)
 	if err != nil {
-		return nil, err
+		return nil, "", false, err
 	}
-	if changed := differences(request.State.Raw, now); len(changed) > 0 {
-		return nil, fmt.Errorf("%s changed elsewhere since the plan was made, and nothing was done: plan again", strings.Join(changed, ", "))
-	}
-	body, err := o.kind.changes(request.State.Raw, request.Plan.Raw, request.Config.Raw)
-	if err != nil || len(body) == 0 || o.isOnlyChangeOnly(body) {
-		return found, err
+	changed := slices.DeleteFunc(differences(request.State.Raw, now), func(name string) bool { return o.kind.Fields[name].IsShared })
+	if len(changed) > 0 {
+		if done, ok := o.isDoneAlready(ctx, request); ok {
+			return done, "", true, nil
+		}
+		return nil, "", false, fmt.Errorf("%s changed elsewhere since the plan was made, and nothing was done: plan again", strings.Join(changed, ", "))
 	}
 	if !o.kind.HasETag {
 		tag = ""
 	}
-	answer := Object{}
-	_, err = o.client.Do(ctx, http.MethodPatch, call.Path(o.kind.Item), body, &answer, client.IfMatch(tag))
-	if problem := client.AsProblem(err); problem != nil && problem.Status == http.StatusPreconditionFailed {
-		return o.isDoneAlready(ctx, seen, request.Plan.Raw, problem)
-	}
-	return answer, err
+	return found, tag, false, nil
 }
 
 func (o *object) isOnlyChangeOnly(body Object) bool {
@@ -222,16 +287,13 @@ func (o *object) isOnlyChangeOnly(body Object) bool {
 
 // isDoneAlready returns the object where it is as planned although a change was refused: the answer of a first try was
 // lost, or somebody else did the same.
-func (o *object) isDoneAlready(ctx context.Context, seen *Call, plan tftypes.Value, problem *client.Problem) (Object, error) {
-	found, _, err := o.read(ctx, seen)
+func (o *object) isDoneAlready(ctx context.Context, request resource.UpdateRequest) (Object, bool) {
+	found, _, err := o.read(ctx, o.call(request.State.Raw, request.State.Raw))
 	if err != nil {
-		return nil, problem
+		return nil, false
 	}
-	now, err := o.kind.state(ctx, found, plan)
-	if err != nil || len(differences(plan, now)) > 0 {
-		return nil, problem
-	}
-	return found, nil
+	now, err := o.kind.state(ctx, found, request.Plan.Raw)
+	return found, err == nil && len(differences(request.Plan.Raw, now)) == 0
 }
 
 // Delete removes the object.
