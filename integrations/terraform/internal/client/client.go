@@ -170,10 +170,9 @@ func (c *Client) Check(ctx context.Context) error {
 		return err
 	}
 	c.control = info.Version
-	_, err := c.Get(ctx, "/v1/account", nil)
-	problem := AsProblem(err)
-	if problem != nil && problem.Status != http.StatusUnauthorized && problem.Code != "no-such-organisation" {
-		return nil // such as a token without this scope
+	_, err := c.Get(ctx, "/v1/organisation", nil)
+	if HasCode(err, "missing-scope") || HasCode(err, "missing-role") {
+		return nil // it is good for something else
 	}
 	return err
 }

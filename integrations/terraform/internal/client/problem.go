@@ -73,6 +73,8 @@ func (p *Problem) Error() string {
 		return p.Detail + "; make a token with `sallyport token create`, and put it into SALLYPORT_TOKEN, or into `token` or `token_file` of the provider"
 	case p.Code == "missing-scope":
 		return p.Detail + "; make a token with the scope by `sallyport token create`"
+	case p.Code == "name-taken" || p.Code == "policy-name-taken":
+		return p.Detail + "; if it is this one, `terraform import` takes it over"
 	case p.Status == http.StatusPreconditionFailed:
 		return "it was changed elsewhere meanwhile, and nothing was done: plan again"
 	}

@@ -15,6 +15,22 @@ func (k *Kind) state(ctx context.Context, answer Object, prior tftypes.Value) (t
 	return k.object(ctx, widen(k.Schema.Attributes), "", kind, answer, prior)
 }
 
+// stateAfter returns the state after a creation or change. Shared attributes are as planned, whatever others did meanwhile:
+// the next plan sees it.
+func (k *Kind) stateAfter(ctx context.Context, answer Object, plan tftypes.Value) (tftypes.Value, error) {
+	state, err := k.state(ctx, answer, plan)
+	if err != nil {
+		return state, err
+	}
+	values, planned := members(state), members(plan)
+	for name, field := range k.Fields {
+		if value, ok := planned[name]; ok && field.IsShared && value.IsFullyKnown() {
+			values[name] = value
+		}
+	}
+	return tftypes.NewValue(state.Type(), values), nil
+}
+
 func (k *Kind) object(ctx context.Context, attributes map[string]attribute, path string, kind tftypes.Type, answer Object, prior tftypes.Value) (tftypes.Value, error) {
 	before := members(prior)
 	values := make(map[string]tftypes.Value, len(attributes))

@@ -131,7 +131,7 @@ func (o *object) Create(ctx context.Context, request resource.CreateRequest, res
 	}
 	// From here on the object is there: whatever fails next, the state has it.
 	answer, err = o.complete(ctx, call, answer)
-	state, failed := o.kind.state(ctx, answer, request.Plan.Raw)
+	state, failed := o.kind.stateAfter(ctx, answer, request.Plan.Raw)
 	if failed != nil {
 		o.fail(&response.Diagnostics, "create", call, failed)
 		return
@@ -213,7 +213,7 @@ func (o *object) Update(ctx context.Context, request resource.UpdateRequest, res
 	answer, err := o.update(ctx, call, request)
 	if err == nil {
 		answer, err = o.complete(ctx, call, answer)
-		if state, failed := o.kind.state(ctx, answer, request.Plan.Raw); failed == nil {
+		if state, failed := o.kind.stateAfter(ctx, answer, request.Plan.Raw); failed == nil {
 			response.State.Raw = state
 		} else {
 			err = errors.Join(err, failed)
@@ -263,7 +263,7 @@ func (o *object) unchanged(ctx context.Context, request resource.UpdateRequest) 
 	if err != nil {
 		return nil, "", false, err
 	}
-	changed := slices.DeleteFunc(differences(request.State.Raw, now), func(name string) bool { return o.kind.Fields[name].IsShared })
+	changed := o.owned(differences(request.State.Raw, now))
 	if len(changed) > 0 {
 		if done, ok := o.isDoneAlready(ctx, request); ok {
 			return done, "", true, nil
@@ -285,6 +285,11 @@ func (o *object) isOnlyChangeOnly(body Object) bool {
 	return true
 }
 
+// owned leaves out attributes that other resources may change.
+func (o *object) owned(attributes []string) []string {
+	return slices.DeleteFunc(attributes, func(name string) bool { return o.kind.Fields[name].IsShared })
+}
+
 // isDoneAlready returns the object where it is as planned although a change was refused: the answer of a first try was
 // lost, or somebody else did the same.
 func (o *object) isDoneAlready(ctx context.Context, request resource.UpdateRequest) (Object, bool) {
@@ -293,7 +298,7 @@ func (o *object) isDoneAlready(ctx context.Context, request resource.UpdateReque
 		return nil, false
 	}
 	now, err := o.kind.state(ctx, found, request.Plan.Raw)
-	return found, err == nil && len(differences(request.Plan.Raw, now)) == 0
+	return found, err == nil && len(o.owned(differences(request.Plan.Raw, now))) == 0
 }
 
 // Delete removes the object.
@@ -346,8 +351,12 @@ func (o *object) fail(to *diag.Diagnostics, verb string, call *Call, err error) 
 	summary := fmt.Sprintf("Cannot %s the %s%s", verb, o.kind.Noun, call.label())
 	text := sentence(err)
 	if problem := client.AsProblem(err); problem != nil && len(problem.Errors) == 1 {
-		if at, ok := o.kind.attributePath(problem.Errors[0].Field); ok {
-			to.AddAttributeError(at, summary, sentence(errors.New(strings.TrimPrefix(err.Error(), problem.Errors[0].Field+": "))))
+		field := problem.Errors[0].Field
+		if name := o.kind.attributeOf(field); name != "" {
+			if name == field { // the line of the attribute says so
+				text = sentence(errors.New(strings.TrimPrefix(err.Error(), field+": ")))
+			}
+			to.AddAttributeError(path.Root(name), summary, text)
 			return
 		}
 	}
@@ -376,34 +385,16 @@ func (c *Call) label() string {
 	return ""
 }
 
-// attributePath returns the attribute that a field of the API is, as far as lists and maps allow.
-func (k *Kind) attributePath(field string) (path.Path, bool) {
-	attributes := widen(k.Schema.Attributes)
-	found, dotted := path.Empty(), ""
-	for step, name := range strings.Split(field, ".") {
-		name, _, hasIndex := strings.Cut(name, "[")
-		attributeName := ""
-		for _, candidate := range names(attributes) {
-			if k.fieldName(join(dotted, candidate), candidate) == name {
-				attributeName = candidate
-			}
+// attributeOf returns the attribute of the schema that a field of the API belongs to; "" for none.
+func (k *Kind) attributeOf(field string) string {
+	first, _, _ := strings.Cut(field, ".")
+	first, _, _ = strings.Cut(first, "[")
+	for name := range k.Schema.Attributes {
+		if k.fieldName(name, name) == first {
+			return name
 		}
-		if attributeName == "" {
-			return found, step > 0
-		}
-		if step == 0 {
-			found = path.Root(attributeName)
-		} else {
-			found = found.AtName(attributeName)
-		}
-		dotted = join(dotted, attributeName)
-		_, isSingle := attributes[attributeName].GetType().TerraformType(context.Background()).(tftypes.Object)
-		if hasIndex || !isSingle {
-			return found, true
-		}
-		attributes = children(attributes[attributeName])
 	}
-	return found, true
+	return ""
 }
 
 // Path fills the values of attributes into a path.
