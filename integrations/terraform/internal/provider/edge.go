@@ -118,7 +118,7 @@ func readEdge(ctx context.Context, call *rest.Call, name string) (rest.Object, e
 		return nil, err
 	}
 	if len(found) == 0 {
-		return nil, &client.Problem{Status: http.StatusNotFound, Detail: fmt.Sprintf("there is no edge %q, and no token for one", name)}
+		return nil, &client.Problem{Status: http.StatusNotFound, Code: "not-found", Detail: fmt.Sprintf("there is no edge %q, and no token for one", name)}
 	}
 	object := rest.Object{"id": name, "name": name, "region": nil}
 	// The owner of an edge may leave the region to its machine. An import takes what there is.
