@@ -11,6 +11,8 @@ import rig
 
 SOURCE = rig.ROOT / "integrations/terraform"
 BUILD_SECONDS = 900
+# What the owner of an installation needs for its edges: all scopes.
+SCOPES = "account:write,sockets:write,identity:write,audit:read,organisation:write"
 
 
 def build(folder):
@@ -58,7 +60,7 @@ class Workspace:
         rc = here.folder / "terraform.rc"
         rc.write_text(f'provider_installation {{\n  dev_overrides {{\n    "sallyport/sallyport" = "{plugins.folder}"\n'
                       "  }\n  direct {}\n}\n")
-        token = here.json("token", "create", "--name", f"terraform {example}", "--scope", "sockets:write,account:write")["token"]
+        token = here.json("token", "create", "--name", f"terraform {example}", "--scope", SCOPES)["token"]
         self.env = here.env | {
             "TF_CLI_CONFIG_FILE": str(rc), "TF_IN_AUTOMATION": "1", "TF_INPUT": "0", "CHECKPOINT_DISABLE": "1",
             "SALLYPORT_TOKEN": token, "TF_LOG": os.environ.get("TF_LOG", ""),
