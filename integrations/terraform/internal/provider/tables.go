@@ -16,13 +16,22 @@ var resources = []func() resource.Resource{
 	rest.New(origin()),
 	rest.New(policy()),
 	rest.New(policyAttachment()),
+	rest.New(edge()),
+	rest.New(anycastPrefix()),
+	rest.New(anycastPeer()),
 }
 
 // dataSources are all data sources of the provider, one a line.
 var dataSources = []func() datasource.DataSource{}
 
 // ephemeralResources are all ephemeral resources of the provider, one a line.
-var ephemeralResources = []func() ephemeral.EphemeralResource{}
+var ephemeralResources = []func() ephemeral.EphemeralResource{
+	newInitialSecret,
+}
 
 // functions are all functions of the provider, one a line.
-var functions = []func() function.Function{}
+var functions = []func() function.Function{
+	newFunction(cloudInitEdge),
+	newFunction(cloudInitOrigin),
+	newFunction(servicesTOML),
+}
