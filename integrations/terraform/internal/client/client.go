@@ -274,6 +274,10 @@ type failure struct {
 }
 
 func (c *Client) once(ctx context.Context, method, path string, body []byte, options []Option) (*Answer, *Problem, time.Duration, *failure) {
+	if method != http.MethodGet {
+		// Ctrl-C ends an apply after this request, so that the state has what it made.
+		ctx = context.WithoutCancel(ctx)
+	}
 	ctx, cancel := context.WithTimeout(ctx, c.config.Timeout)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, method, c.base.String()+path, bytes.NewReader(body))
