@@ -110,6 +110,18 @@ class Fleet(unittest.TestCase):
         self.assertNotIn(f"{here.folder}/machines", pathlib.Path("/proc/mounts").read_text())
 
 
+class Examples(Fleet):
+    """What users copy."""
+
+    def test_examples_are_valid(self):
+        examples = sorted(path.parent for path in (terraform.SOURCE / "examples").glob("*/main.tf"))
+        self.assertEqual([path.name for path in examples], ["anycast-fleet", "gif-service", "region"])
+        for example in examples:
+            self.plugins.run(example, "get")
+            self.assertIn("The configuration is valid", self.plugins.run(example, "validate", "-no-color"))
+        self.plugins.run(terraform.SOURCE / "modules", "fmt", "-check", "-recursive")
+
+
 class GifService(Fleet):
     """Two machines in each of two regions serve one socket; growing and shrinking loses no request."""
 
