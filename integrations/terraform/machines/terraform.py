@@ -31,6 +31,15 @@ def build(folder):
         raise AssertionError(f"the provider cannot be built: {done.stderr}")
 
 
+def copy(example, folder):
+    """Copies an example, which uses the modules where they are."""
+    shutil.copytree(example, folder)
+    # A relative path: Terraform would copy a module with an absolute one.
+    modules = os.path.relpath(SOURCE / "modules", folder)
+    for file in folder.glob("*.tf"):
+        file.write_text(file.read_text().replace('"../../modules/', f'"{modules}/'))
+
+
 class Plugins:
     """A folder with the provider, built before a test leaves this computer's network."""
 
@@ -66,11 +75,7 @@ class Workspace:
         """A copy of an example, which uses the modules where they are. A file of the test's own makes the machines."""
         self.here = here
         self.folder = here.folder / "terraform" / example
-        shutil.copytree(SOURCE / "examples" / example, self.folder)
-        for file in self.folder.glob("*.tf"):
-            # A relative path: Terraform would copy a module with an absolute one.
-            modules = os.path.relpath(SOURCE / "modules", self.folder)
-            file.write_text(file.read_text().replace('"../../modules/', f'"{modules}/'))
+        copy(SOURCE / "examples" / example, self.folder)
         token = here.json("token", "create", "--name", f"terraform {example}", "--scope", SCOPES)["token"]
         self.env = here.env | plugins.env | {"SALLYPORT_TOKEN": token}
         self.run("get")

@@ -23,6 +23,11 @@ output "names" {
   value       = local.names
 }
 
+output "made" {
+  description = "What differs when an edge was made anew, by name. Its machine follows by it: `triggers_replace`, `replace_triggered_by` or a tag."
+  value       = { for name, edge in sallyport_edge.this : name => edge.token_id }
+}
+
 output "user_data" {
   description = "The user data by the names of machines. It is ephemeral, since it has a secret: neither plan nor state has it."
   ephemeral   = true
