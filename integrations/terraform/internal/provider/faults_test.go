@@ -72,6 +72,8 @@ func TestSettingsThatAreWrong(t *testing.T) {
 	w.Apply(t)
 	w.Write(t, "provider.tf", "provider \"sallyport\" {\n  token = \"x\"\n  token_file = \"y\"\n}\n")
 	w.Fails(t, []string{"`token` and `token_file`: leave one of them out"}, "plan")
+	w.Write(t, "provider.tf", "resource \"terraform_data\" \"later\" {\n  input = \"x\"\n}\nprovider \"sallyport\" {\n  api = terraform_data.later.output\n}\n")
+	w.Fails(t, []string{"The value of `api` is known only after another resource is applied"}, "plan")
 }
 
 func TestTokenThatEnds(t *testing.T) {
@@ -270,6 +272,37 @@ func TestStateOfANewerProvider(t *testing.T) {
 		t.Error("the state has changed")
 	}
 	w.Write(t, "terraform.tfstate", state)
+	w.NoChanges(t)
+}
+
+// TestPolicyThatIsAttached is not deleted beneath a socket, and the message says in which order to do it.
+func TestPolicyThatIsAttached(t *testing.T) {
+	staff := `
+resource "sallyport_policy" "staff" {
+  name     = "staff"
+  document = jsonencode({ allow = [{ who = { anyone = true } }] })
+}
+`
+	_, w := one(t, staff+`
+resource "sallyport_socket" "it" {
+  name     = "shop"
+  policies = [sallyport_policy.staff.name]
+}
+`)
+	w.Apply(t)
+	without := `
+resource "sallyport_socket" "it" {
+  name     = "shop"
+  policies = []
+  force    = true
+}
+`
+	w.Write(t, "main.tf", without)
+	w.Fails(t, []string{"The policy is attached to 1 socket", "give it `lifecycle { create_before_destroy = true }` beforehand"}, "apply", "-auto-approve")
+	w.Write(t, "main.tf", staff+without)
+	w.Apply(t)
+	w.Write(t, "main.tf", without)
+	w.Apply(t)
 	w.NoChanges(t)
 }
 

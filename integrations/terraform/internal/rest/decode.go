@@ -59,7 +59,7 @@ func (k *Kind) value(ctx context.Context, of attribute, path string, answer any,
 		return prior, nil
 	case special.Local:
 		return typed(kind, special.Initial)
-	case hasPrior && isEmpty(plain(prior)) && isEmpty(answer):
+	case hasPrior && isEmpty(Plain(prior)) && isEmpty(answer):
 		return prior, nil
 	case answer == nil:
 		return null, nil
@@ -72,7 +72,7 @@ func (k *Kind) value(ctx context.Context, of attribute, path string, answer any,
 			return null, err
 		}
 	}
-	if special.IsSame != nil && hasPrior && special.IsSame(plain(prior), answer) {
+	if special.IsSame != nil && hasPrior && special.IsSame(Plain(prior), answer) {
 		return prior, nil
 	}
 	if nested := children(of); nested != nil {
