@@ -9,7 +9,7 @@ output "made" {
 }
 
 output "user_data" {
-  description = "The user data by the names of edges. It is ephemeral, since it has a secret: neither plan nor state has it."
+  description = "The user data by the names of edges. It is ephemeral, since it has a secret: neither plan nor state has it. It is null in runs that did not make the edge."
   ephemeral   = true
   value       = var.ephemeral_outputs ? merge(values(module.edges)[*].user_data...) : {}
 }
