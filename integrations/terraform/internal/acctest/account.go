@@ -32,9 +32,15 @@ var accounts atomic.Int64
 // NewAccount makes an account. Tests have one each, so that they run side by side.
 func (s *Server) NewAccount(t *testing.T) *Account {
 	t.Helper()
+	return s.NewAccountOf(t, fmt.Sprintf("owner-%d@example.com", accounts.Add(1)))
+}
+
+// NewAccountOf makes the account of an e-mail address.
+func (s *Server) NewAccountOf(t *testing.T, email string) *Account {
+	t.Helper()
 	account := &Account{
 		Server:   s,
-		Email:    fmt.Sprintf("owner-%d@example.com", accounts.Add(1)),
+		Email:    email,
 		Password: "pass phrase of a test",
 	}
 	account.call(t, "", http.MethodPost, "/v1/accounts", client.Object{"name": "Owner", "email": account.Email, "password": account.Password})

@@ -29,6 +29,8 @@ type Server struct {
 	API  string // https://api.localhost:PORT
 	CA   string // the file of its root certificate
 	Data string // its data directory
+	// Names is the name server that looks up the records of domains; only the shared server has one.
+	Names *Names
 	// process is what runs; log is what it said.
 	process *exec.Cmd
 	log     string
@@ -179,6 +181,7 @@ func Main(m *testing.M) int {
 	defer func() {
 		if shared.server != nil {
 			shared.server.Stop()
+			shared.server.Names.Stop()
 		}
 		if shared.folder != "" {
 			_ = os.RemoveAll(shared.folder)
@@ -212,8 +215,16 @@ func prepare() error {
 	if shared.plugins, err = buildProvider(shared.folder); err != nil {
 		return err
 	}
-	shared.server, err = StartServer(shared.folder)
-	return err
+	names, err := StartNames()
+	if err != nil {
+		return err
+	}
+	if shared.server, err = StartServer(shared.folder, "--resolver", names.Address, "--listen-dns", "127.0.0.1:0"); err != nil {
+		names.Stop()
+		return err
+	}
+	shared.server.Names = names
+	return nil
 }
 
 func terraformProgram() (string, error) {

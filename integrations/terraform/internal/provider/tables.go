@@ -19,6 +19,14 @@ var resources = []func() resource.Resource{
 	rest.New(edge()),
 	rest.New(anycastPrefix()),
 	rest.New(anycastPeer()),
+	rest.New(identityProvider()),
+	rest.New(serviceToken()),
+	rest.New(member()),
+	rest.New(sshKey()),
+	rest.New(organisation()),
+	rest.New(domain()),
+	rest.New(zone()),
+	rest.New(zoneRecord()),
 }
 
 // dataSources are all data sources of the provider, one a line.
