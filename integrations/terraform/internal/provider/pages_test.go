@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hashicorp/terraform-plugin-framework/ephemeral"
+	"github.com/hashicorp/terraform-plugin-framework/function"
 	"github.com/hashicorp/terraform-plugin-framework/resource"
 
 	"github.com/sallyport/sallyport/integrations/terraform/internal/acctest"
@@ -99,6 +101,21 @@ func TestExamples(t *testing.T) {
 			if _, err := os.Stat(filepath.Join("../../examples/resources", named.TypeName, file)); err != nil {
 				t.Errorf("%s has no %s among the examples", named.TypeName, file)
 			}
+		}
+	}
+	others := map[string]int{
+		"data-sources": len(provider.New("test")().DataSources(ctx)),
+		"ephemeral-resources": len(provider.New("test")().(interface {
+			EphemeralResources(context.Context) []func() ephemeral.EphemeralResource
+		}).EphemeralResources(ctx)),
+		"functions": len(provider.New("test")().(interface {
+			Functions(context.Context) []func() function.Function
+		}).Functions(ctx)),
+	}
+	for folder, count := range others {
+		found, _ := filepath.Glob("../../examples/" + folder + "/*/*.tf")
+		if len(found) != count {
+			t.Errorf("there are %d %s, and examples of %d", count, folder, len(found))
 		}
 	}
 	files, err := filepath.Glob("../../examples/*/*/*.tf")
