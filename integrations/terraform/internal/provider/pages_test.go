@@ -135,8 +135,10 @@ func TestExamples(t *testing.T) {
 		w.Write(t, fmt.Sprintf("m%d/main.tf", index), string(text))
 		w.Write(t, fmt.Sprintf("m%d/versions.tf", index), w.Read(t, "versions.tf"))
 		modules += fmt.Sprintf("module %q {\n  source = \"./m%d\"\n", fmt.Sprintf("m%d", index), index)
-		for _, variable := range regexp.MustCompile(`(?m)^variable "([a-z_]+)"`).FindAllStringSubmatch(string(text), -1) {
-			modules += fmt.Sprintf("  %s = \"x\"\n", variable[1])
+		for _, variable := range regexp.MustCompile(`(?ms)^variable "([a-z_]+)" {(.*?)^}`).FindAllStringSubmatch(string(text), -1) {
+			if !strings.Contains(variable[2], "default") {
+				modules += fmt.Sprintf("  %s = \"x\"\n", variable[1])
+			}
 		}
 		modules += "}\n"
 	}
