@@ -34,6 +34,8 @@ type Server struct {
 	// process is what runs; log is what it said.
 	process *exec.Cmd
 	log     string
+	// ready finds the line that the server is ready, with the address of the API and a path.
+	ready *regexp.Regexp
 }
 
 var ready = regexp.MustCompile(`ready api=(\S+) .* ca=(\S+) `)
@@ -75,7 +77,7 @@ func StartServer(folder string, flags ...string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	server := &Server{Data: filepath.Join(folder, "data"), log: filepath.Join(folder, "up.log")}
+	server := &Server{Data: filepath.Join(folder, "data"), log: filepath.Join(folder, "up.log"), ready: ready}
 	from, err := freePorts(portsOfSockets)
 	if err != nil {
 		return nil, err
@@ -115,7 +117,7 @@ func (s *Server) awaitReady(output io.Reader) error {
 		isReady := false
 		for scanner.Scan() {
 			fmt.Fprintln(log, scanner.Text())
-			if found := ready.FindStringSubmatch(scanner.Text() + " "); found != nil && !isReady {
+			if found := s.ready.FindStringSubmatch(scanner.Text() + " "); found != nil && !isReady {
 				isReady = true
 				lines <- found
 			}

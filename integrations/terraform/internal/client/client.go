@@ -117,7 +117,7 @@ func New(config Config) (*Client, error) {
 	}
 	transport := &http.Transport{
 		Proxy:               http.ProxyFromEnvironment,
-		DialContext:         dial,
+		DialContext:         Dial,
 		TLSClientConfig:     trust,
 		ForceAttemptHTTP2:   true,
 		MaxIdleConnsPerHost: 16,
@@ -152,8 +152,8 @@ func readCA(path string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// dial connects; names beneath localhost are this machine (RFC 6761 section 6.3).
-func dial(ctx context.Context, network, address string) (net.Conn, error) {
+// Dial connects; names beneath localhost are this machine (RFC 6761 section 6.3).
+func Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	dialer := net.Dialer{Timeout: 10 * time.Second}
 	host, port, err := net.SplitHostPort(address)
 	if err == nil && strings.HasSuffix(strings.TrimSuffix(host, "."), ".localhost") {

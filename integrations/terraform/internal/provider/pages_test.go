@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hashicorp/terraform-plugin-framework/ephemeral"
+	"github.com/hashicorp/terraform-plugin-framework/function"
 	"github.com/hashicorp/terraform-plugin-framework/resource"
 
 	"github.com/sallyport/sallyport/integrations/terraform/internal/acctest"
@@ -104,6 +106,21 @@ func TestExamples(t *testing.T) {
 			}
 		}
 	}
+	others := map[string]int{
+		"data-sources": len(provider.New("test")().DataSources(ctx)),
+		"ephemeral-resources": len(provider.New("test")().(interface {
+			EphemeralResources(context.Context) []func() ephemeral.EphemeralResource
+		}).EphemeralResources(ctx)),
+		"functions": len(provider.New("test")().(interface {
+			Functions(context.Context) []func() function.Function
+		}).Functions(ctx)),
+	}
+	for folder, count := range others {
+		found, _ := filepath.Glob("../../examples/" + folder + "/*/*.tf")
+		if len(found) != count {
+			t.Errorf("there are %d %s, and examples of %d", count, folder, len(found))
+		}
+	}
 	files, err := filepath.Glob("../../examples/*/*/*.tf")
 	if err != nil || len(files) == 0 {
 		t.Fatal("there are no examples")
@@ -121,8 +138,10 @@ func TestExamples(t *testing.T) {
 		w.Write(t, fmt.Sprintf("m%d/main.tf", index), string(text))
 		w.Write(t, fmt.Sprintf("m%d/versions.tf", index), w.Read(t, "versions.tf"))
 		modules += fmt.Sprintf("module %q {\n  source = \"./m%d\"\n", fmt.Sprintf("m%d", index), index)
-		for _, variable := range regexp.MustCompile(`(?m)^variable "([a-z_]+)"`).FindAllStringSubmatch(string(text), -1) {
-			modules += fmt.Sprintf("  %s = \"x\"\n", variable[1])
+		for _, variable := range regexp.MustCompile(`(?ms)^variable "([a-z_]+)" {(.*?)^}`).FindAllStringSubmatch(string(text), -1) {
+			if !strings.Contains(variable[2], "default") {
+				modules += fmt.Sprintf("  %s = \"x\"\n", variable[1])
+			}
 		}
 		modules += "}\n"
 	}

@@ -84,7 +84,7 @@ func document(value any, field string) any {
 		}
 		return object
 	case []any:
-		if len(value) == 0 {
+		if len(value) == 0 && field != "extensions" { // no extensions are others than those of the authority
 			return nil
 		}
 		items := make([]any, 0, len(value))
@@ -92,6 +92,10 @@ func document(value any, field string) any {
 			items = append(items, document(item, field))
 		}
 		return items
+	case bool:
+		if field == "anyone" && !value {
+			return nil
+		}
 	case string:
 		switch field {
 		case "emails", "email_domains", "days":
