@@ -16,6 +16,8 @@ var resources = []func() resource.Resource{
 	rest.New(origin()),
 	rest.New(policy()),
 	rest.New(policyAttachment()),
+	rest.New(anycastPrefix()),
+	rest.New(anycastPeer()),
 }
 
 // dataSources are all data sources of the provider, one a line.

@@ -1,0 +1,94 @@
+"""Terraform in tests: the real one, with the provider of this folder and no registry."""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+
+import rig
+
+SOURCE = rig.ROOT / "integrations/terraform"
+BUILD_SECONDS = 900
+
+
+def build(folder):
+    """Builds the provider into the folder, or takes the one of TERRAFORM_PROVIDER."""
+    target = folder / "terraform-provider-sallyport"
+    if os.environ.get("TERRAFORM_PROVIDER"):
+        shutil.copy(os.environ["TERRAFORM_PROVIDER"], target)
+        return
+    path = os.environ["PATH"] + ":/usr/local/go/bin"
+    go = shutil.which("go", path=path)
+    if go is None:
+        raise rig.Absent("go is missing (Debian's package golang-go)")
+    done = subprocess.run([go, "build", "-o", target, "."], cwd=SOURCE, env=os.environ | {"PATH": path},
+                          stderr=subprocess.PIPE, text=True, timeout=BUILD_SECONDS)
+    if done.returncode:
+        raise AssertionError(f"the provider cannot be built: {done.stderr}")
+
+
+class Plugins:
+    """A folder with the provider, built before a test leaves this computer's network."""
+
+    def __init__(self):
+        if shutil.which("terraform") is None:
+            raise rig.Absent("terraform is missing")
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="sallyport-plugins-"))
+        build(self.folder)
+
+    def close(self):
+        """Removes the folder."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Workspace:
+    """A folder with Terraform files and their state."""
+
+    def __init__(self, here, plugins, example):
+        """A copy of an example, with its path to the modules. A file of the test's own makes the machines."""
+        self.here = here
+        self.folder = here.folder / "terraform" / example
+        shutil.copytree(SOURCE / "examples" / example, self.folder)
+        shutil.copytree(SOURCE / "modules", here.folder / "modules", dirs_exist_ok=True)
+        rc = here.folder / "terraform.rc"
+        rc.write_text(f'provider_installation {{\n  dev_overrides {{\n    "sallyport/sallyport" = "{plugins.folder}"\n'
+                      "  }\n  direct {}\n}\n")
+        token = here.json("token", "create", "--name", f"terraform {example}")["token"]
+        self.env = here.env | {
+            "TF_CLI_CONFIG_FILE": str(rc), "TF_IN_AUTOMATION": "1", "TF_INPUT": "0", "CHECKPOINT_DISABLE": "1",
+            "SALLYPORT_TOKEN": token, "TF_LOG": os.environ.get("TF_LOG", ""),
+        }
+        self.run("init", "-backend=false")
+
+    def write(self, name, text):
+        """Writes a file of the workspace."""
+        (self.folder / name).write_text(text)
+
+    def run(self, *arguments, variables=None):
+        """Runs terraform, and returns what it prints."""
+        words = ["terraform", *arguments]
+        for name, value in (variables or {}).items():
+            words += ["-var", f"{name}={value if isinstance(value, str) else json.dumps(value)}"]
+        done = subprocess.run(words, cwd=self.folder, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              text=True, timeout=rig.COMMAND_SECONDS)
+        if done.returncode:
+            raise AssertionError(f"{' '.join(words)}: {done.stdout}")
+        return done.stdout
+
+    def apply(self, **variables):
+        """Applies, and returns what terraform prints."""
+        return self.run("apply", "-auto-approve", "-no-color", variables=variables)
+
+    def plan_is_empty(self, **variables):
+        """Whether a plan has nothing to do."""
+        return "No changes." in self.run("plan", "-no-color", variables=variables)
+
+    def state(self):
+        """The text of the state and its backup."""
+        return "".join(path.read_text() for path in self.folder.glob("terraform.tfstate*"))
+
+    def outputs(self):
+        """The outputs, by name."""
+        return {name: output["value"] for name, output in json.loads(self.run("output", "-json")).items()}
