@@ -78,6 +78,7 @@ mod public_server;
 mod regions;
 mod restarts;
 mod run;
+mod run_watch;
 mod ssh;
 mod ssh_certificates;
 mod ssh_life;
