@@ -16,7 +16,6 @@ import (
 var version = "dev"
 
 func main() {
-	debug := flag.Bool("debug", false, "serve a debugger: print the line that attaches Terraform to this process")
 	showVersion := flag.Bool("version", false, "print the version and end")
 	flag.Parse()
 	if *showVersion {
@@ -25,7 +24,6 @@ func main() {
 	}
 	err := providerserver.Serve(context.Background(), provider.New(version), providerserver.ServeOpts{
 		Address: provider.Address,
-		Debug:   *debug,
 	})
 	if err != nil {
 		log.Fatal(err)

@@ -56,6 +56,7 @@ type Client struct {
 	http   *http.Client
 	// control is the version of control, once it is known.
 	control string
+	memory  memory
 }
 
 // Answer is a successful answer.

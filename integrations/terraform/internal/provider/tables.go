@@ -16,6 +16,7 @@ var resources = []func() resource.Resource{
 	rest.New(origin()),
 	rest.New(policy()),
 	rest.New(policyAttachment()),
+	rest.New(edge()),
 	rest.New(anycastPrefix()),
 	rest.New(anycastPeer()),
 }
@@ -24,7 +25,9 @@ var resources = []func() resource.Resource{
 var dataSources = []func() datasource.DataSource{}
 
 // ephemeralResources are all ephemeral resources of the provider, one a line.
-var ephemeralResources = []func() ephemeral.EphemeralResource{}
+var ephemeralResources = []func() ephemeral.EphemeralResource{
+	newInitialSecret,
+}
 
 // functions are all functions of the provider, one a line.
 var functions = []func() function.Function{}
