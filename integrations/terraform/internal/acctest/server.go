@@ -242,5 +242,8 @@ func buildProvider(folder string) (string, error) {
 	return plugins, nil
 }
 
+// ProviderProgram returns the path of the built provider.
+func ProviderProgram() string { return filepath.Join(shared.plugins, "terraform-provider-sallyport") }
+
 // ProviderVersion is the version of the provider that tests build.
 const ProviderVersion = "0.99.0"

@@ -12,10 +12,10 @@ func socketCase() acctest.Case {
 	return acctest.Case{
 		Resource:  "sallyport_socket",
 		Minimal:   `resource "sallyport_socket" "it" { name = "shop" }`,
-		Full:      socketFull("first", "1", "The shop", "shop"),
-		Changed:   socketFull("second", "2", "The other shop", "shop"),
+		Full:      socketFull("first", "1", "The shop", "the-shop"),
+		Changed:   socketFull("second", "2", "The other shop", "the-shop"),
 		Differing: []string{"name", "protected"},
-		Replaced:  socketFull("first", "1", "The shop", "other"),
+		Replaced:  socketFull("first", "1", "The shop", "the-other"),
 		Elsewhere: func(t *testing.T, account *acctest.Account, attributes map[string]any) {
 			account.Call(t, http.MethodPatch, "/v1/sockets/"+attributes["id"].(string), client.Object{"affinity": "none", "limits": client.Object{"max_connections": 7}})
 		},
