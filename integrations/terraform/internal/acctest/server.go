@@ -29,6 +29,8 @@ type Server struct {
 	API  string // https://api.localhost:PORT
 	CA   string // the file of its root certificate
 	Data string // its data directory
+	// Resolver is the address of the name service that it asks about domains.
+	Resolver string
 	// process is what runs; log is what it said.
 	process *exec.Cmd
 	log     string
@@ -78,9 +80,14 @@ func StartServer(folder string, flags ...string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	port, err := freePort()
+	if err != nil {
+		return nil, err
+	}
+	server.Resolver = "127.0.0.1:" + port
 	arguments := append([]string{
 		"up", "--data", server.Data, "--listen", "127.0.0.1:0", "--listen-http", "none", "--log-format", "text",
-		"--no-http3", "--choose-labels", "--direct-origins", "127.0.0.0/8", "--direct-origins", "10.0.0.0/8",
+		"--no-http3", "--listen-dns", "127.0.0.1:0", "--resolver", server.Resolver, "--choose-labels", "--direct-origins", "127.0.0.0/8", "--direct-origins", "10.0.0.0/8",
 		"--port-range", fmt.Sprintf("%d-%d", from, from+portsOfSockets-1),
 	}, flags...)
 	server.process = exec.Command(program, arguments...)
@@ -177,6 +184,7 @@ var (
 // Main runs the tests of a package, and ends the server that they share.
 func Main(m *testing.M) int {
 	defer func() {
+		endNames()
 		if shared.server != nil {
 			shared.server.Stop()
 		}

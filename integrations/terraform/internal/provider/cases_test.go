@@ -16,6 +16,15 @@ var cases = []func() acctest.Case{
 	policyCase,
 	policyAttachmentCase,
 	policyEverywhereCase,
+	oidcCase,
+	localPersonsCase,
+	serviceTokenCase,
+	sshKeyCase,
+	organisationCase,
+	memberCase,
+	domainCase,
+	zoneCase,
+	zoneRecordCase,
 }
 
 func TestMain(m *testing.M) { acctest.Exit(acctest.Main(m)) }

@@ -5,7 +5,10 @@ import (
 	"fmt"
 
 	"github.com/hashicorp/terraform-plugin-framework/path"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema/boolplanmodifier"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/planmodifier"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema/stringplanmodifier"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 )
 
@@ -58,5 +61,30 @@ func (n forHTTP) PlanModifyInt64(ctx context.Context, request planmodifier.Int64
 		response.PlanValue = types.Int64Value(int64(n))
 	default:
 		response.PlanValue = types.Int64Null()
+	}
+}
+
+// unreadText returns a text of a creation that control does not show. Another one makes a new object, unless an import left
+// it open.
+func unreadText(description string) schema.StringAttribute {
+	const why = "Another value makes a new object, unless an import left it open."
+	replaced := func(_ context.Context, request planmodifier.StringRequest, response *stringplanmodifier.RequiresReplaceIfFuncResponse) {
+		response.RequiresReplace = !request.StateValue.IsNull()
+	}
+	return schema.StringAttribute{
+		Optional: true, MarkdownDescription: description + " Control does not show it, so an import leaves it open.",
+		PlanModifiers: []planmodifier.String{stringplanmodifier.RequiresReplaceIf(replaced, why, why)},
+	}
+}
+
+// unreadFlag returns a truth of a creation that control does not show.
+func unreadFlag(description string) schema.BoolAttribute {
+	const why = "Another value makes a new object, unless an import left it open."
+	replaced := func(_ context.Context, request planmodifier.BoolRequest, response *boolplanmodifier.RequiresReplaceIfFuncResponse) {
+		response.RequiresReplace = !request.StateValue.IsNull()
+	}
+	return schema.BoolAttribute{
+		Optional: true, MarkdownDescription: description + " Control does not show it, so an import leaves it open.",
+		PlanModifiers: []planmodifier.Bool{boolplanmodifier.RequiresReplaceIf(replaced, why, why)},
 	}
 }

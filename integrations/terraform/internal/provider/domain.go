@@ -1,0 +1,146 @@
+package provider
+
+import (
+	"context"
+
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema/listplanmodifier"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema/planmodifier"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/sallyport/sallyport/integrations/terraform/internal/rest"
+)
+
+// domain is the resource sallyport_domain.
+func domain() *rest.Kind {
+	return &rest.Kind{
+		Name:       "domain",
+		Noun:       "domain",
+		Collection: "/v1/domains",
+		Item:       "/v1/domains/{name}",
+		Import:     []string{"name"},
+		Schema: schema.Schema{
+			MarkdownDescription: "A domain of your own, for names of sockets. `records` are what the name service of the domain must have; control looks for them until it finds them.",
+			Attributes: map[string]schema.Attribute{
+				"id":         stable("The id of the domain."),
+				"created_at": stable("When the domain was added."),
+				"name":       parent("The name, such as `app.example.com`, or `*.example.com` for all names directly below `example.com`. Another name makes a new domain."),
+				"records": schema.ListNestedAttribute{
+					Computed: true, MarkdownDescription: "The records to set at the name service of the domain.",
+					PlanModifiers: []planmodifier.List{listplanmodifier.UseStateForUnknown()},
+					NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
+						"name":    schema.StringAttribute{Computed: true, MarkdownDescription: "The name of the record."},
+						"type":    schema.StringAttribute{Computed: true, MarkdownDescription: "`TXT`, `CNAME`, `A` or `AAAA`."},
+						"value":   schema.StringAttribute{Computed: true, MarkdownDescription: "The content of the record."},
+						"purpose": schema.StringAttribute{Computed: true, MarkdownDescription: "`ownership`, `address` or `certificate`."},
+					}},
+				},
+			},
+		},
+		Fields: map[string]rest.Field{"name": {IsSame: sameName}},
+	}
+}
+
+// zone is the resource sallyport_zone. Control changes no zone, so each change makes a new one.
+func zone() *rest.Kind {
+	return &rest.Kind{
+		Name:       "zone",
+		Noun:       "zone",
+		Collection: "/v1/zones",
+		Item:       "/v1/zones/{name}",
+		Import:     []string{"name"},
+		Schema: schema.Schema{
+			MarkdownDescription: "A zone of the name server: a verified domain of the organisation, whose names Sallyport answers itself.",
+			Attributes: map[string]schema.Attribute{
+				"id":         stable("The id of the zone."),
+				"created_at": stable("When the zone was made."),
+				"name":       parent("The name, such as `example.com`: a verified domain. Another name makes a new zone."),
+				"algorithm":  unreadText("How its keys sign: `ecdsa-p256` or `ed25519`; `ecdsa-p256` when absent."),
+				"signed":     unreadFlag("Whether the zone is signed (DNSSEC); `true` when absent."),
+				"split_keys": unreadFlag("Whether one key signs the keys and another one the records; one key signs everything when absent."),
+				"name_servers": schema.ListAttribute{
+					Computed: true, ElementType: types.StringType, MarkdownDescription: "The name servers to name at the parent, as NS records.",
+					PlanModifiers: []planmodifier.List{listplanmodifier.UseStateForUnknown()},
+				},
+			},
+		},
+		Create: createZone,
+		// Only what an import left open changes in place.
+		Update: func(ctx context.Context, call *rest.Call) (rest.Object, error) {
+			answer := rest.Object{}
+			_, err := call.Client.Get(ctx, call.Path("/v1/zones/{name}"), &answer)
+			return answer, err
+		},
+		Fields: map[string]rest.Field{
+			"name":       {IsSame: sameName},
+			"algorithm":  {Local: true},
+			"signed":     {Local: true},
+			"split_keys": {Local: true},
+		},
+	}
+}
+
+func createZone(ctx context.Context, call *rest.Call) (rest.Object, error) {
+	body := rest.Object{"name": call.Values["name"]}
+	for _, name := range []string{"algorithm", "signed", "split_keys"} {
+		if value := call.Values[name]; value != nil {
+			body[name] = value
+		}
+	}
+	answer := rest.Object{}
+	_, err := call.Client.Create(ctx, "/v1/zones", body, &answer)
+	return answer, err
+}
+
+// zoneRecord is the resource sallyport_zone_record. Control changes no record, so each change makes a new one.
+func zoneRecord() *rest.Kind {
+	return &rest.Kind{
+		Name:       "zone_record",
+		Noun:       "record",
+		Collection: "/v1/zones/{zone}/records",
+		Import:     []string{"zone", "id"},
+		Schema: schema.Schema{
+			MarkdownDescription: "A record of a zone. Every change makes a new one.",
+			Attributes: map[string]schema.Attribute{
+				"id":    stable("The id of the record."),
+				"zone":  parent("The name of the zone."),
+				"name":  parent("The name: `@` for the zone itself, a name below it such as `www`, or a full name that ends with a dot."),
+				"type":  parent("The type, such as `A`, `TXT` or `MX`. `ALIAS` stands for the addresses of another name, `EDGES` for the addresses of the edges."),
+				"value": parent("The content, as in a master file: texts of `TXT` have quotes."),
+				"ttl":   replacingNumberOr(300, "How long others may keep the record, in seconds."),
+			},
+		},
+		Read: func(ctx context.Context, call *rest.Call) (rest.Object, error) {
+			record, err := readByID(ctx, call)
+			if err != nil {
+				return nil, err
+			}
+			return nameRecord(call, record), nil
+		},
+		Create: func(ctx context.Context, call *rest.Call) (rest.Object, error) {
+			body := rest.Object{}
+			for _, name := range []string{"name", "type", "value", "ttl"} {
+				body[name] = call.Values[name]
+			}
+			record := rest.Object{}
+			if _, err := call.Client.Create(ctx, call.Path(call.Kind.Collection), body, &record); err != nil {
+				return nil, err
+			}
+			return nameRecord(call, record), nil
+		},
+		Fields: map[string]rest.Field{"value": {IsSame: sameRecord}},
+	}
+}
+
+// nameRecord completes a record that control answered: its zone, and its name as the owner wrote it.
+func nameRecord(call *rest.Call, record rest.Object) rest.Object {
+	record["zone"] = call.Values["zone"]
+	full, _ := record["name"].(string)
+	switch written := call.Text("name"); {
+	case written == "": // an import: the short name is what most people write
+		record["name"] = shortName(full, call.Text("zone"))
+	case isNameIn(written, call.Text("zone"), full):
+		record["name"] = written
+	}
+	return record
+}
