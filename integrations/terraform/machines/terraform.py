@@ -11,6 +11,8 @@ import rig
 
 SOURCE = rig.ROOT / "integrations/terraform"
 BUILD_SECONDS = 900
+# What the owner of an installation needs for its edges: all scopes.
+SCOPES = "account:write,sockets:write,identity:write,audit:read,organisation:write"
 
 
 def build(folder):
@@ -47,20 +49,23 @@ class Workspace:
     """A folder with Terraform files and their state."""
 
     def __init__(self, here, plugins, example):
-        """A copy of an example, with its path to the modules. A file of the test's own makes the machines."""
+        """A copy of an example, which uses the modules where they are. A file of the test's own makes the machines."""
         self.here = here
         self.folder = here.folder / "terraform" / example
         shutil.copytree(SOURCE / "examples" / example, self.folder)
-        shutil.copytree(SOURCE / "modules", here.folder / "modules", dirs_exist_ok=True)
+        for file in self.folder.glob("*.tf"):
+            # A relative path: Terraform would copy a module with an absolute one.
+            modules = os.path.relpath(SOURCE / "modules", self.folder)
+            file.write_text(file.read_text().replace('"../../modules/', f'"{modules}/'))
         rc = here.folder / "terraform.rc"
         rc.write_text(f'provider_installation {{\n  dev_overrides {{\n    "sallyport/sallyport" = "{plugins.folder}"\n'
                       "  }\n  direct {}\n}\n")
-        token = here.json("token", "create", "--name", f"terraform {example}")["token"]
+        token = here.json("token", "create", "--name", f"terraform {example}", "--scope", SCOPES)["token"]
         self.env = here.env | {
             "TF_CLI_CONFIG_FILE": str(rc), "TF_IN_AUTOMATION": "1", "TF_INPUT": "0", "CHECKPOINT_DISABLE": "1",
             "SALLYPORT_TOKEN": token, "TF_LOG": os.environ.get("TF_LOG", ""),
         }
-        self.run("init", "-backend=false")
+        self.run("get")
 
     def write(self, name, text):
         """Writes a file of the workspace."""

@@ -127,7 +127,7 @@ func fromList(path, noun string) func(context.Context, *rest.Call) (rest.Object,
 			}
 			return found, err
 		}
-		return nil, &client.Problem{Status: http.StatusNotFound, Detail: fmt.Sprintf("there is no %s with this id", noun)}
+		return nil, &client.Problem{Status: http.StatusNotFound, Code: "not-found", Detail: fmt.Sprintf("there is no %s with this id", noun)}
 	}
 }
 

@@ -3,7 +3,6 @@ package provider
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -58,8 +57,12 @@ type edgeOf struct {
 
 func createEdge(ctx context.Context, call *rest.Call) (rest.Object, error) {
 	name := call.Text("name")
-	if joined, err := edgesOf(ctx, call, "/v1/edges", name); err != nil || len(joined) > 0 {
-		return nil, errors.Join(err, fmt.Errorf("there is an edge %q already: import it by its name, or take another name", name))
+	joined, err := edgesOf(ctx, call, "/v1/edges", name)
+	if err != nil {
+		return nil, err
+	}
+	if len(joined) > 0 {
+		return nil, fmt.Errorf("there is an edge %q already: import it by its name, or take another name", name)
 	}
 	body := rest.Object{"name": name, "minutes": call.Values["token_minutes"]}
 	if region := call.Text("region"); region != "" {
@@ -68,7 +71,7 @@ func createEdge(ctx context.Context, call *rest.Call) (rest.Object, error) {
 	var made struct {
 		Token string `json:"token"`
 	}
-	_, err := call.Client.Create(ctx, call.Kind.Collection, body, &made)
+	_, err = call.Client.Create(ctx, call.Kind.Collection, body, &made)
 	if client.HasCode(err, "secret-already-shown") {
 		// The answer was lost, and its token with it: another one takes its place.
 		_, err = call.Client.Create(ctx, call.Kind.Collection, body, &made)
@@ -115,7 +118,7 @@ func readEdge(ctx context.Context, call *rest.Call, name string) (rest.Object, e
 		return nil, err
 	}
 	if len(found) == 0 {
-		return nil, &client.Problem{Status: http.StatusNotFound, Detail: fmt.Sprintf("there is no edge %q, and no token for one", name)}
+		return nil, &client.Problem{Status: http.StatusNotFound, Code: "not-found", Detail: fmt.Sprintf("there is no edge %q, and no token for one", name)}
 	}
 	object := rest.Object{"id": name, "name": name, "region": nil}
 	// The owner of an edge may leave the region to its machine. An import takes what there is.

@@ -50,3 +50,10 @@ variable "token_minutes" {
   type        = number
   default     = 60
 }
+
+variable "ephemeral_outputs" {
+  description = "Leave it alone. Terraform takes an output as ephemeral only if a value that is ephemeral as a whole went into it."
+  type        = bool
+  default     = true
+  ephemeral   = true
+}

@@ -53,3 +53,10 @@ variable "labels" {
   type        = map(string)
   default     = {}
 }
+
+variable "ephemeral_outputs" {
+  description = "Leave it alone. Terraform takes an output as ephemeral only if a value that is ephemeral as a whole went into it."
+  type        = bool
+  default     = true
+  ephemeral   = true
+}
