@@ -30,11 +30,20 @@ var resources = []func() resource.Resource{
 }
 
 // dataSources are all data sources of the provider, one a line.
-var dataSources = []func() datasource.DataSource{}
+var dataSources = []func() datasource.DataSource{
+	rest.NewData(infoData()),
+	rest.NewData(socketData()),
+	rest.NewData(socketsData()),
+	rest.NewData(edgesData()),
+	rest.NewData(policiesData()),
+	rest.NewData(policyDocumentData()),
+}
 
 // ephemeralResources are all ephemeral resources of the provider, one a line.
 var ephemeralResources = []func() ephemeral.EphemeralResource{
 	newInitialSecret,
+	newAccessToken,
+	newTokenCertificate,
 }
 
 // functions are all functions of the provider, one a line.
