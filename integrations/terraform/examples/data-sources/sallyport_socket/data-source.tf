@@ -1,0 +1,7 @@
+data "sallyport_socket" "shop" {
+  name = "shop"
+}
+
+output "url" {
+  value = data.sallyport_socket.shop.url
+}

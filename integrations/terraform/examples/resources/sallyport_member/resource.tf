@@ -1,0 +1,4 @@
+resource "sallyport_member" "ann" {
+  email = "ann@example.com"
+  role  = "admin"
+}

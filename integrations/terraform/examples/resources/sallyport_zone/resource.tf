@@ -1,0 +1,3 @@
+resource "sallyport_zone" "example" {
+  name = "example.com" # a verified domain
+}
