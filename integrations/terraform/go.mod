@@ -6,8 +6,6 @@ require (
 	github.com/hashicorp/terraform-plugin-framework v1.19.0
 	github.com/hashicorp/terraform-plugin-framework-validators v0.19.0
 	github.com/hashicorp/terraform-plugin-go v0.31.0
-	github.com/pelletier/go-toml/v2 v2.4.3
-	go.yaml.in/yaml/v3 v3.0.6
 )
 
 require (

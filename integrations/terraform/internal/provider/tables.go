@@ -3,6 +3,7 @@ package provider
 import (
 	"github.com/hashicorp/terraform-plugin-framework/datasource"
 	"github.com/hashicorp/terraform-plugin-framework/ephemeral"
+	"github.com/hashicorp/terraform-plugin-framework/function"
 	"github.com/hashicorp/terraform-plugin-framework/resource"
 
 	"github.com/sallyport/sallyport/integrations/terraform/internal/rest"
@@ -44,3 +45,6 @@ var ephemeralResources = []func() ephemeral.EphemeralResource{
 	newAccessToken,
 	newTokenCertificate,
 }
+
+// functions are all functions of the provider, one a line.
+var functions = []func() function.Function{}

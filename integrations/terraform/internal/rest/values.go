@@ -70,9 +70,6 @@ func elements(of tftypes.Value) []tftypes.Value {
 	return values
 }
 
-// Plain returns a value as JSON would have it, by the names of attributes; nil for null and unknown.
-func Plain(value tftypes.Value) any { return plain(value) }
-
 // plain returns a value as JSON would have it, by the names of attributes; nil for null and unknown.
 func plain(value tftypes.Value) any {
 	if value.IsNull() || !value.IsKnown() {
