@@ -47,4 +47,8 @@ var ephemeralResources = []func() ephemeral.EphemeralResource{
 }
 
 // functions are all functions of the provider, one a line.
-var functions = []func() function.Function{}
+var functions = []func() function.Function{
+	newFunction(cloudInitEdge),
+	newFunction(cloudInitOrigin),
+	newFunction(servicesTOML),
+}

@@ -45,7 +45,7 @@ func (k *Kind) field(of attribute, path string, plan, config tftypes.Value) (any
 		return nil, nil
 	}
 	if special.Encode != nil {
-		encoded, err := special.Encode(plain(value))
+		encoded, err := special.Encode(Plain(value))
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
@@ -53,7 +53,7 @@ func (k *Kind) field(of attribute, path string, plan, config tftypes.Value) (any
 	}
 	nested := children(of)
 	if nested == nil {
-		return plain(value), nil
+		return Plain(value), nil
 	}
 	switch kind := value.Type(); {
 	case kind.Is(tftypes.Map{}):
