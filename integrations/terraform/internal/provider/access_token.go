@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/sallyport/sallyport/integrations/terraform/internal/client"
+	"github.com/sallyport/sallyport/integrations/terraform/internal/rest"
 )
 
 const (
@@ -96,7 +97,7 @@ func (a *accessToken) Open(ctx context.Context, request ephemeral.OpenRequest, r
 		ExpiresAt string `json:"expires_at"`
 	}
 	if _, err := a.client.Create(ctx, "/v1/tokens", client.Object{"name": name, "scopes": scopes, "expires_at": end}, &made); err != nil {
-		response.Diagnostics.AddError("Cannot make an access token", sentenceOf(err))
+		response.Diagnostics.AddError("Cannot make an access token", rest.Sentence(err))
 		return
 	}
 	kept, _ := json.Marshal(made.ID)
@@ -114,6 +115,6 @@ func (a *accessToken) Close(ctx context.Context, request ephemeral.CloseRequest,
 		return
 	}
 	if _, err := a.client.Do(ctx, http.MethodDelete, "/v1/tokens/"+url.PathEscape(id), nil, nil); err != nil && !client.IsGone(err) {
-		response.Diagnostics.AddWarning("An access token was not deleted", sentenceOf(err)+" The token ends by itself.")
+		response.Diagnostics.AddWarning("An access token was not deleted", rest.Sentence(err)+" The token ends by itself.")
 	}
 }

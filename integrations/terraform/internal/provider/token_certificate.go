@@ -8,7 +8,6 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"net/url"
-	"strings"
 
 	"github.com/hashicorp/terraform-plugin-framework-validators/int64validator"
 	"github.com/hashicorp/terraform-plugin-framework/ephemeral"
@@ -17,6 +16,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/sallyport/sallyport/integrations/terraform/internal/client"
+	"github.com/sallyport/sallyport/integrations/terraform/internal/rest"
 )
 
 // tokenCertificate is the ephemeral resource sallyport_service_token_certificate.
@@ -75,7 +75,7 @@ func (c *tokenCertificate) Open(ctx context.Context, request ephemeral.OpenReque
 	}
 	key, asked, err := keyAndRequest()
 	if err != nil {
-		response.Diagnostics.AddError("Cannot make a key", sentenceOf(err))
+		response.Diagnostics.AddError("Cannot make a key", rest.Sentence(err))
 		return
 	}
 	body := client.Object{"csr": asked}
@@ -89,7 +89,7 @@ func (c *tokenCertificate) Open(ctx context.Context, request ephemeral.OpenReque
 	}
 	path := "/v1/service-tokens/" + url.PathEscape(wanted.ServiceTokenID.ValueString()) + "/certificate"
 	if _, err := c.client.Create(ctx, path, body, &made); err != nil {
-		response.Diagnostics.AddError("Cannot make a certificate of the service token", sentenceOf(err))
+		response.Diagnostics.AddError("Cannot make a certificate of the service token", rest.Sentence(err))
 		return
 	}
 	wanted.PrivateKey, wanted.Certificate = types.StringValue(key), types.StringValue(made.Certificate)
@@ -114,10 +114,4 @@ func keyAndRequest() (key, request string, err error) {
 	key = string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: encoded}))
 	request = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: asked}))
 	return key, request, nil
-}
-
-// sentenceOf makes a sentence of an error.
-func sentenceOf(err error) string {
-	text := err.Error()
-	return strings.ToUpper(text[:1]) + strings.TrimSuffix(text[1:], ".") + "."
 }

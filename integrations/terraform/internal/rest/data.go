@@ -54,7 +54,7 @@ func (d *data) Configure(_ context.Context, request datasource.ConfigureRequest,
 
 // Read asks control.
 func (d *data) Read(ctx context.Context, request datasource.ReadRequest, response *datasource.ReadResponse) {
-	written, _ := plain(request.Config.Raw).(Object)
+	written, _ := Plain(request.Config.Raw).(Object)
 	found, err := d.of.Read(ctx, d.client, written)
 	if err == nil {
 		for name, value := range written {
@@ -65,7 +65,7 @@ func (d *data) Read(ctx context.Context, request datasource.ReadRequest, respons
 		response.State.Raw, err = Value(d.of.Schema.Type().TerraformType(ctx), found)
 	}
 	if err != nil {
-		response.Diagnostics.AddError("Cannot read the "+d.of.Noun, sentence(err))
+		response.Diagnostics.AddError("Cannot read the "+d.of.Noun, Sentence(err))
 	}
 }
 
