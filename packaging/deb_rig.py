@@ -25,6 +25,9 @@ PATIENCE_S = 120
 # What a request may take: longer than a service drains.
 MAX_REQUEST_S = 60
 VERSIONS = ("1.0.0", "1.0.1", "1.0.2")
+# When the versions were made, and the keys before them: a web server tells a newer repository by its time.
+TIMES = {version: 1_750_000_000 + 86_400 * count for count, version in enumerate(VERSIONS)}
+KEY_TIME = 1_740_000_000
 CLONE_NEWNET = 0x40000000
 
 
@@ -77,8 +80,13 @@ def packages(version=VERSIONS[0]):
         if not (source / "sallyport").exists():
             os.link(programs() / "sallyport", source / "sallyport")
     path = folder() / f"debs-{version}"
-    run(HERE / "debs", "--compression", "none", "--version", version, source, path)
+    run(HERE / "debs", "--compression", "none", "--version", version, source, path, env=at(version))
     return path
+
+
+def at(version):
+    """The environment in which this version is made."""
+    return {**os.environ, "SOURCE_DATE_EPOCH": str(TIMES[version])}
 
 
 def deb(name="sallyport", version=VERSIONS[0]):
@@ -91,7 +99,7 @@ def key(name):
     home = folder() / f"gpg-{name}"
     home.mkdir(mode=0o700)
     environment = {**os.environ, "GNUPGHOME": str(home)}
-    gpg = ("gpg", "--batch", "--quiet", "--pinentry-mode", "loopback", "--passphrase", "")
+    gpg = ("gpg", "--batch", "--quiet", "--pinentry-mode", "loopback", "--passphrase", "", "--faked-system-time", f"{KEY_TIME}!")
     run(*gpg, "--quick-generate-key", f"{name} <{name}@example.com>", "ed25519", "sign", "never", env=environment)
     run(*gpg, "--armor", "--output", path, "--export-secret-keys", env=environment)
     run("gpgconf", "--kill", "all", env=environment)
@@ -112,7 +120,7 @@ def repository(name, *versions):
             if not (pool / package.name).exists():
                 os.link(package, pool / package.name)
     path = folder() / f"repository-{name}"
-    run(HERE / "apt-repository", pool, path, signing_key())
+    run(HERE / "apt-repository", pool, path, signing_key(), env=at(versions[-1]))
     return path
 
 

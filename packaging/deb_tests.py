@@ -62,7 +62,7 @@ class Contents(unittest.TestCase):
 
     def test_the_same_programs_give_the_same_packages_and_the_same_repository(self):
         again = rig.folder() / "elsewhere" / "debs"
-        environment = {**os.environ, "TZ": "Asia/Tokyo", "LC_ALL": "C"}
+        environment = {**rig.at(OLD), "TZ": "Asia/Tokyo", "LC_ALL": "C"}
         copy = rig.folder() / "elsewhere" / "bin"
         shutil.copytree(rig.programs(), copy)
         for program in copy.iterdir():
@@ -191,6 +191,255 @@ class Contents(unittest.TestCase):
             run("dpkg-deb", "--root-owner-group", "-Znone", "--build", files, light[-1])
         found = run("lintian", "--allow-root", "--fail-on", "error,warning", "--suppress-tags", ignored, *light, check=False)
         self.assertEqual((found.returncode, found.stdout.strip()), (0, ""))
+
+
+class Repository(unittest.TestCase):
+    """What apt of a machine without systemd makes of the repository. The machine is a folder."""
+
+    def setUp(self):
+        found = run(rig.MACHINE, "root", check=False)
+        if found.returncode == 3:
+            print(f"skipped: {found.stdout.strip()}")
+            self.skipTest(found.stdout.strip())
+        self.folder = rig.folder() / f"chroot-{self._testMethodName}"
+        self.root = self.folder / "root"
+        for name in ("upper", "work", "root"):
+            (self.folder / name).mkdir(parents=True)
+        run("mount", "-t", "overlay", "-o", f"lowerdir={found.stdout.strip()},upperdir={self.folder}/upper,workdir={self.folder}/work",
+            "debs", self.root)
+        self.addCleanup(run, "umount", "--lazy", self.root)
+        # Only what starts systemd is missed: no package of it is needed.
+        for path in ("usr/bin/systemctl", "usr/bin/systemd-run", "usr/bin/deb-systemd-helper"):
+            (self.root / path).unlink(missing_ok=True)
+
+    def chroot(self, *words, check=True, **more):
+        environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8", **more.pop("env", {})}
+        return run("chroot", self.root, *words, check=check, env=environment, **more)
+
+    def use(self, repository, key=None):
+        """Copies a repository into the machine, and makes it the one source of apt."""
+        target = self.root / "srv/repository"
+        shutil.rmtree(target, ignore_errors=True)
+        shutil.copytree(repository, target, copy_function=os.link if not os.path.ismount(self.root) else shutil.copy)
+        keyring = self.root / "etc/apt/keyrings/sallyport.asc"
+        keyring.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(key or repository / "sallyport.asc", keyring)
+        source = (repository / "sallyport.sources").read_text()
+        source = re.sub("(?m)^URIs: .*$", "URIs: file:/srv/repository", source)
+        (self.root / "etc/apt/sources.list.d/sallyport.sources").write_text(source)
+        shutil.rmtree(self.root / "var/lib/apt/lists", ignore_errors=True)
+        return target
+
+    def test_packages_are_installed_and_removed_where_there_is_no_systemd(self):
+        self.use(rig.repository("all", OLD))
+        self.chroot("apt-get", "update")
+        printed = self.chroot("apt-get", "install", "--yes", "sallyport", "sallyport-lab", "sallyport-kube")
+        self.assertNotRegex(printed, r"(?i)systemctl|error|warning: ")
+        self.assertIn("sallyport", self.chroot("getent", "passwd", "sallyport"))
+        self.assertTrue(self.chroot("sallyport", "version").startswith("sallyport "))
+        self.assertIn("chaos", self.chroot("sallyport", "lab", "--help"))
+        (self.root / "etc/sallyport/services.toml").write_text("# kept\n")
+        self.chroot("apt-get", "remove", "--yes", "sallyport")
+        self.assertTrue((self.root / "etc/sallyport/services.toml").exists())
+        self.assertFalse((self.root / "usr/bin/sallyport").exists())
+        self.chroot("apt-get", "purge", "--yes", "sallyport", "sallyport-lab", "sallyport-kube")
+        self.assertFalse((self.root / "etc/sallyport").exists())
+        left = [path for path in self.root.rglob("*sallyport*")
+                if path.is_relative_to(self.root / "usr") or path.is_relative_to(self.root / "var/lib/dpkg")]
+        self.assertEqual(left, [])
+
+    def test_apt_refuses_what_was_changed_and_what_another_key_signed(self):
+        # The smallest packages of all: apt reads no program here.
+        repository = rig.repository("one", NEW)
+        target = self.use(repository)
+        index = "dists/stable/main/binary-amd64/Packages"
+        update = lambda: self.chroot("apt-get", "update", "-o", "APT::Update::Error-Mode=any", check=False)
+        self.assertEqual(update().returncode, 0)
+        # A package that was changed, in one byte and without a change of its size.
+        package = next(target.glob("pool/main/s/sallyport/*.deb"))
+        with open(package, "r+b") as file:
+            file.seek(-1000, os.SEEK_END)
+            file.write(b"!")
+        done = self.chroot("apt-get", "install", "--yes", "sallyport", check=False)
+        self.assertNotEqual(done.returncode, 0, done.stdout)
+        self.assertRegex(done.stdout, "Hash Sum mismatch|hashes of expected file|unexpected size")
+        self.assertNotEqual(self.chroot("dpkg", "--status", "sallyport", check=False).returncode, 0)
+        # Lists that were changed.
+        target = self.use(repository)
+        for name in (index, f"{index}.xz"):
+            (target / name).unlink()
+        changed = (repository / index).read_text().replace("adduser, ", "")
+        (target / index).write_text(changed)
+        done = update()
+        self.assertNotEqual(done.returncode, 0, done.stdout)
+        self.assertRegex(done.stdout, "Hash Sum mismatch|unexpected size")
+        # A signed text that was changed.
+        target = self.use(repository)
+        release = target / "dists/stable/InRelease"
+        release.write_text(release.read_text().replace("Label: Sallyport", "Label: Sallyporx"))
+        done = update()
+        self.assertNotEqual(done.returncode, 0, done.stdout)
+        self.assertRegex(done.stdout, "BADSIG|not signed|invalid")
+        # The key of somebody else.
+        stranger = rig.folder() / "stranger.asc"
+        home = rig.key("stranger").parent / "gpg-stranger"
+        run("gpg", "--batch", "--yes", "--armor", "--output", stranger, "--export", env={**os.environ, "GNUPGHOME": str(home)})
+        self.use(repository, key=stranger)
+        done = update()
+        self.assertNotEqual(done.returncode, 0, done.stdout)
+        self.assertRegex(done.stdout, "NO_PUBKEY|not signed")
+        # And unchanged it is installed.
+        self.use(repository)
+        self.assertEqual(update().returncode, 0)
+        self.chroot("apt-get", "install", "--yes", "--no-install-recommends", "sallyport")
+
+
+class Machines(unittest.TestCase):
+    """What the package does to a machine, in the order of its life there."""
+
+    @needs_machines
+    def test_a_machine_from_the_first_installation_to_the_purge(self):
+        self.network = Network()
+        self.addCleanup(self.network.remove)
+        self.repository = rig.repository("machine", OLD)
+        port, end = self.network.serve(lambda *args: Quiet(*args, directory=self.repository))
+        self.addCleanup(end)
+        self.machine = Machine("debs", self.network)
+        self.addCleanup(self.machine.stop)
+        try:
+            self.installation(port)
+            self.services()
+            self.upgrade()
+            self.half_an_upgrade()
+            self.removal()
+            self.purge()
+        except BaseException:
+            lines = (line for line in self.machine.log().splitlines() if not re.search(" access: | GET |… .* more", line))
+            print("\n".join(list(lines)[-60:]))
+            raise
+
+    def apt(self, *words, check=True):
+        return self.machine.run("env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "--yes", *words, check=check)
+
+    def installation(self, port):
+        """As docs/install.md says it; nothing is started."""
+        address = f"http://127.0.0.1:{port}"
+        self.machine.shell(f"""
+            mkdir -p /etc/apt/keyrings
+            curl -fsS -o /etc/apt/keyrings/sallyport.asc {address}/sallyport.asc
+            curl -fsS {address}/sallyport.sources | sed 's,^URIs: .*,URIs: {address},' >/etc/apt/sources.list.d/sallyport.sources
+            apt-get update""")
+        self.apt("install", "sallyport")
+        for unit in UNITS:
+            self.assertFalse(self.machine.is_active(unit), unit)
+        self.assertRegex(self.machine.run("getent", "passwd", "sallyport"), "/nonexistent:/usr/sbin/nologin$")
+        self.assertEqual(self.machine.run("stat", "-c", "%a %U", "/etc/sallyport").strip(), "755 root")
+        verified = self.machine.shell("cd /lib/systemd/system; SYSTEMD_COLORS=0 systemd-analyze verify sallyport*", check=False)
+        self.assertEqual((verified.returncode, [line for line in verified.stdout.splitlines() if "sallyport" in line]), (0, []))
+
+    def services(self):
+        """Both sides of a socket as services of the machine, and a request."""
+        self.machine.run("systemctl", "enable", "--now", "sallyport.service")
+        for unit in ("sallyport.socket", "sallyport-http.socket", "sallyport.service"):
+            self.assertTrue(self.machine.is_active(unit), unit)
+        self.authority = self.machine.run("cat", "/var/lib/sallyport/ca.pem")
+        for words in (("account", "create", "--name", "Ann"), ("login",)):
+            self.machine.run("sallyport", *words, "--email", "ann@example.com", "--password-stdin", input=f"{PASSWORD}\n")
+        token = json.loads(self.machine.run("sallyport", "token", "create", "--name", "run", "--scope", "sockets:write,tunnels:connect", "-o", "json"))
+        origin, end = self.network.serve(Origin)
+        self.addCleanup(end)
+        self.machine.write("/etc/sallyport/ca.pem", self.authority)
+        self.machine.write("/etc/sallyport/services.toml", f'[[service]]\nname = "shop"\nport = {origin}\n')
+        self.machine.write("/etc/sallyport/run.env", f"SALLYPORT_API=https://api.localhost:{PORT}\nSALLYPORT_CA=/etc/sallyport/ca.pem\n"
+                           f"SALLYPORT_TOKEN={token['token']}\n", mode="600")
+        self.machine.run("systemctl", "enable", "--now", "sallyport-run.service")
+        self.sockets = self.names()
+        (self.host,) = self.sockets.values()
+
+    def names(self):
+        listed = json.loads(self.machine.run("sallyport", "socket", "ls", "-o", "json"))
+        return {one["name"]: one["dns_name"] for one in listed}
+
+    def upgrade(self):
+        """A newer version from the repository, while clients ask: every request gets its answer."""
+        before = {unit: self.machine.main_process(unit) for unit in ("sallyport", "sallyport-run")}
+        load = Load(self.network, self.host, PORT, self.authority)
+        try:
+            slow, asking = load.slow()
+            rig.repository("machine", OLD, NEW)
+            self.machine.run("apt-get", "update")
+            printed = self.apt("install", "--only-upgrade", "sallyport")
+            self.assertIn(f"({NEW}) over ({OLD})", printed)
+            for unit, process in before.items():
+                self.assertNotEqual(self.machine.main_process(unit), process, unit)
+                self.assertTrue(self.machine.runs_installed(unit), unit)
+            load.more()
+            asking.join()
+        finally:
+            load.end()
+        print(f"upgrade: {sum(load.answers.values())} answers, {len(load.failures)} failures")
+        self.assertEqual((load.failures, set(load.answers)), ([], {200}))
+        self.assertEqual(slow, [(200, b"ok" * Origin.SLOW_PARTS)])
+        self.assertEqual(self.names(), self.sockets)
+
+    def half_an_upgrade(self):
+        """dpkg ends between the files and the scripts, then a setting keeps the new program from running."""
+        self.machine.run("install", "-d", "/srv")
+        port, end = self.network.serve(lambda *args: Quiet(*args, directory=rig.packages(NEWER)))
+        self.addCleanup(end)
+        package = f"/srv/{deb(version=NEWER).name}"
+        self.machine.run("curl", "-fsS", "-o", package, f"http://127.0.0.1:{port}/{deb(version=NEWER).name}")
+        load = Load(self.network, self.host, PORT, self.authority)
+        try:
+            before = self.machine.main_process("sallyport")
+            # As if the power of dpkg had ended there.
+            self.machine.run("dpkg", "--unpack", package)
+            self.assertIn("unpacked", self.machine.run("dpkg-query", "--show", "--showformat=${db:Status-Status}", "sallyport"))
+            load.more()
+            self.assertEqual(self.machine.main_process("sallyport"), before)
+            self.machine.write("/etc/sallyport/sallyport.env", "SALLYPORT_LISTEN_HTTP=nonsense\n")
+            printed = self.machine.run("dpkg", "--configure", "-a")
+            self.assertIn("sallyport.service does not run the new program: systemctl status sallyport.service", printed)
+            self.assertIn(f"ok installed {NEWER}", self.machine.run("dpkg-query", "--show", "--showformat=${Status} ${Version}", "sallyport"))
+            self.assertEqual(self.machine.main_process("sallyport"), before, "it serves on")
+            self.assertTrue(self.machine.runs_installed("sallyport-run"))
+            load.more()
+            self.machine.run("rm", "/etc/sallyport/sallyport.env")
+            self.machine.run("systemctl", "reload", "sallyport.service")
+            self.assertTrue(self.machine.runs_installed("sallyport"))
+            load.more()
+        finally:
+            load.end()
+        print(f"half an upgrade: {sum(load.answers.values())} answers, {len(load.failures)} failures")
+        self.assertEqual((load.failures, set(load.answers)), ([], {200}))
+        # systemd knows the new process: it ends it as it should, and not as a stranger.
+        self.machine.run("systemctl", "stop", "sallyport.service", "sallyport.socket", "sallyport-http.socket")
+        self.assertEqual(self.machine.run("systemctl", "show", "--property", "Result", "--value", "sallyport.service").strip(), "success")
+        self.machine.run("systemctl", "start", "sallyport.service")
+
+    def removal(self):
+        """A package over a running service: the service ends, settings and data stay, and come back with the package."""
+        self.apt("remove", "sallyport")
+        self.assertEqual(self.machine.run("pgrep", "--exact", "sallyport", check=False).stdout, "")
+        self.assertEqual(self.machine.run("systemctl", "list-units", "--no-legend", "--plain", "sallyport*.service", "sallyport*.socket").strip(), "")
+        self.machine.run("test", "-s", "/etc/sallyport/run.env", "-a", "-d", "/var/lib/private/sallyport")
+        self.apt("install", "sallyport")
+        self.machine.run("systemctl", "start", "sallyport.service", "sallyport-run.service")
+        self.assertEqual(self.names(), self.sockets)
+
+    def purge(self):
+        """Settings go; data goes only where that is asked for, in the one word that asks for it."""
+        data = "/var/lib/private/sallyport"
+        printed = self.apt("purge", "sallyport")
+        self.assertIn(f"accounts, keys and logs stay, since nothing can restore them: {data} /var/lib/sallyport", printed)
+        self.machine.run("test", "!", "-e", "/etc/sallyport", "-a", "-d", data)
+        self.assertEqual(self.machine.run("find", "/etc/systemd/system", "-name", "sallyport*"), "")
+        for word, stays in (("true", True), ("yes", False)):
+            self.apt("install", "sallyport")
+            printed = self.machine.run("env", f"SALLYPORT_PURGE_DATA={word}", "apt-get", "--yes", "purge", "sallyport")
+            self.assertIn("only yes removes data" if stays else "data is removed too", printed)
+            there = self.machine.run("sh", "-c", f"test -e {data} -o -e /var/lib/sallyport -o -L /var/lib/sallyport", check=False)
+            self.assertEqual(there.returncode == 0, stays)
 
 
 if __name__ == "__main__":
