@@ -188,12 +188,11 @@ class Origin(Quiet):
 class Machine:
     """A Debian machine with the real systemd, in a network."""
 
-    def __init__(self, name, network, *binds):
+    def __init__(self, name, network, hosts="", bind=None):
         self.name = name
-        words = [MACHINE, "start", name, "--netns", network.name]
-        for bind in binds:
-            words += ["--bind", bind]
-        run(*words)
+        lines = folder() / f"hosts-{name}"
+        lines.write_text(hosts)
+        run(MACHINE, "start", name, "--netns", network.name, "--hosts", lines, *(("--bind", bind) if bind else ()))
 
     def run(self, *words, check=True, **more):
         return run(MACHINE, "run", self.name, *words, check=check, **more)
@@ -228,8 +227,8 @@ class Load:
 
     CLIENTS = 4
 
-    def __init__(self, network, host, port, authority):
-        self.network, self.host, self.port = network, host, port
+    def __init__(self, network, host, port, authority, path="/", body=b"ok"):
+        self.network, self.host, self.port, self.path, self.body = network, host, port, path, body
         self.trust = ssl.create_default_context(cadata=authority)
         self.answers, self.failures = collections.Counter(), []
         self.ended = threading.Event()
@@ -242,12 +241,12 @@ class Load:
         enter_network(self.network.name)
         while not self.ended.is_set():
             try:
-                status, body = self.ask("/")
+                status, body = self.ask(self.path)
             except OSError as error:
                 self.failures.append(repr(error))
                 continue
             self.answers[status] += 1
-            if (status, body) != (200, b"ok"):
+            if status != 200 or self.body not in body:
                 self.failures.append(f"{status} {body[:200]}")
 
     def ask(self, path):
@@ -286,6 +285,24 @@ class Load:
         self.ended.set()
         for thread in self.threads:
             thread.join()
+
+
+class Bus:
+    """NATS in a network."""
+
+    PORT = 4222
+
+    def __init__(self, network):
+        found = subprocess.run([ROOT / "scripts" / "tools", "nats-server"], stdout=subprocess.PIPE, text=True)
+        if found.returncode:
+            raise LookupError("nats-server cannot be built (scripts/tools nats-server says why)")
+        words = ["ip", "netns", "exec", network.name, found.stdout.strip(), "-js", "-a", "127.0.0.1", "-p", str(self.PORT),
+                 "-sd", str(folder() / f"bus-{network.name}")]
+        self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait()
 
 
 def clean():

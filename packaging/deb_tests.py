@@ -16,7 +16,7 @@ import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import deb_rig as rig  # noqa: E402
-from deb_rig import Load, Machine, Network, Origin, Quiet, deb, run, until  # noqa: E402
+from deb_rig import Bus, Load, Machine, Network, Origin, Quiet, deb, run, until  # noqa: E402
 
 UNITS = {"sallyport.service", "sallyport.socket", "sallyport-http.socket", "sallyport-control.service",
          "sallyport-edge.service", "sallyport-run.service"}
@@ -440,6 +440,91 @@ class Machines(unittest.TestCase):
             self.assertIn("only yes removes data" if stays else "data is removed too", printed)
             there = self.machine.run("sh", "-c", f"test -e {data} -o -e /var/lib/sallyport -o -L /var/lib/sallyport", check=False)
             self.assertEqual(there.returncode == 0, stays)
+
+
+class Fleet(unittest.TestCase):
+    """A control, an edge and a connector as services of one machine, over a bus."""
+
+    DOMAIN = "tunnels.example.com"
+    AUTHORITY = "/etc/sallyport/ca.pem"
+
+    @needs_machines
+    def test_control_edge_and_connector_are_upgraded_under_load(self):
+        network = Network()
+        self.addCleanup(network.remove)
+        try:
+            bus = Bus(network)
+        except LookupError as missing:
+            print(f"skipped: {missing}")
+            self.skipTest(str(missing))
+        self.addCleanup(bus.stop)
+        names = " ".join(f"{name}.{self.DOMAIN}" for name in ("api", "login", "tunnel", "control"))
+        rig.packages(NEW)
+        self.machine = Machine("fleet", network, hosts=f"127.0.0.1 {names}\n", bind=f"{rig.folder()}:/srv")
+        self.addCleanup(self.machine.stop)
+        try:
+            host = self.start(network)
+            self.upgrade(network, host)
+        except BaseException:
+            lines = (line for line in self.machine.log().splitlines() if not re.search(" access: | GET |… .* more", line))
+            print("\n".join(list(lines)[-60:]))
+            raise
+
+    def sallyport(self, *words, **more):
+        return self.machine.run("env", f"SALLYPORT_API=https://api.{self.DOMAIN}:{PORT}", f"SALLYPORT_CA={self.AUTHORITY}",
+                                "sallyport", *words, **more)
+
+    def start(self, network):
+        """The three services; the name of the socket."""
+        machine = self.machine
+        machine.run("dpkg", "--install", f"/srv/debs-{OLD}/{deb().name}")
+        machine.write("/etc/sallyport/control.env", f"SALLYPORT_DOMAIN={self.DOMAIN}\nSALLYPORT_BUS=nats://127.0.0.1:{Bus.PORT}\n"
+                      f"SALLYPORT_ADVERTISE=control.{self.DOMAIN}:8444\n", mode="600")
+        machine.run("systemctl", "start", "sallyport-control.service")
+        self.authority = machine.run("cat", "/var/lib/sallyport-control/ca.pem")
+        machine.write(self.AUTHORITY, self.authority)
+        setup = machine.run("cat", "/var/lib/sallyport-control/setup-token").strip()
+        person = ("--email", "ann@example.com", "--password-stdin")
+        self.sallyport("account", "create", "--name", "Ann", "--setup-token", setup, *person, input=f"{PASSWORD}\n")
+        self.sallyport("login", *person, input=f"{PASSWORD}\n")
+        join = json.loads(self.sallyport("edge", "token", "create", "--region", "eu", "-o", "json"))["token"]
+        machine.write("/etc/sallyport/edge.env", f"SALLYPORT_JOIN={join}\nSALLYPORT_REGION=eu\nSALLYPORT_NAME=eu-1\n"
+                      "SALLYPORT_ADVERTISE=127.0.0.1:443\n", mode="600")
+        machine.run("systemctl", "start", "sallyport-edge.service")
+        origin, end = network.serve(Origin)
+        self.addCleanup(end)
+        token = json.loads(self.sallyport("token", "create", "--name", "run", "--scope", "sockets:write,tunnels:connect", "-o", "json"))
+        machine.write("/etc/sallyport/services.toml", f'[[service]]\nname = "shop"\nport = {origin}\n')
+        machine.write("/etc/sallyport/run.env", f"SALLYPORT_API=https://api.{self.DOMAIN}:{PORT}\nSALLYPORT_CA={self.AUTHORITY}\n"
+                      f"SALLYPORT_TOKEN={token['token']}\n", mode="600")
+        machine.run("systemctl", "start", "sallyport-run.service")
+        (socket,) = json.loads(self.sallyport("socket", "ls", "-o", "json"))
+        return socket["dns_name"]
+
+    def upgrade(self, network, host):
+        """A newer version: clients, and those who ask the API, notice nothing."""
+        units = ("sallyport-control", "sallyport-edge", "sallyport-run")
+        before = {unit: self.machine.main_process(unit) for unit in units}
+        loads = [Load(network, host, 443, self.authority),
+                 Load(network, f"api.{self.DOMAIN}", PORT, self.authority, path="/v1/info", body=b"version")]
+        try:
+            slow, asking = loads[0].slow()
+            self.machine.run("dpkg", "--install", f"/srv/debs-{NEW}/{deb(version=NEW).name}")
+            for unit in units:
+                self.assertNotEqual(self.machine.main_process(unit), before[unit], unit)
+                self.assertTrue(self.machine.runs_installed(unit), unit)
+            for load in loads:
+                load.more()
+            asking.join()
+        finally:
+            for load in loads:
+                load.end()
+        for name, load in zip(("a socket", "the API"), loads):
+            print(f"upgrade of control, edge and connector: {sum(load.answers.values())} answers of {name}, {len(load.failures)} failures")
+            self.assertEqual((load.failures, set(load.answers)), ([], {200}))
+        self.assertEqual(slow, [(200, b"ok" * Origin.SLOW_PARTS)])
+        edges = json.loads(self.sallyport("edge", "ls", "-o", "json"))
+        self.assertEqual([edge["name"] for edge in edges], ["eu-1"])
 
 
 if __name__ == "__main__":
