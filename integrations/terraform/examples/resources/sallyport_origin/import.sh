@@ -1,0 +1,1 @@
+terraform import sallyport_origin.eu SOCKET_ID/ORIGIN_ID

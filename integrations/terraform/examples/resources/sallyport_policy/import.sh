@@ -1,0 +1,1 @@
+terraform import sallyport_policy.staff staff # its id or its name

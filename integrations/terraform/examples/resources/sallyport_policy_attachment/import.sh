@@ -1,0 +1,2 @@
+terraform import sallyport_policy_attachment.all POLICY_ID/everywhere
+terraform import sallyport_policy_attachment.shop POLICY_ID/SOCKET_ID

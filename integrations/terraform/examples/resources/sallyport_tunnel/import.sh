@@ -1,0 +1,1 @@
+terraform import "sallyport_tunnel.web[0]" SOCKET_ID/TUNNEL_ID
