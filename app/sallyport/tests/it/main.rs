@@ -64,6 +64,7 @@ mod networks;
 mod observed;
 mod organisations;
 mod original_client;
+mod pages;
 mod pebble;
 mod ping;
 mod policies;
