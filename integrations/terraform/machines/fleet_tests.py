@@ -2,7 +2,9 @@
 
 import collections
 import pathlib
+import re
 import subprocess
+import tempfile
 import time
 import unittest
 
@@ -16,6 +18,8 @@ MACHINES = """
 resource "terraform_data" "machine" {
   for_each = %(machines)s
   input    = each.value
+
+  triggers_replace = %(made)s
 
   provisioner "local-exec" {
     command     = <<-END
@@ -110,6 +114,25 @@ class Fleet(unittest.TestCase):
         self.assertNotIn(f"{here.folder}/machines", pathlib.Path("/proc/mounts").read_text())
 
 
+class Examples(Fleet):
+    """What users copy."""
+
+    def test_examples_are_valid(self):
+        examples = sorted(path.parent for path in (terraform.SOURCE / "examples").glob("*/main.tf"))
+        self.assertEqual([path.name for path in examples], ["anycast-fleet", "gif-service", "region"])
+        work = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        for example in examples:
+            # With what the page beside it says for a cloud.
+            folder = work / example.name
+            terraform.copy(example, folder)
+            page = (example / "README.md").read_text()
+            (folder / "machines.tf").write_text(re.search(r"(?s)```hcl\n(.*?)```", page)[1])
+            self.plugins.run(folder, "get")
+            self.assertIn("The configuration is valid", self.plugins.run(folder, "validate", "-no-color"))
+            self.plugins.run(folder, "fmt", "-check", "-diff", "machines.tf")
+        self.plugins.run(terraform.SOURCE / "modules", "fmt", "-check", "-recursive")
+
+
 class GifService(Fleet):
     """Two machines in each of two regions serve one socket; growing and shrinking loses no request."""
 
@@ -120,7 +143,8 @@ class GifService(Fleet):
         workspace.env["HOSTS"] = str(here.hosts_file)
         workspace.write("machines.tf", MACHINES % {
             "machines": BY_REGION % {"module": "module.origins"},
-            "user_data": "module.origins[each.value.region].user_data[each.key]", "needs": "module.origins"})
+            "user_data": "module.origins[each.value.region].user_data[each.key]",
+            "made": "module.origins[each.value.region].tunnels[each.key]", "needs": "module.origins"})
         common = {"program": {"url": here.url, "sha256": here.sha256}, "api": here.api, "ca": here.ca.read_text()}
         began = time.monotonic()
         workspace.apply(instances=1, **common)
@@ -198,7 +222,7 @@ class AnycastFleet(Fleet):
         workspace.env["HOSTS"] = str(here.hosts_file)
         workspace.write("machines.tf", MACHINES % {
             "machines": BY_REGION % {"module": "module.fleet.sites"},
-            "user_data": "module.fleet.user_data[each.key]", "needs": "module.fleet"})
+            "user_data": "module.fleet.user_data[each.key]", "made": "module.fleet.made[each.key]", "needs": "module.fleet"})
         common = {"program": {"url": here.url, "sha256": here.sha256}, "prefix": "198.51.100.0/24",
                   "sites": {site: {"router": f"10.81.{rig.SITES[site]}.1", "router_as": 64500} for site in sites}}
         began = time.monotonic()

@@ -31,6 +31,15 @@ def build(folder):
         raise AssertionError(f"the provider cannot be built: {done.stderr}")
 
 
+def copy(example, folder):
+    """Copies an example, which uses the modules where they are."""
+    shutil.copytree(example, folder)
+    # A relative path: Terraform would copy a module with an absolute one.
+    modules = os.path.relpath(SOURCE / "modules", folder)
+    for file in folder.glob("*.tf"):
+        file.write_text(file.read_text().replace('"../../modules/', f'"{modules}/'))
+
+
 class Plugins:
     """A folder with the provider, built before a test leaves this computer's network."""
 
@@ -39,6 +48,20 @@ class Plugins:
             raise rig.Absent("terraform is missing")
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="sallyport-plugins-"))
         build(self.folder)
+        self.rc = self.folder / "terraform.rc"
+        self.rc.write_text(f'provider_installation {{\n  dev_overrides {{\n    "sallyport/sallyport" = "{self.folder}"\n'
+                           "  }\n  direct {}\n}\n")
+        self.env = {"TF_CLI_CONFIG_FILE": str(self.rc), "TF_IN_AUTOMATION": "1", "TF_INPUT": "0", "CHECKPOINT_DISABLE": "1"}
+
+    def run(self, folder, *arguments):
+        """Runs terraform in a folder that stays as it is, and returns what it prints."""
+        data = self.folder / folder.name
+        done = subprocess.run(["terraform", f"-chdir={folder}", *arguments], stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, timeout=rig.COMMAND_SECONDS,
+                              env=os.environ | self.env | {"TF_DATA_DIR": str(data)})
+        if done.returncode:
+            raise AssertionError(f"{folder}: {' '.join(arguments)}: {done.stdout}")
+        return done.stdout
 
     def close(self):
         """Removes the folder."""
@@ -52,19 +75,9 @@ class Workspace:
         """A copy of an example, which uses the modules where they are. A file of the test's own makes the machines."""
         self.here = here
         self.folder = here.folder / "terraform" / example
-        shutil.copytree(SOURCE / "examples" / example, self.folder)
-        for file in self.folder.glob("*.tf"):
-            # A relative path: Terraform would copy a module with an absolute one.
-            modules = os.path.relpath(SOURCE / "modules", self.folder)
-            file.write_text(file.read_text().replace('"../../modules/', f'"{modules}/'))
-        rc = here.folder / "terraform.rc"
-        rc.write_text(f'provider_installation {{\n  dev_overrides {{\n    "sallyport/sallyport" = "{plugins.folder}"\n'
-                      "  }\n  direct {}\n}\n")
+        copy(SOURCE / "examples" / example, self.folder)
         token = here.json("token", "create", "--name", f"terraform {example}", "--scope", SCOPES)["token"]
-        self.env = here.env | {
-            "TF_CLI_CONFIG_FILE": str(rc), "TF_IN_AUTOMATION": "1", "TF_INPUT": "0", "CHECKPOINT_DISABLE": "1",
-            "SALLYPORT_TOKEN": token, "TF_LOG": os.environ.get("TF_LOG", ""),
-        }
+        self.env = here.env | plugins.env | {"SALLYPORT_TOKEN": token}
         self.run("get")
 
     def write(self, name, text):

@@ -2,8 +2,12 @@ package acctest
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
+	"net"
 	"net/http"
+	"os"
 	"sync/atomic"
 	"testing"
 
@@ -98,4 +102,38 @@ func (a *Account) Client(t *testing.T) *client.Client {
 // Environment is what a shell would have for the provider.
 func (a *Account) Environment() map[string]string {
 	return map[string]string{"SALLYPORT_API": a.API, "SALLYPORT_CA": a.CA, "SALLYPORT_TOKEN": a.Token}
+}
+
+// Visit requests an address of a socket as a client would, and returns the status.
+func (a *Account) Visit(t *testing.T, address, user, password string) int {
+	t.Helper()
+	root, err := os.ReadFile(a.CA)
+	if err != nil {
+		t.Fatal(err)
+	}
+	trust := x509.NewCertPool()
+	trust.AppendCertsFromPEM(root)
+	// Names beneath localhost are this machine, whatever the resolver knows.
+	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
+		_, port, err := net.SplitHostPort(address)
+		if err != nil {
+			return nil, err
+		}
+		return (&net.Dialer{}).DialContext(ctx, network, "127.0.0.1:"+port)
+	}
+	transport := &http.Transport{DialContext: dial, TLSClientConfig: &tls.Config{RootCAs: trust}}
+	defer transport.CloseIdleConnections()
+	request, err := http.NewRequest(http.MethodGet, address, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if user != "" {
+		request.SetBasicAuth(user, password)
+	}
+	response, err := (&http.Client{Transport: transport, Timeout: patience}).Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	return response.StatusCode
 }

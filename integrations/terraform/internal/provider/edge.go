@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -31,6 +32,7 @@ func edge() *rest.Kind {
 					Optional: true, MarkdownDescription: "The region of the edge; its machine says it when absent. Another region makes a new edge.",
 					PlanModifiers: []planmodifier.String{stringplanmodifier.RequiresReplace()},
 				},
+				"token_id":      stable("The id of the token that the creation made. An edge that is made anew has another one, so that its machine can follow: `triggers_replace`. Null after the import of an edge that joined more than a month ago."),
 				"token_minutes": numberOr(60, "How long the machine may take until it joins, at most 10080."),
 			},
 		},
@@ -53,6 +55,8 @@ type edgeOf struct {
 	Name   string `json:"name"`
 	Region string `json:"region"`
 	State  string `json:"state"`
+	// UsedByID is the edge that joined with a token.
+	UsedByID string `json:"used_by_id"`
 }
 
 func createEdge(ctx context.Context, call *rest.Call) (rest.Object, error) {
@@ -104,27 +108,36 @@ func edgesOf(ctx context.Context, call *rest.Call, path, name string) ([]edgeOf,
 
 // readEdge finds the edge, or the newest token that waits or has ended without it.
 func readEdge(ctx context.Context, call *rest.Call, name string) (rest.Object, error) {
-	found, err := edgesOf(ctx, call, "/v1/edges", name)
-	if err == nil && len(found) == 0 {
-		var tokens []edgeOf
-		tokens, err = edgesOf(ctx, call, "/v1/edge-tokens", name)
-		for _, token := range tokens {
-			if token.State != "used" {
-				found = append(found, token)
-			}
-		}
-	}
+	edges, err := edgesOf(ctx, call, "/v1/edges", name)
 	if err != nil {
 		return nil, err
 	}
-	if len(found) == 0 {
+	tokens, err := edgesOf(ctx, call, "/v1/edge-tokens", name)
+	if err != nil {
+		return nil, err
+	}
+	found := edgeOf{}
+	for _, token := range tokens {
+		isOfEdge := len(edges) > 0 && token.UsedByID == edges[0].ID
+		if found.ID == "" && (isOfEdge || token.State != "used") {
+			found = token
+		}
+	}
+	if len(edges) == 0 && found.ID == "" {
 		return nil, &client.Problem{Status: http.StatusNotFound, Code: "not-found", Detail: fmt.Sprintf("there is no edge %q, and no token for one", name)}
 	}
-	object := rest.Object{"id": name, "name": name, "region": nil}
+	object := rest.Object{"id": name, "name": name, "region": nil, "token_id": nil}
+	if id := cmp.Or(call.Text("token_id"), found.ID); id != "" {
+		object["token_id"] = id
+	}
+	region := found.Region
+	if len(edges) > 0 {
+		region = edges[0].Region
+	}
 	// The owner of an edge may leave the region to its machine. An import takes what there is.
 	isImport := call.Prior != nil && call.Text("id") == ""
-	if (isImport || call.Text("region") != "") && found[0].Region != "" {
-		object["region"] = found[0].Region
+	if (isImport || call.Text("region") != "") && region != "" {
+		object["region"] = region
 	}
 	return object, nil
 }

@@ -4,10 +4,12 @@ import (
 	"archive/zip"
 	"context"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -16,6 +18,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/resource"
 
 	"github.com/sallyport/sallyport/integrations/terraform/internal/acctest"
+	"github.com/sallyport/sallyport/integrations/terraform/internal/client"
 	"github.com/sallyport/sallyport/integrations/terraform/internal/provider"
 )
 
@@ -145,4 +148,37 @@ func TestExamples(t *testing.T) {
 	w.Write(t, "main.tf", modules)
 	w.Must(t, "get")
 	w.Must(t, "validate", "-no-color")
+}
+
+// TestGeneratedConfiguration takes over what others made: Terraform writes the configuration, and the plan is empty.
+func TestGeneratedConfiguration(t *testing.T) {
+	account, w := one(t, "")
+	make := func(path string, body client.Object) string {
+		return account.Call(t, http.MethodPost, path, body)["id"].(string)
+	}
+	policy := make("/v1/policies", client.Object{"name": "staff", "document": client.Object{"allow": []any{client.Object{"who": client.Object{"anyone": true}}}}})
+	web := make("/v1/sockets", client.Object{"name": "web", "policies": []string{"staff"}, "limits": client.Object{"max_connections": 9},
+		"health_check": client.Object{"type": "http", "path": "/up"}, "regions": client.Object{"eu": client.Object{"dial": 50}}})
+	database := make("/v1/sockets", client.Object{"name": "db", "type": "tls"})
+	tunnel := make("/v1/sockets/"+web+"/tunnels", client.Object{"name": "one", "path": "/api", "capacity": client.Object{"max_rps": 7}})
+	origin := make("/v1/sockets/"+web+"/origins", client.Object{"address": "127.0.0.1:80"})
+	imports := map[string]string{
+		"sallyport_policy.staff": policy, "sallyport_socket.web": web, "sallyport_socket.db": database,
+		"sallyport_tunnel.one": web + "/" + tunnel, "sallyport_origin.one": web + "/" + origin,
+		"sallyport_policy_attachment.web": policy + "/" + web,
+	}
+	text := ""
+	for address, id := range imports {
+		text += fmt.Sprintf("import {\n  to = %s\n  id = %q\n}\n", address, id)
+	}
+	w.Write(t, "main.tf", text)
+	w.Must(t, "plan", "-generate-config-out", "generated.tf", "-no-color")
+	plan := w.Plan(t)
+	for address := range imports {
+		if found := plan.Changes[address]; !found.IsImporting || !slices.Equal(found.Actions, []string{"no-op"}) {
+			t.Errorf("%s: the plan would %v %v\n%s", address, found.Actions, found.Different, w.Read(t, "generated.tf"))
+		}
+	}
+	w.Must(t, "apply", "it.plan")
+	w.NoChanges(t)
 }

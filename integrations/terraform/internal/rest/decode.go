@@ -15,8 +15,8 @@ func (k *Kind) state(ctx context.Context, answer Object, prior tftypes.Value) (t
 	return k.object(ctx, widen(k.Schema.Attributes), "", kind, answer, prior)
 }
 
-// stateAfter returns the state after a creation or change. Shared attributes are as planned, whatever others did meanwhile:
-// the next plan sees it.
+// stateAfter returns the state after a creation or change. Shared attributes are as planned, whatever others did
+// meanwhile: the next plan sees it.
 func (k *Kind) stateAfter(ctx context.Context, answer Object, plan tftypes.Value) (tftypes.Value, error) {
 	state, err := k.state(ctx, answer, plan)
 	if err != nil {

@@ -33,6 +33,8 @@ type Kind struct {
 	Delete               func(context.Context, *Call) error
 	// Extend completes an object that control answered, before it becomes state.
 	Extend func(context.Context, *Call, Object) error
+	// Begin does what must come before the request of a change, and says whether it changed anything.
+	Begin func(context.Context, *Call) (bool, error)
 	// Complete does what creation and change need besides the request for the object, which it gets.
 	Complete func(context.Context, *Call, Object) (Object, error)
 	// ModifyPlan changes plans beyond what modifiers of attributes can.

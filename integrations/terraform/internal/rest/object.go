@@ -233,10 +233,19 @@ func (o *object) update(ctx context.Context, call *Call, request resource.Update
 		return nil, err
 	}
 	var refused error
-	for range maxMatches {
+	for try := range maxMatches {
 		found, tag, isDone, err := o.unchanged(ctx, request)
 		if err != nil || isDone || len(body) == 0 || o.isOnlyChangeOnly(body) {
 			return found, err
+		}
+		if try == 0 && o.kind.Begin != nil {
+			hasBegun, err := o.kind.Begin(ctx, call)
+			if err != nil {
+				return nil, err
+			}
+			if hasBegun {
+				continue // for the tag after it
+			}
 		}
 		answer := Object{}
 		_, err = o.client.Do(ctx, http.MethodPatch, call.Path(o.kind.Item), body, &answer, client.IfMatch(tag))
@@ -252,8 +261,8 @@ func (o *object) update(ctx context.Context, call *Call, request resource.Update
 	return nil, refused
 }
 
-// unchanged reads the object and its tag, and returns an error where the object is neither what the plan has seen nor what
-// it wants.
+// unchanged reads the object and its tag, and returns an error where the object is neither what the plan has seen
+// nor what it wants.
 func (o *object) unchanged(ctx context.Context, request resource.UpdateRequest) (found Object, tag string, isDone bool, err error) {
 	found, tag, err = o.read(ctx, o.call(request.State.Raw, request.State.Raw))
 	if err != nil {

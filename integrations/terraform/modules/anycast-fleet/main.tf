@@ -24,6 +24,8 @@ module "edges" {
   region        = each.key
   instances     = coalesce(each.value.instances, var.instances)
   program       = var.program
+  apt           = var.apt
+  installed     = var.installed
   advertise     = var.advertise
   anycast_allow = var.prefixes
   more          = var.more

@@ -1,22 +1,7 @@
 # Edges of one region: a name and a join token for each, and the user data that makes a fresh machine this edge.
 
 locals {
-  names   = [for number in range(var.instances) : format("%s-%d", var.region, number + 1)]
-  anycast = length(var.anycast_allow) > 0
-
-  # The user data for one machine, which the module completes.
-  base = yamldecode(file("${path.module}/../../../cloud-init/${local.anycast ? "anycast-edge" : "edge"}.yaml"))
-
-  environment = merge(
-    { SALLYPORT_REGION = var.region },
-    local.anycast ? {
-      SALLYPORT_ANYCAST_ALLOW = join(",", var.anycast_allow)
-      SALLYPORT_BIRD          = "/run/bird/bird.ctl"
-      SALLYPORT_BIRD_CONFIG   = "/etc/bird/sallyport/sallyport.conf"
-    } : {},
-    var.environment,
-  )
-  install = "SALLYPORT_URL=${var.program.url}\nSALLYPORT_SHA256=${var.program.sha256}\n"
+  names = [for number in range(var.instances) : format("%s-%d", var.region, number + 1)]
 }
 
 resource "sallyport_edge" "this" {
@@ -33,21 +18,19 @@ ephemeral "sallyport_initial_secret" "this" {
 }
 
 locals {
-  contents = {
-    for name in local.names : name => {
-      "/etc/sallyport/install.env" = local.install
-      "/etc/sallyport/edge.env" = join("\n", concat(
-        [for key, value in merge(local.environment,
-          contains(keys(var.advertise), name) ? { SALLYPORT_ADVERTISE = var.advertise[name] } : {}
-        ) : "${key}=${value}"],
-        ["SALLYPORT_JOIN=${coalesce(ephemeral.sallyport_initial_secret.this[name].secret, "given in another run")}", ""],
-      ))
-    }
-  }
+  secrets = { for name in local.names : name => ephemeral.sallyport_initial_secret.this[name].secret }
 
+  # Only a machine whose edge this run made needs user data.
   own = {
-    for name, contents in local.contents : name => join("", ["#cloud-config\n", yamlencode(merge(local.base, {
-      write_files = [for file in local.base.write_files : merge(file, { content = lookup(contents, file.path, file.content) })]
-    }))])
+    for name, token in local.secrets : name => token == null ? null : provider::sallyport::cloud_init_edge({
+      token       = token
+      region      = var.region
+      advertise   = lookup(var.advertise, name, null)
+      environment = var.environment
+      anycast     = length(var.anycast_allow) == 0 ? null : { allow = var.anycast_allow }
+      program     = var.program
+      apt         = var.apt
+      installed   = var.installed
+    })
   }
 }

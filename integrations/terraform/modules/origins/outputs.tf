@@ -1,5 +1,6 @@
 locals {
-  # Several parts make one text for cloud-init, the service first, so that it runs before its tunnel. Lists such as write_files and runcmd of all parts are kept.
+  # Several parts make one text for cloud-init, the service first, so that it runs before its tunnel.
+  # Lists such as write_files and runcmd of all parts are kept.
   boundary = "==sallyport=="
   part = join("\n", [
     "--${local.boundary}",
@@ -8,7 +9,7 @@ locals {
     "", "%s", "",
   ])
   user_data = {
-    for name, own in local.own : name => length(var.more) == 0 ? own : join("", concat(
+    for name, own in local.own : name => own == null || length(var.more) == 0 ? own : join("", concat(
       ["Content-Type: multipart/mixed; boundary=\"${local.boundary}\"\nMIME-Version: 1.0\n\n"],
       [for text in concat(var.more, [own]) :
         format(local.part, startswith(text, "#!") ? "text/x-shellscript" : "text/cloud-config", text)
@@ -29,7 +30,7 @@ output "tunnels" {
 }
 
 output "user_data" {
-  description = "The user data by the names of machines. It is ephemeral, since it has a secret: neither plan nor state has it."
+  description = "The user data by the names of machines. It is ephemeral, since it has a secret: neither plan nor state has it. It is null in runs that did not make the object."
   ephemeral   = true
   value       = var.ephemeral_outputs ? local.user_data : {}
 }
@@ -37,5 +38,5 @@ output "user_data" {
 output "credentials" {
   description = "The credentials of tunnels that this run made, for a secret store of the cloud; null for others."
   ephemeral   = true
-  value       = var.ephemeral_outputs ? { for name in local.names : name => ephemeral.sallyport_initial_secret.this[name].secret } : {}
+  value       = var.ephemeral_outputs ? local.secrets : {}
 }

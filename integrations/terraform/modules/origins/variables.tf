@@ -35,11 +35,30 @@ variable "ca" {
 }
 
 variable "program" {
-  description = "Where machines fetch the program, and its SHA-256 (`sha256sum sallyport`)."
+  description = "Where machines fetch the program, and its SHA-256 (`sha256sum sallyport`). Set one of `program`, `apt` and `installed`."
   type = object({
     url    = string
     sha256 = string
   })
+  default = null
+}
+
+variable "apt" {
+  description = "The apt repository of a release, and its key in OpenPGP, armored."
+  type = object({
+    url       = string
+    key       = string
+    suite     = optional(string)
+    component = optional(string)
+    version   = optional(string)
+  })
+  default = null
+}
+
+variable "installed" {
+  description = "Whether the image of the machines has the program."
+  type        = bool
+  default     = null
 }
 
 variable "more" {
