@@ -27,7 +27,7 @@ type Account struct {
 // AllScopes are all that a token may do.
 var AllScopes = []string{"account:write", "sockets:write", "identity:write", "audit:read", "organisation:write"}
 
-var accounts atomic.Int64
+var accounts, visitors atomic.Int64
 
 // NewAccount makes an account. Tests have one each, so that they run side by side.
 func (s *Server) NewAccount(t *testing.T) *Account {
@@ -74,7 +74,12 @@ func (a *Account) CallLoggedIn(t *testing.T, method, path string, body any) clie
 
 func (a *Account) call(t *testing.T, token, method, path string, body any) client.Object {
 	t.Helper()
-	api, err := client.New(client.Config{API: a.API, CA: a.CA, Token: token, Version: "test"})
+	config := client.Config{API: a.API, CA: a.CA, Token: token, Version: "test"}
+	if token == "" {
+		// Control bounds sign-ups and logins by the address of the client: each comes from another one.
+		config.From = &net.TCPAddr{IP: net.IPv4(127, byte(1+visitors.Add(1)%250), 1, 1)}
+	}
+	api, err := client.New(config)
 	if err != nil {
 		t.Fatal(err)
 	}

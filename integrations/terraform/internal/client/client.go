@@ -41,6 +41,8 @@ type Config struct {
 	CA           string // a file of trusted certificates in PEM; empty for those of the system
 	Organisation string // the organisation to act for; empty for that of the token
 	Version      string // the version of the provider
+	// From is the address that connections come from; the system chooses when nil.
+	From net.Addr
 	// Timeout is how long one try may take; 30 s when zero.
 	Timeout time.Duration
 	// Pause is the first pause before a repetition, which doubles; 250 ms when zero.
