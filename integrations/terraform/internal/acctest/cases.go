@@ -55,12 +55,11 @@ func (c Case) address() string { return c.Resource + ".it" }
 // RunCases runs all cases.
 func RunCases(t *testing.T, cases []func() Case) {
 	t.Helper()
-	server := Need(t)
 	for _, make := range cases {
 		c := make()
 		t.Run(strings.TrimPrefix(c.Resource, "sallyport_")+c.Name, func(t *testing.T) {
 			t.Parallel()
-			account := server.NewAccount(t)
+			account := Need(t).NewAccount(t)
 			values := map[string]string{}
 			if c.Prepare != nil {
 				values = c.Prepare(t, account)

@@ -180,6 +180,9 @@ var (
 		terraform string
 		folder    string
 		missing   error
+		mutex     sync.Mutex
+		uses      int
+		others    []*Server
 	}
 )
 
@@ -188,7 +191,9 @@ func Main(m *testing.M) int {
 	defer func() {
 		endNames()
 		if shared.server != nil {
-			shared.server.Stop()
+			for _, server := range append(shared.others, shared.server) {
+				server.Stop()
+			}
 		}
 		if shared.folder != "" {
 			_ = os.RemoveAll(shared.folder)
@@ -208,8 +213,26 @@ func Need(t *testing.T) *Server {
 		}
 		t.Skipf("skipped: %v", shared.missing)
 	}
+	shared.mutex.Lock()
+	defer shared.mutex.Unlock()
+	// Control bounds how many accounts are made in a while: a few tests share a server.
+	if shared.uses++; shared.uses%testsOfServer == 0 {
+		folder, err := os.MkdirTemp(shared.folder, "server-")
+		if err != nil {
+			t.Fatal(err)
+		}
+		server, err := StartServer(folder)
+		if err != nil {
+			t.Fatal(err)
+		}
+		shared.others = append(shared.others, shared.server)
+		shared.server = server
+	}
 	return shared.server
 }
+
+// testsOfServer is how many tests share a server.
+const testsOfServer = 6
 
 func prepare() error {
 	var err error
