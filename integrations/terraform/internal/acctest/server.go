@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -154,10 +155,13 @@ func (s *Server) Stop() {
 	}
 }
 
+var ranges atomic.Int64
+
 // freePorts returns the first of many ports that are free now, below those that the kernel gives away.
 func freePorts(count int) (int, error) {
-	for try := range 40 {
-		from := 12000 + (os.Getpid()*37+try*count)%18000
+	for range 40 {
+		// No two servers of this process get the same range, whether its ports are in use by now or not.
+		from := 12000 + (os.Getpid()*37+int(ranges.Add(1))*count)%18000
 		isFree := true
 		for port := from; isFree && port < from+count; port += 7 {
 			listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
