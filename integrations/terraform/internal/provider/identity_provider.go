@@ -56,6 +56,7 @@ func identityProvider() *rest.Kind {
 		Fields: map[string]rest.Field{
 			"client_secret_wo":         {Name: "client_secret", SentWith: "client_secret_wo_version"},
 			"client_secret_wo_version": {Local: true, Initial: int64(1)},
+			"scopes":                   {Absent: []any{}},
 			"ca_pem":                   {IsSame: sameTrimmed},
 		},
 	}

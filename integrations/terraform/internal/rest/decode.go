@@ -80,6 +80,9 @@ func (k *Kind) value(ctx context.Context, of attribute, path string, answer any,
 	}
 	switch answer := answer.(type) {
 	case []any:
+		if kind.Is(tftypes.Map{}) {
+			return null, fmt.Errorf("control answered %v where an object is expected", answer)
+		}
 		list := make([]tftypes.Value, 0, len(answer))
 		for _, item := range answer {
 			element, err := typed(elementType(kind), item)
@@ -92,6 +95,9 @@ func (k *Kind) value(ctx context.Context, of attribute, path string, answer any,
 		}
 		return tftypes.NewValue(kind, list), nil
 	case Object:
+		if !kind.Is(tftypes.Map{}) {
+			return null, fmt.Errorf("control answered %v where no object is expected", answer)
+		}
 		entries := make(map[string]tftypes.Value, len(answer))
 		for key, item := range answer {
 			element, err := typed(elementType(kind), item)

@@ -110,6 +110,9 @@ func (k *Kind) changes(state, plan, config tftypes.Value) (Object, error) {
 		if err != nil {
 			return nil, err
 		}
+		if value == nil {
+			value = special.Absent
+		}
 		if value != nil || !of.IsWriteOnly() {
 			fields[k.fieldName(name, name)] = value
 		}
