@@ -247,7 +247,7 @@ class Installation:
         return self.machine("start", name, "--bridge", site, "--address", f"10.81.{SITES[site]}.{number}/24",
                             "--hosts", self.hosts_file, "--user-data", "-", "--wait", until, input=user_data)
 
-    def get(self, host, path="/", edge=HUB, port=443):
+    def get(self, host, path="/", edge=HUB, port=443, method="GET"):
         """One request over a connection of its own: the status and the body."""
         trust = ssl.create_default_context(cafile=self.ca)
         connection = http.client.HTTPSConnection(host, port, timeout=WAIT_SECONDS, context=trust)
@@ -255,7 +255,7 @@ class Installation:
         connection._create_connection = lambda address, *more, **named: \
             socket.create_connection((edge, address[1]), *more, **named)
         try:
-            connection.request("GET", path)
+            connection.request(method, path)
             response = connection.getresponse()
             return response.status, response.read().decode()
         finally:
