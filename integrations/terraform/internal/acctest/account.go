@@ -32,16 +32,25 @@ var accounts atomic.Int64
 // NewAccount makes an account. Tests have one each, so that they run side by side.
 func (s *Server) NewAccount(t *testing.T) *Account {
 	t.Helper()
-	account := &Account{
-		Server:   s,
-		Email:    fmt.Sprintf("owner-%d@example.com", accounts.Add(1)),
-		Password: "pass phrase of a test",
-	}
-	account.call(t, "", http.MethodPost, "/v1/accounts", client.Object{"name": "Owner", "email": account.Email, "password": account.Password})
-	session := account.call(t, "", http.MethodPost, "/v1/login", client.Object{"email": account.Email, "password": account.Password})
-	account.Session = session["access_token"].(string)
-	account.Token, account.TokenID = account.NewToken(t, AllScopes...)
+	return s.NewAccountOf(t, fmt.Sprintf("owner-%d@example.com", accounts.Add(1)))
+}
+
+// NewAccountOf makes the account of an e-mail address.
+func (s *Server) NewAccountOf(t *testing.T, email string) *Account {
+	t.Helper()
+	account := &Account{Server: s, Email: email, Password: "pass phrase of a test"}
+	account.logIn(t, client.Object{})
 	return account
+}
+
+// logIn makes the account, with more fields of the request, and its tokens.
+func (a *Account) logIn(t *testing.T, body client.Object) {
+	t.Helper()
+	body["name"], body["email"], body["password"] = "Owner", a.Email, a.Password
+	a.call(t, "", http.MethodPost, "/v1/accounts", body)
+	session := a.call(t, "", http.MethodPost, "/v1/login", client.Object{"email": a.Email, "password": a.Password})
+	a.Session = session["access_token"].(string)
+	a.Token, a.TokenID = a.NewToken(t, AllScopes...)
 }
 
 // NewToken makes an API token.

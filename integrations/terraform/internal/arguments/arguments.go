@@ -51,6 +51,12 @@ func wrongKind(err error) error {
 		return fmt.Errorf("`%s` is %s where %s is expected", at.Name(), kindOf(reflect.TypeOf(kind.Value)), kindOf(kind.Expected.Type()))
 	}
 	line, _, _ := strings.Cut(at.Unwrap().Error(), "\n")
+	if strings.Contains(line, "must be an array or slice") {
+		return fmt.Errorf("`%s` is no list: write [ … ]", at.Name())
+	}
+	if strings.Contains(line, "expected a map") {
+		return fmt.Errorf("`%s` is no object: write { … }", at.Name())
+	}
 	return fmt.Errorf("`%s`: %s", at.Name(), line)
 }
 

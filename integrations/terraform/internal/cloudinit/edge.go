@@ -31,7 +31,7 @@ type Edge struct {
 }
 
 var (
-	joinToken = regexp.MustCompile(`^spe_[A-Za-z0-9_-]+(@[A-Za-z0-9.,:\[\]-]+#[0-9A-Fa-f]+)?$`)
+	joinToken = regexp.MustCompile(`^spe_[^\s\p{Cc}]+$`)
 	listen    = regexp.MustCompile(`^([A-Za-z0-9.-]*|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}$`)
 )
 

@@ -291,8 +291,8 @@ func TestRefusals(t *testing.T) {
 		"is no name of a package":              {"packages": []any{"--allow-downgrades"}},
 		"`commands[0]` is no command":          {"commands": []any{[]any{}}},
 		"write texts":                          {"commands": []any{[]any{int64(1)}}},
-		"`packages`: source data must be":      {"packages": "nginx"},
-		"`program`":                            {"program": "https://x"},
+		"`packages` is no list: write":         {"packages": "nginx"},
+		"`program` is no object: write { … }":  {"program": "https://x"},
 		"`region` is a number where a text is": {"region": int64(1)},
 	} {
 		_, err := makeEdge(with(edge, argument))

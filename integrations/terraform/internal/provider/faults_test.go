@@ -1,8 +1,10 @@
 package provider_test
 
 import (
+	"bufio"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -230,6 +232,38 @@ func TestTwoApplies(t *testing.T) {
 		account.Call(t, http.MethodPost, "/v1/policies/all/attach", client.Object{"socket": id, "force": true})
 	}})
 	w.Apply(t)
+	w.NoChanges(t)
+}
+
+// TestInterruptedApply interrupts an apply while control makes a socket: the state has the socket.
+func TestInterruptedApply(t *testing.T) {
+	account, w := one(t, shop)
+	proxy := account.NewProxy(t)
+	w.Use(proxy)
+	arrived, goOn := make(chan struct{}), make(chan struct{})
+	proxy.Add(acctest.Fault{Method: http.MethodPost, Prefix: "/v1/sockets", Times: 1, Before: func(string) { close(arrived); <-goOn }})
+	apply := w.Command("apply", "-auto-approve", "-no-color")
+	output, err := apply.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := apply.Start(); err != nil {
+		t.Fatal(err)
+	}
+	<-arrived
+	if err := apply.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(output)
+	for lines.Scan() && !strings.Contains(lines.Text(), "Gracefully shutting down") {
+	}
+	close(goOn)
+	for lines.Scan() {
+	}
+	_ = apply.Wait() // an interrupted apply may say that it failed
+	if count := sockets(t, account); count != 1 {
+		t.Errorf("there are %d sockets", count)
+	}
 	w.NoChanges(t)
 }
 

@@ -3,6 +3,7 @@ package provider
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/hashicorp/terraform-plugin-framework/function"
 	"github.com/hashicorp/terraform-plugin-framework/types"
@@ -49,7 +50,7 @@ func (w *writer) Run(ctx context.Context, request function.RunRequest, response 
 		text, err = w.write(rest.Plain(value))
 	}
 	if err != nil {
-		response.Error = function.NewArgumentFuncError(0, rest.Sentence(err))
+		response.Error = function.NewArgumentFuncError(0, strings.TrimSuffix(rest.Sentence(err), "."))
 		return
 	}
 	response.Error = response.Result.Set(ctx, text)

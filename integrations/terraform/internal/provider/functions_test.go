@@ -82,10 +82,10 @@ resource "terraform_data" "machine" {
 func TestFunctionsRefuse(t *testing.T) {
 	_, w := one(t, "")
 	for words, call := range map[string]string{
-		`There is no field "tokn": is "token" meant?`:   `cloud_init_edge({ tokn = "spe_x" })`,
-		"The argument is no object":                     `cloud_init_origin("https://api.example.com")`,
-		"`services` is a text where a list is expected": `services_toml({ services = "x" })`,
-		"argument must not be null":                     `services_toml(null)`,
+		`There is no field "tokn": is "token" meant?`: `cloud_init_edge({ tokn = "spe_x" })`,
+		"The argument is no object":                   `cloud_init_origin("https://api.example.com")`,
+		"`services` is no list: write [ … ]":          `services_toml({ services = "x" })`,
+		"argument must not be null":                   `services_toml(null)`,
 	} {
 		w.Write(t, "main.tf", "output \"it\" {\n  value = provider::sallyport::"+call+"\n}\n")
 		w.Fails(t, []string{words}, "plan")

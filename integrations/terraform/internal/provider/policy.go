@@ -82,8 +82,8 @@ func sameDocument(mine, theirs any) bool {
 	return err == nil && otherErr == nil && reflect.DeepEqual(document(one, ""), document(other, ""))
 }
 
-// deletePolicy deletes a policy, or says what to do where it is attached: Terraform deletes it before it changes what no
-// longer refers to it.
+// deletePolicy deletes a policy, or says what to do where it is attached: Terraform deletes it before it changes
+// what no longer refers to it.
 func deletePolicy(ctx context.Context, call *rest.Call) error {
 	_, err := call.Client.Do(ctx, http.MethodDelete, call.Path(call.Kind.Item), nil, nil)
 	if client.HasCode(err, "policy-attached") {

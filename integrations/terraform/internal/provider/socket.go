@@ -216,7 +216,8 @@ func changesGroup(_ context.Context, request planmodifier.StringRequest, respons
 	response.RequiresReplace = hasPort(request.StateValue.ValueString()) != hasPort(request.PlanValue.ValueString())
 }
 
-// extendSocket adds what the API does not say by itself: the label, and which policies are attached to this socket alone.
+// extendSocket adds what the API does not say by itself: the label, and which policies are attached to this socket
+// alone.
 func extendSocket(ctx context.Context, call *rest.Call, answer rest.Object) error {
 	name, _ := answer["dns_name"].(string)
 	answer["label"], _, _ = strings.Cut(name, ".")
@@ -253,8 +254,8 @@ func letGo(ctx context.Context, call *rest.Call) (bool, error) {
 	return movePolicies(ctx, call, call.Text("id"), "detach", missing(call.Prior, call.Values))
 }
 
-// attachPolicies attaches and detaches policies where a change says so. New ones come first, so that the socket is never
-// without.
+// attachPolicies attaches and detaches policies where a change says so. New ones come first, so that the socket is
+// never without.
 func attachPolicies(ctx context.Context, call *rest.Call, answer rest.Object) (rest.Object, error) {
 	if call.Prior == nil || call.Config["policies"] == nil {
 		return answer, nil

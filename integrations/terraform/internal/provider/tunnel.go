@@ -20,7 +20,7 @@ func tunnel() *rest.Kind {
 		Import:     []string{"socket_id", "id"},
 		HasETag:    true,
 		Schema: schema.Schema{
-			MarkdownDescription: "A tunnel: one origin's place at a socket, whether its connector is there or not. Its credential is not in the state: the ephemeral resource `sallyport_initial_secret` gives it in the run that makes the tunnel.",
+			MarkdownDescription: "A tunnel: one origin's place at a socket, whether its connector is there or not. Its credential is not in the state: the ephemeral resource `sallyport_initial_secret` gives it in the run that makes the tunnel, and `sallyport_tunnel_credential` another one when asked.",
 			Attributes: map[string]schema.Attribute{
 				"id":         stable("The id of the tunnel."),
 				"created_at": stable("When the tunnel was made."),

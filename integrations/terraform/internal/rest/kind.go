@@ -61,6 +61,8 @@ type Field struct {
 	IsShared bool
 	// SentWith names the attribute with whose change a write-only attribute is sent.
 	SentWith string
+	// Absent is what a change sends for an attribute that is no longer written; null, the default again, when nil.
+	Absent any
 	// Encode and Decode convert between the attribute's value and the field's.
 	Encode, Decode func(any) (any, error)
 	// IsSame says whether two values of the attribute mean the same, so that the state keeps the words of its owner.

@@ -261,8 +261,8 @@ func (o *object) update(ctx context.Context, call *Call, request resource.Update
 	return nil, refused
 }
 
-// unchanged reads the object and its tag, and returns an error where the object is neither what the plan has seen nor what
-// it wants.
+// unchanged reads the object and its tag, and returns an error where the object is neither what the plan has seen
+// nor what it wants.
 func (o *object) unchanged(ctx context.Context, request resource.UpdateRequest) (found Object, tag string, isDone bool, err error) {
 	found, tag, err = o.read(ctx, o.call(request.State.Raw, request.State.Raw))
 	if err != nil {

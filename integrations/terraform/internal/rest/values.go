@@ -132,6 +132,8 @@ func typed(kind tftypes.Type, from any) (tftypes.Value, error) {
 		if _, ok := from.(bool); !ok {
 			return tftypes.Value{}, fmt.Errorf("control answered %v where true or false is expected", from)
 		}
+	default:
+		return tftypes.Value{}, fmt.Errorf("control answered %v where a list or an object is expected", from)
 	}
 	return tftypes.NewValue(kind, from), nil
 }

@@ -1,23 +1,16 @@
-resource "sallyport_socket" "shop" {
-  name = "shop"
+resource "sallyport_service_token" "backup" {
+  name = "backup"
 }
 
-resource "sallyport_tunnel" "web" {
-  socket_id = sallyport_socket.shop.id
-  name      = "web-1"
+# The secret of the token, in the run that makes the token.
+ephemeral "sallyport_initial_secret" "backup" {
+  id = sallyport_service_token.backup.id
 }
 
-# In the run that makes the tunnel, this is its credential. In every other run it is null.
-ephemeral "sallyport_initial_secret" "web" {
-  id = sallyport_tunnel.web.id
-}
-
-# Where it goes must take ephemeral values: a write-only argument, or the environment of a provisioner.
-resource "terraform_data" "machine" {
-  triggers_replace = sallyport_tunnel.web.id
-
+resource "terraform_data" "vault" {
+  triggers_replace = sallyport_service_token.backup.id
   provisioner "local-exec" {
-    command     = "./make-machine"
-    environment = { TUNNEL_CREDENTIAL = ephemeral.sallyport_initial_secret.web.secret }
+    command     = "vault kv put secret/backup secret=\"$SECRET\""
+    environment = { SECRET = coalesce(ephemeral.sallyport_initial_secret.backup.secret, "none") }
   }
 }
