@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
 
-.PHONY: help demo test lint instructions instructions-accept bench bench-quick flame docs build clean
+.PHONY: help demo test lint instructions instructions-accept bench bench-quick flame docs build release release-verify release-twice clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -68,6 +68,18 @@ docs: ## build the book and the API documentation
 build: ## build the release binaries: target/release/sallyport, sallyport-lab and sallyport-kube
 	@scripts/need rust cc
 	cargo build --release --package sallyport --package sallyport-lab --package sallyport-kube --locked
+
+release: ## write what is published into dist/ (KEY=FILE: the secret OpenPGP key; BINARIES=DIR: built programs)
+	@scripts/need rust cc go python3 gpg dpkg-dev apt-ftparchive buildah
+	@packaging/release $(if $(KEY),--key '$(KEY)') $(if $(BINARIES),--binaries '$(BINARIES)') $(or $(DIST),dist)
+
+release-verify: ## check a release offline (DIST=DIR: another folder than dist; KEY=FILE: the public key)
+	@scripts/need python3 gpg
+	@packaging/verify $(if $(KEY),--key '$(KEY)') $(or $(DIST),dist)
+
+release-twice: ## build the programs twice in different folders, and compare their bytes (hours of a slow machine)
+	@scripts/need rust cc
+	@packaging/twice
 
 clean: ## remove what was built here (tools in ~/.cache/sallyport-tools stay)
 	cargo clean

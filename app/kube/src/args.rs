@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, path::PathBuf, str::FromStr, time::Duration};
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
-use sallyport_cli::{duration, failure::Failure, usage::Printing};
+use sallyport_cli::{completion::CompletionArgs, duration, failure::Failure, manual::ManualArgs, usage::Printing};
 use sallyport_client::ApiAddress;
 use sallyport_connector::{DEFAULT_REDUNDANCY, MAX_REDUNDANCY, TransportChoice};
 use sallyport_kube_model::ClusterName;
@@ -65,6 +65,12 @@ pub(crate) enum KubeCommand {
     Ls(InstallationArgs),
     /// Remove what this installation left in the cluster and at the API: finalizers, conditions, sockets
     Cleanup(CleanupArgs),
+    /// Write the manual pages of the controller into a folder
+    #[command(hide = true)]
+    Man(ManualArgs),
+    /// Print the completion script of a shell, for `sallyport-kube`
+    #[command(hide = true)]
+    Completion(CompletionArgs),
 }
 
 /// Which installation: its cluster, and the two APIs.

@@ -26,14 +26,13 @@ mod watch;
 use std::{ffi::OsString, process::ExitCode};
 
 use clap::{CommandFactory as _, Parser as _};
-use clap_complete::CompleteEnv;
 use sallyport_cli::{
-    failure, files,
+    completion, failure, files,
     output::Output,
     usage::{self, misused},
 };
 
-use crate::args::{Cli, Command};
+use crate::args::{Cli, Command, KubeCommand};
 
 /// The field manager of every write to the cluster.
 pub(crate) const FIELD_MANAGER: &str = "sallyport-kube";
@@ -43,8 +42,7 @@ pub(crate) const AGENT: &str = concat!("sallyport-kube/", env!("CARGO_PKG_VERSIO
 const FILES: i32 = 4_096;
 
 fn main() -> ExitCode {
-    // A shell completes the whole line, with `sallyport` and `kube`.
-    CompleteEnv::with_factory(Cli::command).var(usage::COMPLETE).bin("sallyport").completer("sallyport").complete();
+    completion::answer_for_companion("kube", Cli::command);
     let args = ["sallyport", "kube"].map(OsString::from).into_iter().chain(std::env::args_os().skip(1));
     let args: Vec<_> = args.collect();
     let cli = match Cli::try_parse_from(&args) {
@@ -65,10 +63,15 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: Cli, output: Output) -> anyhow::Result<()> {
+    let Cli { global, command: Command::Kube(args) } = cli;
+    match &args.command {
+        Some(KubeCommand::Man(args)) => return args.write(&completion::companion("kube", Cli::command()), &[]),
+        Some(KubeCommand::Completion(args)) => return args.print("sallyport-kube"),
+        _ => {}
+    }
     files::allow_many();
     files::make_room(FILES);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let Cli { global, command: Command::Kube(args) } = cli;
     let result = runtime.block_on(program::run(&global, *args, output));
     runtime.shutdown_background();
     result

@@ -49,6 +49,8 @@ pub(crate) async fn run(global: &Global, args: KubeArgs, output: Output) -> anyh
             let namespace = namespace(&args.installation);
             commands::cleanup(&client, &control, &settings, &args, &namespace, &output).await
         }
+        // They need no runtime: `main` runs them.
+        Some(KubeCommand::Man(_) | KubeCommand::Completion(_)) => Ok(()),
     }
 }
 

@@ -8,9 +8,8 @@ mod command;
 use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
-use clap_complete::CompleteEnv;
 use sallyport_cli::{
-    failure, files,
+    completion, failure, files,
     output::Output,
     usage::{self, Printing, misused},
 };
@@ -54,8 +53,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    // A shell completes the whole line, with `sallyport` and `lab`.
-    CompleteEnv::with_factory(Cli::command).var(usage::COMPLETE).bin("sallyport").completer("sallyport").complete();
+    completion::answer_for_companion("lab", Cli::command);
     let args = ["sallyport", "lab"].map(OsString::from).into_iter().chain(std::env::args_os().skip(1));
     let args: Vec<_> = args.collect();
     let cli = match Cli::try_parse_from(&args) {
@@ -76,11 +74,16 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: Cli, output: Output) -> anyhow::Result<()> {
+    let Command::Lab { which, command } = cli.command;
+    match command {
+        LabCommand::Man(args) => return args.write(&completion::companion("lab", Cli::command()), &[]),
+        LabCommand::Completion(args) => return args.print("sallyport-lab"),
+        _ => {}
+    }
     files::allow_many();
     files::make_room(FILES);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let ca = cli.global.ca.filter(|path| !path.as_os_str().is_empty());
-    let Command::Lab { which, command } = cli.command;
     let result = runtime.block_on(command::run(&Context { output, ca }, which, command));
     runtime.shutdown_background();
     result

@@ -24,7 +24,8 @@ pub use dial::{
 };
 pub use process::{
     HandOver, Listening, MAX_PASSED_PORTS, OpenPort, OwnPorts, PassedPort, Shutdown, Successor, Takeover,
-    TakeoverError, TakeoverOffer, TakeoverRequest, notify_ready, notify_status, notify_stopping, process_figures,
+    TakeoverError, TakeoverOffer, TakeoverRequest, notify_main_process, notify_ready, notify_status, notify_stopping,
+    process_figures,
 };
 pub use proxy::{
     MAX_HEADER_BYTES as MAX_PROXY_HEADER_BYTES, ProxiedAddresses, Proxy, ProxyEnvironment, ProxyError, ProxyFailure,

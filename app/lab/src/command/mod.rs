@@ -20,8 +20,10 @@ use std::{
 
 use clap::{Args, Subcommand};
 use sallyport_cli::{
+    completion::CompletionArgs,
     duration,
     failure::{Failure, Kind},
+    manual::ManualArgs,
     output::{self, Output},
 };
 use sallyport_lab::{
@@ -100,6 +102,12 @@ pub(crate) enum LabCommand {
     /// The web service of an origin
     #[command(hide = true)]
     Service(ServiceArgs),
+    /// Write the manual pages of the laboratory into a folder
+    #[command(hide = true)]
+    Man(ManualArgs),
+    /// Print the completion script of a shell, for `sallyport-lab`
+    #[command(hide = true)]
+    Completion(CompletionArgs),
 }
 
 /// Options of `lab up`.
@@ -234,6 +242,8 @@ pub(crate) async fn run(context: &Context, which: LabSelector, command: LabComma
         | LabCommand::Load(_)
         | LabCommand::Fault(_)
         | LabCommand::Anycast(_)
+        | LabCommand::Man(_)
+        | LabCommand::Completion(_)
         | LabCommand::Chaos(_) => Ok(()),
     })
 }

@@ -4,10 +4,10 @@ use std::ffi::OsString;
 
 use clap::CommandFactory as _;
 use clap_complete::CompleteEnv;
-use sallyport_cli::usage::COMPLETE;
+use sallyport_cli::{completion::words, usage::COMPLETE};
 
 use super::Cli;
-use crate::{command::companion::Companion, context::candidates::words};
+use crate::command::companion::Companion;
 
 /// Answers a shell that completes a line, and ends; returns in a normal run of the program.
 pub(crate) fn answer() {

@@ -6,9 +6,11 @@ mod help;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 use sallyport_cli::{
+    completion::CompletionArgs,
     files,
+    manual::ManualArgs,
     usage::{self, misused},
 };
 use time::UtcOffset;
@@ -192,7 +194,14 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Trust(TrustCommand),
     /// Print the completion script of a shell
-    Completion(command::completion::CompletionArgs),
+    #[command(after_help = "\
+  bash  source <(sallyport completion bash)      in ~/.bashrc
+  zsh   source <(sallyport completion zsh)       in ~/.zshrc, after compinit
+  fish  sallyport completion fish | source       in ~/.config/fish/config.fish")]
+    Completion(CompletionArgs),
+    /// Write the manual pages of all commands into a folder
+    #[command(hide = true)]
+    Man(ManualArgs),
     /// Print the version
     Version,
     /// Explain a command, or a topic: domains, names, policies, run, scripts, transports
@@ -236,7 +245,13 @@ pub(crate) fn main() -> ExitCode {
 fn run(cli: Cli, output: Output) -> anyhow::Result<()> {
     match cli.command {
         Command::SshConfig(args) => return command::client::ssh_config(&args),
-        Command::Completion(args) => return command::completion::run(&args),
+        Command::Completion(args) => return args.print("sallyport"),
+        Command::Man(args) => {
+            let mut root = Cli::command();
+            root.build();
+            // The pages of the companions are theirs.
+            return args.write(&root, &[LAB.name, KUBE.name]);
+        }
         Command::Version => return command::version::run(&output),
         Command::Help(args) => return help::run(&output, &args),
         Command::Lab(args) => return LAB.run(&cli.global, &args),
@@ -332,6 +347,7 @@ async fn dispatch(cli: Cli, output: Output, offset: UtcOffset) -> anyhow::Result
         Command::Trust(command) => command::trust::run(&context, &command),
         Command::SshConfig(_)
         | Command::Completion(_)
+        | Command::Man(_)
         | Command::Version
         | Command::Help(_)
         | Command::Lab(_)
@@ -348,8 +364,6 @@ fn names_organisation(args: &[std::ffi::OsString]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
-
     use super::*;
 
     #[test]

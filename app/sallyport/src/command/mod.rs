@@ -10,7 +10,6 @@ pub(crate) mod catchment;
 pub(crate) mod certificate;
 pub(crate) mod client;
 pub(crate) mod companion;
-pub(crate) mod completion;
 pub(crate) mod connect;
 pub(crate) mod data;
 pub(crate) mod doctor;

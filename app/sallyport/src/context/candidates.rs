@@ -8,6 +8,7 @@ use std::{
 
 use clap::Parser as _;
 use clap_complete::engine::CompletionCandidate;
+use sallyport_cli::completion::words;
 use sallyport_client::{ApiClient, ClientError, SocketRef};
 use sallyport_model::ShortId;
 use time::UtcOffset;
@@ -27,11 +28,6 @@ const MAX_LIST: Duration = Duration::from_secs(5);
 const MAX_CANDIDATES: usize = 200;
 /// The options that select the API.
 const OF_API: [&str; 5] = ["--api", "--ca", "--token", "--organisation", "--proxy"];
-
-/// The words of the completed line; empty in a normal run of the program.
-pub(crate) fn words() -> Vec<OsString> {
-    std::env::args_os().skip_while(|word| word != "--").skip(1).collect()
-}
 
 /// Names and ids of one kind, each with a description.
 type Candidates = Vec<(String, String)>;

@@ -65,6 +65,9 @@ impl Duties {
                     continue;
                 }
             };
+            if let Some(process_id) = successor.process_id() {
+                sallyport_net::notify_main_process(process_id);
+            }
             info!("another process takes over: no new connections here; what runs may finish");
             // Publishes nothing more on the bus, not even the departure: the successor continues the presence.
             self.when_replaced.tasks.iter().for_each(AbortHandle::abort);

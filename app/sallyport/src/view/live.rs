@@ -8,6 +8,7 @@ use sallyport_connector::{ConnectorEvent, TransportChoice};
 use sallyport_model::{
     EdgeName, FlowRecord, HealthFailure, HealthRecord, PathRoute, RequestRecord, SocketType, TunnelId,
 };
+use serde::Serialize;
 use serde_json::{Value, json};
 use time::{OffsetDateTime, UtcOffset};
 
@@ -25,6 +26,16 @@ const CLIENT_COLUMN: usize = 21;
 const SERVICE_COLUMN: usize = 16;
 /// The width of a flow's verdict, in characters.
 const VERDICT_COLUMN: usize = 16;
+
+/// Who asks for a reload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum ReloadCause {
+    /// SIGHUP.
+    Signal,
+    /// The file has changed.
+    File,
+}
 
 /// Shows events: on a terminal all of them, in a pipe the address and the requests, for programs as JSON or YAML.
 pub(crate) struct Live {
@@ -109,13 +120,16 @@ impl Live {
         self.emit(event, Some(tunnel))
     }
 
-    /// The services were changed.
+    /// Services were added, changed and removed.
     ///
     /// # Errors
     /// The standard output is closed.
-    pub(crate) fn reloaded(&self, added: &[String], changed: &[String], removed: &[String]) -> anyhow::Result<()> {
+    pub(crate) fn reloaded(&self, names: [&[String]; 3], cause: ReloadCause) -> anyhow::Result<()> {
+        let [added, changed, removed] = names;
         if self.output.format != Format::Table {
-            let event = json!({ "event": "reloaded", "added": added, "changed": changed, "removed": removed });
+            let event = json!({
+                "event": "reloaded", "cause": cause, "added": added, "changed": changed, "removed": removed,
+            });
             return self.emit(event, None);
         }
         let (added, changed, removed) = (added.len(), changed.len(), removed.len());
@@ -131,8 +145,8 @@ impl Live {
     ///
     /// # Errors
     /// The standard output is closed.
-    pub(crate) fn not_reloaded(&self, failure: &Failure) -> anyhow::Result<()> {
-        self.in_reload(failure)?;
+    pub(crate) fn not_reloaded(&self, failure: &Failure, cause: ReloadCause) -> anyhow::Result<()> {
+        self.in_reload(failure, cause)?;
         self.output.hint("  nothing was changed");
         Ok(())
     }
@@ -141,12 +155,12 @@ impl Live {
     ///
     /// # Errors
     /// The standard output is closed.
-    pub(crate) fn in_reload(&self, failure: &Failure) -> anyhow::Result<()> {
+    pub(crate) fn in_reload(&self, failure: &Failure, cause: ReloadCause) -> anyhow::Result<()> {
         if self.output.format == Format::Table {
             self.output.failure(failure);
             return Ok(());
         }
-        self.emit(json!({ "event": "not-reloaded", "error": failure }), None)
+        self.emit(json!({ "event": "not-reloaded", "cause": cause, "error": failure }), None)
     }
 
     /// Prints the public names and their services.

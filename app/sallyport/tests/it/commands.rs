@@ -135,7 +135,7 @@ fn sockets_are_edited_and_listed_in_every_form() {
 
 /// An openssl service with its own certificate for `localhost`, of a service or of an authority. Returns its address,
 /// the certificate's file and its fingerprint.
-fn tls_origin(home: &Home, name: &str, is_authority: bool) -> (Program, SocketAddr, String, String) {
+pub(crate) fn tls_origin(home: &Home, name: &str, is_authority: bool) -> (Program, SocketAddr, String, String) {
     let file = |ending: &str| home.dir.path().join(format!("{name}.{ending}"));
     let (key, certificate) = (file("key"), file("pem"));
     let (key, certificate) = (key.to_str().unwrap().to_owned(), certificate.to_str().unwrap().to_owned());

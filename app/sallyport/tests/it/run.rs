@@ -11,8 +11,8 @@ use serde_json::Value;
 
 use crate::harness::{Home, Origin, Program, Up, curl, text, wait_until};
 
-/// The file of the services, which only its owner may read.
-fn write(home: &Home, content: &str) -> PathBuf {
+/// The file of the services, which only its owner may read, under its name as a whole.
+pub(crate) fn write(home: &Home, content: &str) -> PathBuf {
     let path = home.dir.path().join("services.toml");
     let draft = path.with_extension("new");
     std::fs::write(&draft, content).unwrap();
@@ -21,23 +21,24 @@ fn write(home: &Home, content: &str) -> PathBuf {
     path
 }
 
+/// The command, which reads the file again when it is told to.
 fn start(home: &Home, path: &Path) -> Program {
-    Program::start(&mut home.command(&["run", path.to_str().unwrap(), "-o", "json"]))
+    Program::start(&mut home.command(&["run", path.to_str().unwrap(), "-o", "json", "--no-watch"]))
 }
 
-fn service(more: &str, origin: SocketAddr) -> String {
+pub(crate) fn service(more: &str, origin: SocketAddr) -> String {
     format!("[[service]]\n{more}\nhost = \"127.0.0.1\"\nport = {}\n", origin.port())
 }
 
 /// The events of this kind so far, of this service or of any.
-fn events(program: &Program, kind: &str, service: Option<&str>) -> Vec<Value> {
+pub(crate) fn events(program: &Program, kind: &str, service: Option<&str>) -> Vec<Value> {
     let lines = program.output();
     let events = lines.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     events.filter(|event| event["event"] == kind && service.is_none_or(|service| event["service"] == service)).collect()
 }
 
 /// The host of a service that was attached at least this many times.
-fn host(program: &Program, service: &str, times: usize) -> String {
+pub(crate) fn host(program: &Program, service: &str, times: usize) -> String {
     let attached = wait_until(&format!("{service} to be attached"), || {
         let mut attached = events(program, "attached", Some(service));
         if attached.len() < times { None } else { attached.pop() }
@@ -117,8 +118,8 @@ fn a_reload_changes_what_differs_and_disturbs_nothing_else() {
     run.signal("HUP");
     let event = wait_until("the reload", || events(&run, "reloaded", None).pop());
     assert_eq!(
-        (&event["added"], &event["changed"], &event["removed"]),
-        (&serde_json::json!(["new"]), &serde_json::json!(["moved"]), &serde_json::json!(["gone"]))
+        (&event["cause"], &event["added"], &event["changed"], &event["removed"]),
+        (&"signal".into(), &serde_json::json!(["new"]), &serde_json::json!(["moved"]), &serde_json::json!(["gone"]))
     );
     let new_host = host(&run, "new", 1);
     assert!(up.curl(&new_host, "/", &[]).body.starts_with("new"));

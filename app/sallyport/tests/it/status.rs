@@ -296,9 +296,19 @@ fn install_adds_and_removes_the_program_with_its_completion_and_page() {
     let version = Command::new(&program).arg("version").output().unwrap();
     assert!(text(&version.stdout).contains(env!("CARGO_PKG_VERSION")));
     let share = stage.join("opt/sally/share");
-    let page = std::fs::read_to_string(share.join("man/man1/sallyport.1")).unwrap();
-    assert!(page.starts_with(".TH SALLYPORT 1") && page.contains("doctor"), "{page}");
+    for (page, part) in [
+        ("sallyport", "sallyport\\-doctor(1)"),
+        ("sallyport-socket-create", "\\-\\-name"),
+        ("sallyport-lab-up", ""),
+        ("sallyport-kube", ""),
+    ] {
+        let printed = std::fs::read_to_string(share.join(format!("man/man1/{page}.1"))).unwrap();
+        let title = page.to_uppercase();
+        assert!(printed.contains(&format!(".TH {title} 1 \"\" \"sallyport ")) && printed.contains(part), "{printed}");
+    }
     for file in [
+        "bash-completion/completions/sallyport-lab",
+        "zsh/site-functions/_sallyport-kube",
         "bash-completion/completions/sallyport",
         "zsh/site-functions/_sallyport",
         "fish/vendor_completions.d/sallyport.fish",

@@ -1,9 +1,11 @@
 package acctest
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"fmt"
 	"net"
 	"net/http"
@@ -47,10 +49,38 @@ func (s *Server) NewAccountOf(t *testing.T, email string) *Account {
 func (a *Account) logIn(t *testing.T, body client.Object) {
 	t.Helper()
 	body["name"], body["email"], body["password"] = "Owner", a.Email, a.Password
-	a.call(t, "", http.MethodPost, "/v1/accounts", body)
+	a.signUp(t, body)
 	session := a.call(t, "", http.MethodPost, "/v1/login", client.Object{"email": a.Email, "password": a.Password})
 	a.Session = session["access_token"].(string)
 	a.Token, a.TokenID = a.NewToken(t, AllScopes...)
+}
+
+// signUp makes the account from an address of this machine that no other account comes from: one client may make few.
+func (a *Account) signUp(t *testing.T, body client.Object) {
+	t.Helper()
+	number := accounts.Add(1)
+	transport := a.Transport(t)
+	transport.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+		_, port, err := net.SplitHostPort(address)
+		if err != nil {
+			return nil, err
+		}
+		from := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 1, byte(number>>8), byte(number))}}
+		return from.DialContext(ctx, network, net.JoinHostPort("127.0.0.1", port))
+	}
+	defer transport.CloseIdleConnections()
+	text, err := json.Marshal(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := (&http.Client{Transport: transport}).Post(a.API+"/v1/accounts", "application/json", bytes.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusCreated {
+		t.Fatalf("POST /v1/accounts: %s", answer.Status)
+	}
 }
 
 // NewToken makes an API token.

@@ -29,13 +29,13 @@ type Server struct {
 	API  string // https://api.localhost:PORT
 	CA   string // the file of its root certificate
 	Data string // its data directory
-	// Names is the name server that looks up the records of domains; only the shared server has one.
-	Names *Names
+	// Resolver is the address of the name service that it asks about domains.
+	Resolver string
 	// process is what runs; log is what it said.
 	process *exec.Cmd
-	log     string
 	// ready finds the line that the server is ready, with the address of the API and a path.
 	ready *regexp.Regexp
+	log   string
 }
 
 var ready = regexp.MustCompile(`ready api=(\S+) .* ca=(\S+) `)
@@ -82,9 +82,14 @@ func StartServer(folder string, flags ...string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	port, err := freePort()
+	if err != nil {
+		return nil, err
+	}
+	server.Resolver = "127.0.0.1:" + port
 	arguments := append([]string{
 		"up", "--data", server.Data, "--listen", "127.0.0.1:0", "--listen-http", "none", "--log-format", "text",
-		"--no-http3", "--choose-labels", "--direct-origins", "127.0.0.0/8", "--direct-origins", "10.0.0.0/8",
+		"--no-http3", "--listen-dns", "127.0.0.1:0", "--resolver", server.Resolver, "--choose-labels", "--direct-origins", "127.0.0.0/8", "--direct-origins", "10.0.0.0/8",
 		"--port-range", fmt.Sprintf("%d-%d", from, from+portsOfSockets-1),
 	}, flags...)
 	server.process = exec.Command(program, arguments...)
@@ -181,9 +186,9 @@ var (
 // Main runs the tests of a package, and ends the server that they share.
 func Main(m *testing.M) int {
 	defer func() {
+		endNames()
 		if shared.server != nil {
 			shared.server.Stop()
-			shared.server.Names.Stop()
 		}
 		if shared.folder != "" {
 			_ = os.RemoveAll(shared.folder)
@@ -217,16 +222,8 @@ func prepare() error {
 	if shared.plugins, err = buildProvider(shared.folder); err != nil {
 		return err
 	}
-	names, err := StartNames()
-	if err != nil {
-		return err
-	}
-	if shared.server, err = StartServer(shared.folder, "--resolver", names.Address, "--listen-dns", "127.0.0.1:0"); err != nil {
-		names.Stop()
-		return err
-	}
-	shared.server.Names = names
-	return nil
+	shared.server, err = StartServer(shared.folder)
+	return err
 }
 
 func terraformProgram() (string, error) {

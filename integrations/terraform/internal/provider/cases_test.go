@@ -16,16 +16,15 @@ var cases = []func() acctest.Case{
 	policyCase,
 	policyAttachmentCase,
 	policyEverywhereCase,
-	identityProviderCase,
-	githubProviderCase,
+	oidcCase,
+	localPersonsCase,
 	serviceTokenCase,
-	memberCase,
 	sshKeyCase,
 	organisationCase,
+	memberCase,
 	domainCase,
 	zoneCase,
 	zoneRecordCase,
-	zoneRecordTextCase,
 }
 
 func TestMain(m *testing.M) { acctest.Exit(acctest.Main(m)) }

@@ -5,92 +5,75 @@ import (
 	"net/http"
 
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
-	"github.com/hashicorp/terraform-plugin-framework/resource/schema/boolplanmodifier"
-	"github.com/hashicorp/terraform-plugin-framework/resource/schema/planmodifier"
-	"github.com/hashicorp/terraform-plugin-framework/resource/schema/setplanmodifier"
-	"github.com/hashicorp/terraform-plugin-framework/resource/schema/stringplanmodifier"
-	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/sallyport/sallyport/integrations/terraform/internal/client"
 	"github.com/sallyport/sallyport/integrations/terraform/internal/rest"
 )
 
-const organisationPath, sshAuthorityPath = "/v1/organisation", "/v1/ssh-authority"
-
-// organisation is the resource sallyport_organisation.
+// organisation is the resource sallyport_organisation: the settings of the organisation that the provider acts for.
 func organisation() *rest.Kind {
 	return &rest.Kind{
-		Name: "organisation",
-		Noun: "organisation",
+		Name:       "organisation",
+		Noun:       "organisation",
+		Collection: "/v1/organisation",
+		Item:       "/v1/organisation",
 		Schema: schema.Schema{
-			MarkdownDescription: "The settings of the organisation that the provider acts for. There is one in a configuration. It is there beforehand, and the end of the resource leaves it as it is.",
+			MarkdownDescription: "The settings of the organisation that the provider acts for. There is one such resource at most. Its end leaves the settings as they are.",
 			Attributes: map[string]schema.Attribute{
 				"id":   stable("The id of the organisation."),
 				"name": required("The name: one line of 1 to 100 characters."),
 				"ssh_authority": schema.SingleNestedAttribute{
-					Optional: true, MarkdownDescription: "What certificates of the organisation's authority for ssh keys allow. When absent, they stay as they are.",
+					Optional: true, MarkdownDescription: "The authority that signs ssh keys of persons. What is absent stays as it is.",
 					Attributes: map[string]schema.Attribute{
-						"extensions": schema.SetAttribute{
-							Optional: true, Computed: true, ElementType: types.StringType,
-							PlanModifiers:       []planmodifier.Set{setplanmodifier.UseNonNullStateForUnknown()},
-							MarkdownDescription: "What persons may do: of `permit-X11-forwarding`, `permit-agent-forwarding`, `permit-port-forwarding`, `permit-pty` and `permit-user-rc`.",
-						},
-						"force_command": optional("The one command that certificates of persons allow; any when absent."),
-						"mysocket_principal": schema.BoolAttribute{
-							Optional: true, Computed: true, PlanModifiers: []planmodifier.Bool{boolplanmodifier.UseNonNullStateForUnknown()},
-							MarkdownDescription: "Whether certificates carry the principal `mysocket_ssh_signed` too.",
-						},
-						"public_key": schema.StringAttribute{
-							Computed: true, PlanModifiers: []planmodifier.String{stringplanmodifier.UseNonNullStateForUnknown()},
-							MarkdownDescription: "The public key, one line for `TrustedUserCAKeys` of sshd.",
-						},
+						"extensions":         texts("What persons may do: of `permit-X11-forwarding`, `permit-agent-forwarding`, `permit-port-forwarding`, `permit-pty` and `permit-user-rc`."),
+						"force_command":      optional("The one command that certificates of persons allow; any when absent."),
+						"mysocket_principal": flagOr(false, "Whether certificates carry the principal `mysocket_ssh_signed` too."),
 					},
 				},
 			},
 		},
-		Create: changeOrganisation,
-		Update: changeOrganisation,
+		Fields: map[string]rest.Field{"name": {IsSame: sameTrimmed}},
+		Create: writeOrganisation,
+		Update: writeOrganisation,
 		Read:   readOrganisation,
 		Delete: func(context.Context, *rest.Call) error { return nil },
 	}
 }
 
 func readOrganisation(ctx context.Context, call *rest.Call) (rest.Object, error) {
-	answer, authority := rest.Object{}, rest.Object{}
-	if _, err := call.Client.Get(ctx, organisationPath, &answer); err != nil {
+	answer := rest.Object{}
+	if _, err := call.Client.Get(ctx, "/v1/organisation", &answer); err != nil {
 		return nil, err
 	}
 	if id := call.Text("id"); id != "" && id != answer["id"] {
-		return nil, gone("organisation", id)
+		return nil, &client.Problem{Status: http.StatusNotFound, Code: "not-found",
+			Detail: "the provider acts for another organisation, " + answer["id"].(string)}
 	}
-	_, isWritten := call.Values["ssh_authority"].(rest.Object)
-	isImport := call.Values["name"] == nil
-	if !isWritten && !isImport {
+	// Settings that nobody wrote down are not looked at.
+	if _, isWritten := call.Values["ssh_authority"].(rest.Object); !isWritten {
 		return answer, nil
 	}
-	_, err := call.Client.Get(ctx, sshAuthorityPath, &authority)
-	if problem := client.AsProblem(err); isImport && problem != nil && problem.Status == http.StatusForbidden {
-		return answer, nil // the token may not see it
-	}
-	answer["ssh_authority"] = authority
-	return answer, err
-}
-
-func changeOrganisation(ctx context.Context, call *rest.Call) (rest.Object, error) {
-	_, err := call.Client.Do(ctx, http.MethodPatch, organisationPath, rest.Object{"name": call.Text("name")}, nil)
-	if err != nil {
+	authority := rest.Object{}
+	if _, err := call.Client.Get(ctx, "/v1/ssh-authority", &authority); err != nil {
 		return nil, err
 	}
-	if written, ok := call.Values["ssh_authority"].(rest.Object); ok {
-		body := rest.Object{"force_command": written["force_command"]}
-		for _, name := range []string{"extensions", "mysocket_principal"} {
-			if written[name] != nil {
-				body[name] = written[name]
-			}
+	answer["ssh_authority"] = authority
+	return answer, nil
+}
+
+func writeOrganisation(ctx context.Context, call *rest.Call) (rest.Object, error) {
+	name := rest.Object{"name": call.Values["name"]}
+	if _, err := call.Client.Do(ctx, http.MethodPatch, "/v1/organisation", name, nil); err != nil {
+		return nil, err
+	}
+	if authority, isWritten := call.Values["ssh_authority"].(rest.Object); isWritten {
+		body := rest.Object{"force_command": authority["force_command"], "mysocket_principal": authority["mysocket_principal"]}
+		if authority["extensions"] != nil {
+			body["extensions"] = authority["extensions"]
 		}
-		if _, err := call.Client.Do(ctx, http.MethodPatch, sshAuthorityPath, body, nil); err != nil {
+		if _, err := call.Client.Do(ctx, http.MethodPatch, "/v1/ssh-authority", body, nil); err != nil {
 			return nil, err
 		}
 	}
-	return readOrganisation(ctx, &rest.Call{Client: call.Client, Kind: call.Kind, Values: rest.Object{"name": call.Text("name"), "ssh_authority": call.Values["ssh_authority"]}})
+	return readOrganisation(ctx, call)
 }

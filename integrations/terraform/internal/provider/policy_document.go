@@ -3,7 +3,6 @@ package provider
 import (
 	"context"
 	"encoding/json"
-	"errors"
 
 	"github.com/hashicorp/terraform-plugin-framework/datasource/schema"
 	"github.com/hashicorp/terraform-plugin-framework/types"
@@ -12,108 +11,109 @@ import (
 	"github.com/sallyport/sallyport/integrations/terraform/internal/rest"
 )
 
-func ruleText(description string) schema.StringAttribute {
-	return schema.StringAttribute{Optional: true, MarkdownDescription: description}
-}
-
-func ruleTexts(description string) schema.ListAttribute {
-	return schema.ListAttribute{Optional: true, ElementType: types.StringType, MarkdownDescription: description}
-}
-
-// rules returns the rules of a policy.
-func rules(description string) schema.ListNestedAttribute {
-	weekly := schema.ListNestedAttribute{
-		Optional: true, MarkdownDescription: "Windows of the week.",
-		NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
-			"days": ruleTexts("The days on which the window begins: `mon` to `sun`; every day when absent."),
-			"from": ruleText("The beginning of the window, such as `08:00`."),
-			"to":   ruleText("The end of the window; at or before `from`: on the next day."),
-		}},
+// policyDocumentData is the data source sallyport_policy_document: the rules of a policy, checked by their types.
+func policyDocumentData() *rest.Data {
+	return &rest.Data{
+		Name: "policy_document", Noun: "document of a policy",
+		Schema: schema.Schema{
+			MarkdownDescription: "The rules of a policy as JSON, for `document` of `sallyport_policy`. Blocks `allow` and `deny` are rules; all parts of a rule must hold.",
+			Attributes: map[string]schema.Attribute{
+				"json": read("The document."),
+			},
+			Blocks: map[string]schema.Block{
+				"allow": rules("A rule that allows access."),
+				"deny":  rules("A rule that denies access, whatever any policy allows."),
+			},
+		},
+		Read: func(_ context.Context, _ *client.Client, written rest.Object) (rest.Object, error) {
+			document := rest.Object{}
+			for _, name := range []string{"allow", "deny"} {
+				if rules, _ := withoutNulls(written[name]).([]any); len(rules) > 0 {
+					document[name] = rules
+				}
+			}
+			text, err := json.Marshal(document)
+			return rest.Object{"json": string(text)}, err
+		},
 	}
-	return schema.ListNestedAttribute{
-		Optional: true, MarkdownDescription: description,
-		NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
-			"name": ruleText("The name of the rule in the explanation of a decision."),
+}
+
+// rules returns the blocks of rules.
+func rules(description string) schema.ListNestedBlock {
+	words := func(description string) schema.ListAttribute {
+		return schema.ListAttribute{Optional: true, ElementType: types.StringType, MarkdownDescription: description}
+	}
+	word := func(description string) schema.StringAttribute {
+		return schema.StringAttribute{Optional: true, MarkdownDescription: description}
+	}
+	return schema.ListNestedBlock{
+		MarkdownDescription: description,
+		NestedObject: schema.NestedBlockObject{Attributes: map[string]schema.Attribute{
+			"name":  word("The name of the rule in the explanation of a decision."),
+			"where": words("The place of the client: networks, `country:CH`, `asn:64500`."),
 			"who": schema.SingleNestedAttribute{
-				Optional: true, MarkdownDescription: "The identity of the client.",
+				Optional: true, MarkdownDescription: "The identity of the client. One of the parts must hold.",
 				Attributes: map[string]schema.Attribute{
-					"anyone":         schema.BoolAttribute{Optional: true, MarkdownDescription: "Every client, without other conditions."},
-					"emails":         ruleTexts("People by their e-mail addresses."),
-					"email_domains":  ruleTexts("People by the exact domains of their e-mail addresses."),
-					"groups":         ruleTexts("People by the groups that their provider gives."),
-					"providers":      ruleTexts("People by the providers that authenticate them."),
-					"service_tokens": ruleTexts("Machines by the names of their service tokens."),
+					"anyone":         schema.BoolAttribute{Optional: true, MarkdownDescription: "Everybody, also without a login."},
+					"emails":         words("E-mail addresses of persons."),
+					"email_domains":  words("Domains of e-mail addresses."),
+					"groups":         words("Groups of persons."),
+					"providers":      words("Identity providers, by name."),
+					"service_tokens": words("Service tokens, by name."),
 				},
 			},
-			"where": ruleTexts("The place of the client: networks, `country:CH`, `asn:64500`."),
 			"when": schema.SingleNestedAttribute{
 				Optional: true, MarkdownDescription: "The times at which the rule holds.",
 				Attributes: map[string]schema.Attribute{
-					"not_before": ruleText("The first moment (RFC 3339)."),
-					"not_after":  ruleText("The moment at which the rule ceases to hold (RFC 3339)."),
-					"time_zone":  ruleText("The time zone of the windows: an IANA name."),
-					"weekly":     weekly,
+					"not_before": word("The first moment (RFC 3339)."),
+					"not_after":  word("The moment at which the rule ceases to hold (RFC 3339)."),
+					"time_zone":  word("The time zone of the windows, such as `Europe/Zurich`."),
+					"weekly": schema.ListNestedAttribute{
+						Optional: true, MarkdownDescription: "Windows of the week.",
+						NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
+							"days": words("`mon` to `sun`; every day when absent."),
+							"from": word("The beginning, such as `08:00`."),
+							"to":   word("The end; at or before `from`: on the next day."),
+						}},
+					},
 				},
 			},
 			"what": schema.SingleNestedAttribute{
 				Optional: true, MarkdownDescription: "The request.",
 				Attributes: map[string]schema.Attribute{
-					"methods": ruleTexts("HTTP methods; `GET` stands for `HEAD`, too."),
-					"paths":   ruleTexts("HTTP paths, each with everything beneath it; `*` within a segment, `**` for segments."),
+					"methods": words("HTTP methods; `GET` stands for `HEAD`, too."),
+					"paths":   words("HTTP paths, each with everything beneath it; `*` within a segment, `**` for segments."),
 					"ports":   schema.ListAttribute{Optional: true, ElementType: types.Int64Type, MarkdownDescription: "Public ports of clients' connections."},
 				},
 			},
 			"ssh": schema.SingleNestedAttribute{
-				Optional: true, MarkdownDescription: "Permissions of the ssh certificate of an admitted person; absent fields have the values of the authority.",
+				Optional: true, MarkdownDescription: "Permissions of the ssh certificate of an admitted person.",
 				Attributes: map[string]schema.Attribute{
-					"extensions":    ruleTexts("The extensions; none when empty."),
-					"force_command": ruleText("The one command that the certificate allows."),
+					"extensions":    words("The extensions, such as `permit-pty`; none when empty."),
+					"force_command": word("The one command that the certificate allows."),
 				},
 			},
 		}},
 	}
-}
-
-// policyDocument is the data source sallyport_policy_document.
-var policyDocument = rest.Source{
-	Name: "policy_document", Noun: "policy document",
-	Schema: schema.Schema{
-		MarkdownDescription: "Writes the rules of a policy as JSON, for `document` of `sallyport_policy`. It asks control nothing.",
-		Attributes: map[string]schema.Attribute{
-			"allow": rules("Rules that allow access. A rule holds where all that it says holds."),
-			"deny":  rules("Rules that deny access, whatever any policy allows."),
-			"json":  foundText("The rules as JSON."),
-		},
-	},
-	Read: func(_ context.Context, _ *client.Client, written rest.Object) (rest.Object, error) {
-		document := written
-		delete(document, "json")
-		document, _ = withoutNulls(document).(rest.Object)
-		if len(document) == 0 {
-			return nil, errors.New("the policy has no rule: write `allow` or `deny`")
-		}
-		text, err := json.Marshal(document)
-		return rest.Object{"json": string(text)}, err
-	},
 }
 
 // withoutNulls leaves out what is not written.
 func withoutNulls(value any) any {
 	switch value := value.(type) {
 	case rest.Object:
-		object := rest.Object{}
-		for name, member := range value {
-			if member != nil {
-				object[name] = withoutNulls(member)
+		fields := rest.Object{}
+		for name, field := range value {
+			if field != nil {
+				fields[name] = withoutNulls(field)
 			}
 		}
-		return object
+		return fields
 	case []any:
-		list := make([]any, 0, len(value))
+		items := make([]any, 0, len(value))
 		for _, item := range value {
-			list = append(list, withoutNulls(item))
+			items = append(items, withoutNulls(item))
 		}
-		return list
+		return items
 	}
 	return value
 }

@@ -34,18 +34,6 @@ func samePrefix(mine, theirs any) bool {
 // sameWords says whether two sets of texts are the same but for upper and lower case.
 func sameWords(mine, theirs any) bool { return sameSet(mine, theirs, strings.ToLower) }
 
-// samePaths says whether two sets of paths are the same but for slashes at their ends.
-func samePaths(mine, theirs any) bool {
-	return sameSet(mine, theirs, func(path string) string { return strings.TrimRight(path, "/") })
-}
-
-// sameMoment says whether two times are the same, in whatever time zones.
-func sameMoment(mine, theirs any) bool {
-	one, err := time.Parse(time.RFC3339, fmt.Sprint(mine))
-	other, wrong := time.Parse(time.RFC3339, fmt.Sprint(theirs))
-	return err == nil && wrong == nil && one.Equal(other)
-}
-
 // samePlaces says whether two sets of networks, countries and autonomous systems are the same.
 func samePlaces(mine, theirs any) bool { return sameSet(mine, theirs, place) }
 
@@ -111,4 +99,49 @@ func document(value any, field string) any {
 		}
 	}
 	return value
+}
+
+// sameMoment says whether two times are one, in whichever zone they are written.
+func sameMoment(mine, theirs any) bool {
+	one, err := time.Parse(time.RFC3339, fmt.Sprint(mine))
+	other, otherErr := time.Parse(time.RFC3339, fmt.Sprint(theirs))
+	return err == nil && otherErr == nil && one.Equal(other)
+}
+
+// sameName says whether two DNS names are one.
+func sameName(mine, theirs any) bool {
+	return sameText(strings.TrimSuffix(fmt.Sprint(mine), "."), strings.TrimSuffix(fmt.Sprint(theirs), "."))
+}
+
+// sameRecord says whether two contents of records are the same but for blanks and the case of names outside of quotes.
+func sameRecord(mine, theirs any) bool {
+	one, other := fmt.Sprint(mine), fmt.Sprint(theirs)
+	if strings.Contains(one+other, `"`) {
+		return strings.Join(strings.Fields(one), " ") == strings.Join(strings.Fields(other), " ")
+	}
+	return sameText(strings.Join(strings.Fields(one), " "), strings.Join(strings.Fields(other), " "))
+}
+
+// isNameIn says whether the name of a record, as its owner writes it, is a full name.
+func isNameIn(written, zone, full string) bool {
+	zone = strings.TrimSuffix(zone, ".")
+	switch {
+	case written == "@":
+		return sameName(zone, full)
+	case strings.HasSuffix(written, "."):
+		return sameName(written, full)
+	}
+	return sameName(written+"."+zone, full)
+}
+
+// shortName returns a full name as an owner of the zone writes it.
+func shortName(full, zone string) string {
+	full, zone = strings.TrimSuffix(full, "."), strings.TrimSuffix(zone, ".")
+	if sameName(full, zone) {
+		return "@"
+	}
+	if short, isBelow := strings.CutSuffix(full, "."+zone); isBelow {
+		return short
+	}
+	return full + "."
 }

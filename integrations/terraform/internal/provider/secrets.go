@@ -2,28 +2,18 @@ package provider
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"encoding/pem"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
-	"time"
 
 	"github.com/hashicorp/terraform-plugin-framework/ephemeral/schema"
-	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/sallyport/sallyport/integrations/terraform/internal/client"
 	"github.com/sallyport/sallyport/integrations/terraform/internal/rest"
 )
 
-const (
-	defaultMinutes = 60
-	defaultDays    = 1
-)
+// defaultMinutes is how long a token is good.
+const defaultMinutes = 60
 
 // opened says what all ephemeral resources that make something have in common.
 const opened = " Terraform opens it in every run, in a plan and again in the apply."
@@ -41,43 +31,6 @@ func orNumber(value any, otherwise int64) int64 {
 		return number
 	}
 	return otherwise
-}
-
-// accessToken is the ephemeral resource sallyport_access_token.
-var accessToken = rest.Secret{
-	Name: "access_token", Noun: "API token",
-	Schema: schema.Schema{
-		MarkdownDescription: "An API token for this run." + opened + " Each run has a token of its own, which ends with the run: Terraform closes it, and the token is deleted. With `keep = true` the token stays until its time is over, for a machine that gets it; then plans leave tokens behind too, for that time.",
-		Attributes: map[string]schema.Attribute{
-			"name":       schema.StringAttribute{Optional: true, MarkdownDescription: "The purpose of the token; `terraform` when absent."},
-			"scopes":     schema.SetAttribute{Required: true, ElementType: types.StringType, MarkdownDescription: "What the token may do, such as `sockets:write` or `tunnels:connect`; at most what the provider's token may."},
-			"minutes":    schema.Int64Attribute{Optional: true, MarkdownDescription: "How long the token is good, at most; `60` when absent."},
-			"keep":       schema.BoolAttribute{Optional: true, MarkdownDescription: "Whether the token outlives the run; `false` when absent."},
-			"id":         shown("The id of the token."),
-			"expires_at": shown("When the token ends."),
-			"token":      shownSecret("The token, for `SALLYPORT_TOKEN`."),
-		},
-	},
-	Open: func(ctx context.Context, api *client.Client, written rest.Object) (rest.Object, string, error) {
-		minutes := orNumber(written["minutes"], defaultMinutes)
-		if minutes < 1 {
-			return nil, "", fmt.Errorf("`minutes` is %d: write 1 or more", minutes)
-		}
-		name, ok := written["name"].(string)
-		if !ok {
-			name = "terraform"
-		}
-		end := time.Now().Add(time.Duration(minutes) * time.Minute).UTC().Truncate(time.Second)
-		made := rest.Object{}
-		body := rest.Object{"name": name, "scopes": written["scopes"], "expires_at": end.Format(time.RFC3339)}
-		if _, err := create(ctx, api, "/v1/tokens", body, made); err != nil {
-			return nil, "", err
-		}
-		if written["keep"] == true {
-			return made, "", nil
-		}
-		return made, fmt.Sprintf("/v1/tokens/%s", made["id"]), nil
-	},
 }
 
 // create makes what has a secret. Where the answer was lost, its secret is lost with it, and another one takes its place.
@@ -143,51 +96,4 @@ var tunnelCredential = rest.Secret{
 		_, err := api.Create(ctx, path, nil, &made)
 		return made, "", err
 	},
-}
-
-// serviceTokenCertificate is the ephemeral resource sallyport_service_token_certificate.
-var serviceTokenCertificate = rest.Secret{
-	Name: "service_token_certificate", Noun: "certificate of the service token",
-	Schema: schema.Schema{
-		MarkdownDescription: "A client certificate of a service token, with a key of its own that never leaves this machine but by what uses it." + opened + " Every one is another certificate. It ends after `days`, or with the token; earlier certificates stay good, and none can be deleted by itself.",
-		Attributes: map[string]schema.Attribute{
-			"service_token_id": schema.StringAttribute{Required: true, MarkdownDescription: "The id of the service token."},
-			"days":             schema.Int64Attribute{Optional: true, MarkdownDescription: "The lifetime in days; `1` when absent."},
-			"certificate":      shown("The certificate in PEM."),
-			"authority":        shown("The certificate in PEM of the authority that signed it."),
-			"serial":           shown("The serial number, in hexadecimal digits."),
-			"valid_until":      shown("When the certificate ends."),
-			"private_key":      shownSecret("The private key in PEM (PKCS #8)."),
-		},
-	},
-	Open: func(ctx context.Context, api *client.Client, written rest.Object) (rest.Object, string, error) {
-		key, request, err := newKey()
-		if err != nil {
-			return nil, "", errors.New("this machine could not make a key")
-		}
-		made := rest.Object{}
-		path := fmt.Sprintf("/v1/service-tokens/%s/certificate", url.PathEscape(fmt.Sprint(written["service_token_id"])))
-		_, err = api.Create(ctx, path, rest.Object{"csr": request, "days": orNumber(written["days"], defaultDays)}, &made)
-		made["private_key"] = key
-		return made, "", err
-	},
-}
-
-// newKey returns a new key and a certificate request for it, both in PEM.
-func newKey() (key, request string, err error) {
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return "", "", err
-	}
-	encoded, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		return "", "", err
-	}
-	asked, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, private)
-	if err != nil {
-		return "", "", err
-	}
-	key = string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: encoded}))
-	request = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: asked}))
-	return key, request, nil
 }

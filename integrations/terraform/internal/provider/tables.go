@@ -16,36 +16,36 @@ var resources = []func() resource.Resource{
 	rest.New(origin()),
 	rest.New(policy()),
 	rest.New(policyAttachment()),
-	rest.New(edge()),
-	rest.New(anycastPrefix()),
-	rest.New(anycastPeer()),
 	rest.New(identityProvider()),
 	rest.New(serviceToken()),
-	rest.New(member()),
 	rest.New(sshKey()),
 	rest.New(organisation()),
+	rest.New(member()),
 	rest.New(domain()),
 	rest.New(zone()),
 	rest.New(zoneRecord()),
+	rest.New(edge()),
+	rest.New(anycastPrefix()),
+	rest.New(anycastPeer()),
 }
 
 // dataSources are all data sources of the provider, one a line.
 var dataSources = []func() datasource.DataSource{
-	rest.NewSource(info),
-	rest.NewSource(socketSource()),
-	rest.NewSource(socketsSource),
-	rest.NewSource(edgesSource),
-	rest.NewSource(policiesSource),
-	rest.NewSource(policyDocument),
+	rest.NewData(infoData()),
+	rest.NewData(socketData()),
+	rest.NewData(socketsData()),
+	rest.NewData(edgesData()),
+	rest.NewData(policiesData()),
+	rest.NewData(policyDocumentData()),
 }
 
 // ephemeralResources are all ephemeral resources of the provider, one a line.
 var ephemeralResources = []func() ephemeral.EphemeralResource{
 	newInitialSecret,
-	rest.NewSecret(accessToken),
+	newAccessToken,
+	newTokenCertificate,
 	rest.NewSecret(edgeToken),
 	rest.NewSecret(tunnelCredential),
-	rest.NewSecret(serviceTokenCertificate),
 }
 
 // functions are all functions of the provider, one a line.

@@ -16,7 +16,8 @@ import (
 func kind() *Kind {
 	text := schema.StringAttribute{Optional: true}
 	return &Kind{
-		Item: "/v1/parents/{parent}/things/{id}",
+		Collection: "/v1/parents/{parent}/things",
+		Item:       "/v1/parents/{parent}/things/{id}",
 		Schema: schema.Schema{Attributes: map[string]schema.Attribute{
 			"id":     schema.StringAttribute{Computed: true},
 			"parent": schema.StringAttribute{Required: true},

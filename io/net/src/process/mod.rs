@@ -13,5 +13,5 @@ pub use figures::process_figures;
 pub use listening::Listening;
 pub use own_ports::{MAX_PASSED_PORTS, OpenPort, OwnPorts};
 pub use shutdown::Shutdown;
-pub use systemd::{notify_ready, notify_status, notify_stopping};
+pub use systemd::{notify_main_process, notify_ready, notify_status, notify_stopping};
 pub use takeover::{HandOver, PassedPort, Successor, Takeover, TakeoverError, TakeoverOffer, TakeoverRequest};

@@ -15,6 +15,11 @@ pub fn notify_stopping() {
     notify(&NotifyState::Stopping);
 }
 
+/// Another process is the main process of the service from now on. systemd believes it of a process of the same service.
+pub fn notify_main_process(process_id: u32) {
+    notify(&NotifyState::MainPid(process_id));
+}
+
 /// One line about the service for `systemctl status`.
 pub fn notify_status(text: &str) {
     let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();

@@ -217,6 +217,13 @@ impl TakeoverRequest {
 }
 
 impl Successor {
+    /// The id of the other process, which a service manager must know before this process ends.
+    #[must_use]
+    pub fn process_id(&self) -> Option<u32> {
+        let peer = sockopt::socket_peercred(&self.stream).ok()?;
+        u32::try_from(peer.pid.as_raw_nonzero().get()).ok()
+    }
+
     /// Sends the ports of sockets. Release the data directory next, and call [`Successor::released`].
     ///
     /// # Errors

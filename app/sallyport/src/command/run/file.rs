@@ -5,9 +5,6 @@
 
 use std::{
     collections::HashMap,
-    fs::File,
-    io::Read as _,
-    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
 };
 
@@ -20,12 +17,14 @@ use sallyport_cli::usage::sentence;
 use sallyport_client::{SocketRef, TunnelRef};
 use sallyport_connector::MAX_SERVICES;
 use sallyport_model::{DisplayName, PathRoute, SocketType};
+use sallyport_net::Trust;
 use sallyport_policy::{AccessList, Rule};
 use toml::{
     Spanned,
     de::{DeTable, DeValue},
 };
 
+use super::content::{FileContent, Look, NamedDigest, ORIGIN_CA, SERVICE, digest, folded};
 use crate::{
     command::{
         connect, display_name,
@@ -36,15 +35,11 @@ use crate::{
     failure::{self, Failure, Kind},
 };
 
-/// The largest file that is read, in bytes.
-const MAX_FILE_BYTES: u64 = 4 * 1024 * 1024;
-/// The table of one service.
-const SERVICE: &str = "service";
 /// The keys of a service with an existing socket.
 const LASTING: [&str; 3] = ["socket-id", "tunnel-id", "tunnel-credential"];
 /// The keys that may change without a new tunnel.
 const OF_ORIGIN: [&str; 7] =
-    ["port", "address", "host", "origin-ca", "origin-pin", "origin-server-name", "connect-timeout"];
+    ["port", "address", "host", ORIGIN_CA, "origin-pin", "origin-server-name", "connect-timeout"];
 /// Global options, which apply to all services.
 const OF_ALL: [&str; 6] = ["api", "ca", "token", "proxy", "output", "color"];
 /// Keys that only the file's owner may read.
@@ -96,6 +91,8 @@ pub(super) struct ServiceSpec {
     pub(super) tunnel_words: Vec<String>,
     /// The options of the service itself.
     pub(super) origin_words: Vec<String>,
+    /// The digest of its authority, if it names one.
+    pub(super) authority: NamedDigest,
     /// What to open.
     pub(super) plan: Plan,
 }
@@ -169,25 +166,25 @@ impl CommandLines {
 }
 
 impl ServiceFile {
-    /// Reads and checks the file.
+    /// Checks what was read from this path.
     ///
     /// # Errors
     /// What is wrong, and where.
-    pub(super) fn read(path: &Path) -> anyhow::Result<Self> {
+    pub(super) fn of(path: &Path, look: &Look) -> anyhow::Result<Self> {
         // All errors count as errors of the file.
-        Self::judge(path).map_err(|error| match failure::describe(&error) {
+        Self::judge(path, look).map_err(|error| match failure::describe(&error) {
             Some(failure) => Failure { kind: Kind::Usage, ..failure }.into(),
             None => error,
         })
     }
 
-    fn judge(path: &Path) -> anyhow::Result<Self> {
-        let (text, is_readable_by_all) = read(path)?;
+    fn judge(path: &Path, look: &Look) -> anyhow::Result<Self> {
+        let FileContent { text, is_readable_by_all } = look.content.as_ref().map_err(Clone::clone)?;
         let place = |at: usize, service: Option<String>| {
             let line = 1 + text.as_bytes().iter().take(at).filter(|byte| **byte == b'\n').count();
             FilePlace { file: path.to_owned(), line, service }
         };
-        let table = DeTable::parse(&text).map_err(|error| {
+        let table = DeTable::parse(text).map_err(|error| {
             let at = error.span().map_or(0, |span| span.start);
             place(at, None).failure(Failure::usage(error.message().lines().collect::<Vec<_>>().join(": ")))
         })?;
@@ -217,7 +214,7 @@ impl ServiceFile {
             };
             let entries = table.iter().map(|(key, value)| Entry { key: folded(key.get_ref()), value }).collect();
             let spec = read_service(&mut lines, entries, (index + 1, start), &place)?;
-            if is_readable_by_all && let Some(secret) = spec.secret() {
+            if *is_readable_by_all && let Some(secret) = spec.secret() {
                 return Err(spec.place.failure(readable(secret, path)).into());
             }
             // Names that differ only in case are the same socket.
@@ -261,25 +258,6 @@ fn no_service() -> Failure {
 fn readable(secret: &str, path: &Path) -> Failure {
     Failure::usage(format!("every user of this machine can read the {secret} that stands here"))
         .next(format!("make it private: `chmod 600 {}`", path.display()))
-}
-
-/// The text of the file, and whether other users can read it.
-fn read(path: &Path) -> Result<(String, bool), Failure> {
-    let unreadable =
-        |why: String| Failure::usage(format!("cannot read {}: {why}", path.display())).next("name a file of services");
-    let file = File::open(path).map_err(|error| unreadable(error.to_string()))?;
-    let mode = file.metadata().map_err(|error| unreadable(error.to_string()))?.mode();
-    let mut text = String::new();
-    let length = file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text);
-    if length.map_err(|error| unreadable(error.to_string()))? as u64 > MAX_FILE_BYTES {
-        return Err(unreadable(format!("it has more than {MAX_FILE_BYTES} bytes")));
-    }
-    Ok((text, mode & 0o004 != 0))
-}
-
-/// Keys may have underscores, like flags.
-fn folded(key: &str) -> String {
-    key.replace('_', "-")
 }
 
 fn read_way(
@@ -361,7 +339,17 @@ fn read_service(
         judge_access(&request.create).map_err(|(key, failure)| at(of_key(key)).failure(failure))?;
         (request.create.name.as_str().to_owned(), Plan::Requested(Box::new(request)))
     };
-    Ok(ServiceSpec { place: place(start, Some(name.clone())), name, tunnel_words, origin_words, plan })
+    let authority = authority(&origin_words).map_err(|failure| at(of_key(ORIGIN_CA)).failure(failure))?;
+    Ok(ServiceSpec { place: place(start, Some(name.clone())), name, tunnel_words, origin_words, authority, plan })
+}
+
+/// The digest of the authority that a service names, which must be usable.
+fn authority(origin_words: &[String]) -> Result<NamedDigest, Failure> {
+    let named = origin_words.iter().find_map(|word| word.strip_prefix("--origin-ca="));
+    let Some(path) = named.map(PathBuf::from) else { return Ok(None) };
+    let digest = digest(&path);
+    sallyport_net::roots(&Trust::Ca(path)).map_err(|error| Failure::usage(format!("{ORIGIN_CA}: {error}")))?;
+    Ok(digest)
 }
 
 /// Refuses access rules that the server would refuse, except for missing databases, which only the server knows.
@@ -515,7 +503,7 @@ mod tests {
         let path = dir.path().join("services.toml");
         std::fs::write(&path, text).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
-        ServiceFile::read(&path).map_err(|error| {
+        ServiceFile::of(&path, &Look::at(&path)).map_err(|error| {
             let failure = failure::describe(&error).unwrap();
             let message = failure.message.replace(&format!("{}/", dir.path().display()), "");
             Failure { message, ..failure }
@@ -691,10 +679,10 @@ mod tests {
         std::fs::write(&path, "[[service]]\nport = 1\nprotected = true\nusername = \"a\"\npassword = \"abc\"").unwrap();
         for (mode, is_taken) in [(0o644, false), (0o600, true), (0o640, true)] {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
-            assert_eq!(ServiceFile::read(&path).is_ok(), is_taken, "{mode:o}");
+            assert_eq!(ServiceFile::of(&path, &Look::at(&path)).is_ok(), is_taken, "{mode:o}");
         }
         std::fs::write(&path, "[[service]]\nport = 1").unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
-        assert!(ServiceFile::read(&path).is_ok());
+        assert!(ServiceFile::of(&path, &Look::at(&path)).is_ok());
     }
 }

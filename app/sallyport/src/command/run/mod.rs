@@ -2,11 +2,16 @@
 //!
 //! May use what `command` may use.
 
+mod content;
 mod file;
 mod reload;
 mod services;
+mod watch;
 
-use std::path::PathBuf;
+use std::{
+    path::PathBuf,
+    time::{Duration, Instant},
+};
 
 use clap::Args;
 use sallyport_connector::{Connector, ConnectorEvent, Services, TransportChoice};
@@ -16,15 +21,18 @@ use serde::Serialize;
 use tokio::sync::mpsc;
 
 use self::{
+    content::Look,
     file::{Plan, ServiceFile, ServiceSpec},
+    reload::Reload,
     services::{ApiClients, BoundedFutures, OpenError, RunningService},
+    watch::Watch,
 };
 use super::hold::{self, MAX_QUEUED_EVENTS, NOT_CONNECTED_AFTER};
 use crate::{
     context::Context,
-    output,
+    duration, output,
     signals::{Hangup, Hangups, Signals},
-    view::live::Live,
+    view::live::{Live, ReloadCause},
 };
 
 /// How many results of service checks may wait to be shown.
@@ -50,7 +58,8 @@ The file has a table [[service]] for each service, whose keys are the long optio
   path = [\"/api=8000\"]
 The socket of a service with a name stays, as that of `connect --name` does: it has the same public name the next time.
 
-SIGHUP reads it again: services that have not changed go on undisturbed.")]
+`run` reads the file again when it has changed, and on SIGHUP. Services that have not changed go on undisturbed. If the
+file cannot be used, `run` says why, and nothing changes.")]
 pub(crate) struct RunArgs {
     /// The file of the services, in TOML
     #[arg(value_name = "FILE")]
@@ -58,6 +67,13 @@ pub(crate) struct RunArgs {
     /// Check the file, and do nothing else
     #[arg(long)]
     check: bool,
+    /// Read the file again on SIGHUP only
+    #[arg(long)]
+    no_watch: bool,
+    /// How often to look for changes of the file. A change is taken when two looks have found the same
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration::parse_positive)]
+    #[arg(conflicts_with = "no_watch")]
+    watch_interval: Duration,
 }
 
 /// A service of the file, as `--check` shows it.
@@ -70,7 +86,10 @@ struct CheckedService {
 
 /// Serves until a signal comes.
 pub(crate) async fn run(context: &Context, args: RunArgs) -> anyhow::Result<()> {
-    let file = ServiceFile::read(&args.file)?;
+    // A pipe cannot be watched.
+    let is_watched = !args.no_watch && content::can_watch(&args.file);
+    let look = Look::at(&args.file);
+    let file = ServiceFile::of(&args.file, &look)?;
     if args.check {
         let checked: Vec<CheckedService> = file.services.iter().map(CheckedService::of).collect();
         return context.output.data(&checked, |checked| table(checked));
@@ -84,8 +103,12 @@ pub(crate) async fn run(context: &Context, args: RunArgs) -> anyhow::Result<()> 
         Ok(services) => services,
         Err(OpenError::Stopped(error) | OpenError::Failed(error)) => return Err(error),
     };
+    let looks =
+        if is_watched { Some(content::look_at_intervals(args.file.clone(), args.watch_interval)?) } else { None };
     let mut runner = Runner {
         path: args.file,
+        watch: Watch::new(look, args.watch_interval),
+        looks,
         way_words: file.way_words,
         transport: file.way.transport,
         live: Live::of_services(context.output, context.offset),
@@ -119,6 +142,9 @@ pub(crate) async fn run(context: &Context, args: RunArgs) -> anyhow::Result<()> 
 /// The running services.
 struct Runner {
     path: PathBuf,
+    watch: Watch,
+    /// What the file has, again and again, if it is watched.
+    looks: Option<mpsc::Receiver<(Look, Instant)>>,
     /// The connection options of the file.
     way_words: Vec<String>,
     transport: TransportChoice,
@@ -168,9 +194,18 @@ impl Runner {
                     let printed = match asked {
                         _ if shutdown.is_triggered() => Ok(()),
                         Hangup::End => self.stop(&shutdown),
-                        Hangup::Reload => self.reload(signals, &shutdown, &missing_in).await,
+                        Hangup::Reload => {
+                            let asked = Reload { look: Look::again_at(&self.path), cause: ReloadCause::Signal };
+                            self.reload(asked, signals, &shutdown, &missing_in).await
+                        }
                     };
                     shown = shown.and(printed);
+                }
+                Some((look, at)) = next_look(&mut self.looks), if !shutdown.is_triggered() => {
+                    if let Some(look) = self.watch.handle_look(look, at) {
+                        let changed = Reload { look, cause: ReloadCause::File };
+                        shown = shown.and(self.reload(changed, signals, &shutdown, &missing_in).await);
+                    }
                 }
                 Some(event) = events.recv() => {
                     self.record_loss(&event);
@@ -223,6 +258,14 @@ impl Runner {
         {
             service.is_lost = true;
         }
+    }
+}
+
+/// The next look at the file; none ever comes if nothing watches it. Cancel safe.
+async fn next_look(looks: &mut Option<mpsc::Receiver<(Look, Instant)>>) -> Option<(Look, Instant)> {
+    match looks {
+        Some(looks) => looks.recv().await,
+        None => std::future::pending().await,
     }
 }
 

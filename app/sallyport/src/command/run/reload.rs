@@ -1,6 +1,6 @@
 //! Reloads the file of `sallyport run`: only differences are applied.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sallyport_connector::Services;
 use sallyport_net::Shutdown;
@@ -8,20 +8,31 @@ use tokio::sync::mpsc;
 
 use super::{
     Missing, Runner,
+    content::{Look, NamedDigest},
     file::{Plan, ServiceFile, ServiceSpec},
     look,
     services::{OpenError, RunningService},
+    watch::ReloadEnd,
 };
 use crate::{
     command::hold::Origin,
     failure::{self, Failure, Kind},
     signals::Signals,
+    view::live::ReloadCause,
 };
 
 /// How many tunnels are attached again at once, and the interval after that: an edge accepts no higher rate from a
 /// session.
 const MAX_ANEW_AT_ONCE: usize = 8;
 const ANEW_PERIOD: Duration = Duration::from_millis(1_100);
+
+/// A file to reload.
+pub(super) struct Reload {
+    /// What it has.
+    pub(super) look: Look,
+    /// Who asks for the reload.
+    pub(super) cause: ReloadCause,
+}
 
 /// The differences of a reloaded file.
 struct ReloadPlan {
@@ -41,6 +52,8 @@ struct OriginChange {
     origins: Vec<Origin>,
     /// The options in the file.
     words: Vec<String>,
+    /// The digest of the authority, if there is one.
+    authority: NamedDigest,
 }
 
 /// What was done, by names of services.
@@ -54,30 +67,39 @@ struct ReloadReport {
 }
 
 impl Runner {
-    /// Reads the file again, and applies the differences. If the file or a new service cannot be used, that is
-    /// reported, and nothing changes.
+    /// Applies the differences of the file. If the file or a new service cannot be used, that is reported, and nothing
+    /// changes.
     pub(super) async fn reload(
         &mut self,
+        reload: Reload,
         signals: &mut Signals,
         shutdown: &Shutdown,
         missing: &mpsc::Sender<Missing>,
     ) -> anyhow::Result<()> {
-        match self.try_reload(signals, missing).await {
-            Ok(printed) => printed,
-            Err(OpenError::Stopped(_)) => self.stop(shutdown),
+        let (printed, end) = match self.try_reload(&reload, signals, missing).await {
+            Ok(printed) => (printed, ReloadEnd::Final),
+            Err(OpenError::Stopped(_)) => (self.stop(shutdown), ReloadEnd::Final),
             Err(OpenError::Failed(error)) => match failure::describe(&error) {
-                Some(failure) => self.live.not_reloaded(&failure),
-                None => Err(error),
+                Some(failure) => {
+                    // The fault may be of the API, and of this moment.
+                    let may_pass = matches!(failure.kind, Kind::Unreachable | Kind::Failed);
+                    let end = if may_pass { ReloadEnd::MayPassLater } else { ReloadEnd::Final };
+                    (self.live.not_reloaded(&failure, reload.cause), end)
+                }
+                None => (Err(error), ReloadEnd::Final),
             },
-        }
+        };
+        self.watch.handle_end(reload.look, end, Instant::now());
+        printed
     }
 
     async fn try_reload(
         &mut self,
+        reload: &Reload,
         signals: &mut Signals,
         missing: &mpsc::Sender<Missing>,
     ) -> Result<anyhow::Result<()>, OpenError> {
-        let file = ServiceFile::read(&self.path).map_err(OpenError::Failed)?;
+        let file = ServiceFile::of(&self.path, &reload.look).map_err(OpenError::Failed)?;
         if file.way_words != self.way_words {
             let text = "what stands above the services is taken in by a restart only";
             let failure = Failure::new(Kind::Refused, text).next("restart the command, or take the change back");
@@ -111,9 +133,9 @@ impl Runner {
         done.failures.extend(self.api.remove_all(over, signals).await.err());
         let ReloadReport { added, changed, removed, failures } = done;
         for failure in &failures {
-            shown = shown.and_then(|()| self.live.in_reload(failure));
+            shown = shown.and_then(|()| self.live.in_reload(failure, reload.cause));
         }
-        Ok(shown.and_then(|()| self.live.reloaded(&added, &changed, &removed)))
+        Ok(shown.and_then(|()| self.live.reloaded([&added, &changed, &removed], reload.cause)))
     }
 
     /// The differences between running services and those of the file.
@@ -126,7 +148,7 @@ impl Runner {
                 continue;
             };
             changes.keeps.push(spec.name.clone());
-            if service.origin_words != spec.origin_words {
+            if service.origin_words != spec.origin_words || service.authority != spec.authority {
                 let place = spec.place;
                 let origins = match spec.plan {
                     Plan::Lasting { origin, .. } => {
@@ -138,7 +160,12 @@ impl Runner {
                     }
                 };
                 let origins = origins.map_err(|error| place.error(error))?;
-                changes.moves.push(OriginChange { name: spec.name, origins, words: spec.origin_words });
+                changes.moves.push(OriginChange {
+                    name: spec.name,
+                    origins,
+                    words: spec.origin_words,
+                    authority: spec.authority,
+                });
             }
         }
         Ok(changes)
@@ -147,7 +174,7 @@ impl Runner {
     /// Changes the origin behind tunnels that stay.
     async fn move_origins(&mut self, services: &Services, moves: Vec<OriginChange>, done: &mut ReloadReport) {
         let mut moved = Vec::new();
-        for OriginChange { name, origins, words } in moves {
+        for OriginChange { name, origins, words, authority } in moves {
             let Some(running) = self.running.iter_mut().find(|service| service.name == name) else { continue };
             running.set_origins(origins);
             let mut served = Ok(());
@@ -161,7 +188,7 @@ impl Runner {
             }
             match served {
                 Ok(()) => {
-                    running.origin_words = words;
+                    (running.origin_words, running.authority) = (words, authority);
                     done.changed.push(name);
                 }
                 Err(error) => done.failures.push(Failure::usage(format!("service {name:?}: {error}"))),

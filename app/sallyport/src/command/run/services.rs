@@ -8,7 +8,10 @@ use sallyport_connector::Service;
 use sallyport_model::{PathPrefix, SocketType, TunnelId};
 use tokio::task::JoinSet;
 
-use super::file::{Plan, ServiceSpec};
+use super::{
+    content::NamedDigest,
+    file::{Plan, ServiceSpec},
+};
 use crate::{
     command::{connect, hold::Origin, socket::request::PathService, tunnel},
     context::{Context, Target},
@@ -35,6 +38,8 @@ pub(super) struct RunningService {
     /// The options of its tunnel and socket, and its own, as in the file.
     pub(super) tunnel_words: Vec<String>,
     pub(super) origin_words: Vec<String>,
+    /// The digest of its authority, if it names one.
+    pub(super) authority: NamedDigest,
     /// Its tunnel.
     pub(super) tunnel: TunnelId,
     /// How it is reached.
@@ -104,11 +109,14 @@ impl ApiClients {
     }
 
     async fn try_open(&self, spec: ServiceSpec) -> anyhow::Result<RunningService> {
+        let words = (spec.tunnel_words, spec.origin_words);
+        let authority = spec.authority;
         let running = |name, words: (Vec<String>, Vec<String>), origin, tunnel: (TunnelId, Secret), made, socket| {
             RunningService {
                 name,
                 tunnel_words: words.0,
                 origin_words: words.1,
+                authority,
                 tunnel: tunnel.0,
                 origin,
                 others: Vec::new(),
@@ -118,7 +126,6 @@ impl ApiClients {
                 socket,
             }
         };
-        let words = (spec.tunnel_words, spec.origin_words);
         let parts = |created: CreatedTunnel| (created.details.id, created.credential);
         match spec.plan {
             Plan::Lasting { tunnel: Some(id), credential: Some(credential), socket_type, origin, .. } => {

@@ -1,7 +1,5 @@
-data "sallyport_edges" "eu" {
-  region = "eu"
-}
+data "sallyport_edges" "all" {}
 
 output "up" {
-  value = [for edge in data.sallyport_edges.eu.edges : edge.name if edge.state == "up"]
+  value = [for edge in data.sallyport_edges.all.edges : edge.name if edge.state == "up"]
 }

@@ -1,7 +1,7 @@
-data "sallyport_sockets" "production" {
-  labels = { env = "prod" }
+data "sallyport_sockets" "web" {
+  labels = { team = "web" }
 }
 
-output "addresses" {
-  value = { for socket in data.sallyport_sockets.production.sockets : socket.name => socket.url }
+output "names" {
+  value = data.sallyport_sockets.web.sockets[*].dns_name
 }

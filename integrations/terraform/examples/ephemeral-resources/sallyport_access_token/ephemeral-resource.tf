@@ -1,11 +1,10 @@
-# The token ends with the run.
-ephemeral "sallyport_access_token" "check" {
+ephemeral "sallyport_access_token" "deploy" {
   scopes = ["sockets:read"]
 }
 
-resource "terraform_data" "check" {
+resource "terraform_data" "smoke_test" {
   provisioner "local-exec" {
-    command     = "sallyport socket ls"
-    environment = { SALLYPORT_TOKEN = ephemeral.sallyport_access_token.check.token }
+    command     = "./smoke-test"
+    environment = { SALLYPORT_TOKEN = ephemeral.sallyport_access_token.deploy.token }
   }
 }

@@ -11,8 +11,8 @@ resource "terraform_data" "deploy" {
   provisioner "local-exec" {
     command = "umask 077; printf %s \"$KEY\" >key.pem; printf %s \"$CERTIFICATE\" >certificate.pem"
     environment = {
-      KEY         = ephemeral.sallyport_service_token_certificate.backup.private_key
-      CERTIFICATE = ephemeral.sallyport_service_token_certificate.backup.certificate
+      KEY         = ephemeral.sallyport_service_token_certificate.backup.private_key_pem
+      CERTIFICATE = ephemeral.sallyport_service_token_certificate.backup.certificate_pem
     }
   }
 }

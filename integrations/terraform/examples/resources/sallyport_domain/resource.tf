@@ -2,7 +2,7 @@ resource "sallyport_domain" "app" {
   name = "app.example.com"
 }
 
-# What to set at the name service of the domain.
+# What the name service of the domain must have.
 output "records" {
   value = sallyport_domain.app.records
 }

@@ -1,1 +1,1 @@
-terraform import sallyport_identity_provider.work NAME
+terraform import sallyport_identity_provider.google google

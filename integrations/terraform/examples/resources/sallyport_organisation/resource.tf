@@ -1,4 +1,6 @@
 resource "sallyport_organisation" "this" {
-  name          = "Example"
-  ssh_authority = { extensions = ["permit-pty"] }
+  name = "Example Ltd"
+  ssh_authority = {
+    extensions = ["permit-pty", "permit-port-forwarding"]
+  }
 }

@@ -1,1 +1,1 @@
-terraform import sallyport_service_token.backup TOKEN_ID
+terraform import sallyport_service_token.ci 0190a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b

@@ -1,9 +1,9 @@
-resource "sallyport_service_token" "backup" {
-  name  = "backup"
-  scope = { paths = ["/dumps"], read_only = true }
+resource "sallyport_service_token" "ci" {
+  name  = "ci"
+  scope = { paths = ["/api"], methods = ["GET", "POST"] }
 }
 
-resource "sallyport_policy" "backup" {
-  name     = "backup"
-  document = jsonencode({ allow = [{ who = { service_tokens = [sallyport_service_token.backup.name] } }] })
+# The secret, in the run that makes the token: for a secret store.
+ephemeral "sallyport_initial_secret" "ci" {
+  id = sallyport_service_token.ci.id
 }

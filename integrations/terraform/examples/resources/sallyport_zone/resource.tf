@@ -1,6 +1,5 @@
-# The domain must be verified before.
 resource "sallyport_zone" "example" {
-  name = "example.com"
+  name = "example.com" # a verified domain
 }
 
 output "at_the_parent" {

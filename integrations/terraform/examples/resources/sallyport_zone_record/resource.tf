@@ -1,6 +1,7 @@
-resource "sallyport_zone_record" "www" {
+resource "sallyport_zone_record" "mail" {
   zone  = "example.com"
-  name  = "www"
-  type  = "EDGES"
-  value = ""
+  name  = "@"
+  type  = "MX"
+  value = "10 mail.example.net."
+  ttl   = 3600
 }

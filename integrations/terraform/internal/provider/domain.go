@@ -4,15 +4,11 @@ import (
 	"context"
 	"strings"
 
-	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
-	"github.com/hashicorp/terraform-plugin-framework/resource/schema/booldefault"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/boolplanmodifier"
-	"github.com/hashicorp/terraform-plugin-framework/resource/schema/int64planmodifier"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/listplanmodifier"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/planmodifier"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/stringplanmodifier"
-	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/sallyport/sallyport/integrations/terraform/internal/rest"
@@ -27,7 +23,7 @@ func domain() *rest.Kind {
 		Item:       "/v1/domains/{name}",
 		Import:     []string{"name"},
 		Schema: schema.Schema{
-			MarkdownDescription: "A domain of the organisation. Set its `records` at the name service of the domain: control looks for them every minute, and the domain is verified then.",
+			MarkdownDescription: "A domain of your own, for names of sockets. `records` are what the name service of the domain must have; control looks for them until it finds them.",
 			Attributes: map[string]schema.Attribute{
 				"id":         stable("The id of the domain."),
 				"created_at": stable("When the domain was added."),
@@ -37,22 +33,15 @@ func domain() *rest.Kind {
 					PlanModifiers: []planmodifier.List{listplanmodifier.UseStateForUnknown()},
 					NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
 						"name":    schema.StringAttribute{Computed: true, MarkdownDescription: "The name of the record."},
-						"type":    schema.StringAttribute{Computed: true, MarkdownDescription: "The type of the record: `TXT`, `CNAME`, `A` or `AAAA`."},
+						"type":    schema.StringAttribute{Computed: true, MarkdownDescription: "`TXT`, `CNAME`, `A` or `AAAA`."},
 						"value":   schema.StringAttribute{Computed: true, MarkdownDescription: "The content of the record."},
-						"purpose": schema.StringAttribute{Computed: true, MarkdownDescription: "What the record is for: `ownership`, `address` or `certificate`."},
+						"purpose": schema.StringAttribute{Computed: true, MarkdownDescription: "`ownership`, `address` or `certificate`."},
 					}},
 				},
 			},
 		},
-		Fields: map[string]rest.Field{"name": {IsSame: sameDomain}},
+		Fields: map[string]rest.Field{"name": {IsSame: sameName}},
 	}
-}
-
-// sameDomain says whether two names are the same but for upper and lower case and a dot at their ends.
-func sameDomain(mine, theirs any) bool {
-	one, isText := mine.(string)
-	other, isOther := theirs.(string)
-	return isText && isOther && strings.EqualFold(strings.TrimSuffix(one, "."), strings.TrimSuffix(other, "."))
 }
 
 // zone is the resource sallyport_zone.
@@ -83,14 +72,13 @@ func zone() *rest.Kind {
 				},
 			},
 		},
-		Fields: map[string]rest.Field{"name": {IsSame: sameDomain}},
+		Fields: map[string]rest.Field{"name": {IsSame: sameName}},
 		Extend: extendZone,
 	}
 }
 
 func fixedFlag(value bool, description string) schema.BoolAttribute {
 	attribute := flagOr(value, description)
-	attribute.Default = booldefault.StaticBool(value)
 	attribute.PlanModifiers = []planmodifier.Bool{boolplanmodifier.RequiresReplace()}
 	return attribute
 }
@@ -114,40 +102,55 @@ func extendZone(_ context.Context, call *rest.Call, answer rest.Object) error {
 	return nil
 }
 
-// zoneRecord is the resource sallyport_zone_record.
+// zoneRecord is the resource sallyport_zone_record. Control changes no record, so each change makes a new one.
 func zoneRecord() *rest.Kind {
-	kind := parent("The type, such as `A`, `TXT` or `MX`. `ALIAS` stands for the addresses of another name, also at the zone itself; `EDGES` stands for the addresses of the edges.")
-	kind.Validators = []validator.String{stringvalidator.LengthAtLeast(1)}
-	ttl := numberOr(300, "How long others may keep the record, in seconds.")
-	ttl.PlanModifiers = []planmodifier.Int64{int64planmodifier.RequiresReplace()}
 	return &rest.Kind{
 		Name:       "zone_record",
 		Noun:       "record",
 		Collection: "/v1/zones/{zone}/records",
 		Import:     []string{"zone", "id"},
 		Schema: schema.Schema{
-			MarkdownDescription: "A record of a zone. Every change makes a new record. After an import, the name is the one below the zone (`www`, or `@`), and the value is as control writes it.",
+			MarkdownDescription: "A record of a zone. Every change makes a new one.",
 			Attributes: map[string]schema.Attribute{
 				"id":    stable("The id of the record."),
 				"zone":  parent("The name of the zone."),
 				"name":  parent("The name: `@` for the zone itself, a name below it such as `www`, or a full name that ends with a dot."),
-				"type":  kind,
-				"ttl":   ttl,
-				"value": parent("The content, as in a master file."),
+				"type":  parent("The type, such as `A`, `TXT` or `MX`. `ALIAS` stands for the addresses of another name, `EDGES` for the addresses of the edges."),
+				"value": parent("The content, as in a master file: texts of `TXT` have quotes."),
+				"ttl":   replacingNumberOr(300, "How long others may keep the record, in seconds."),
 			},
 		},
-		Read: readListed,
-		Extend: func(ctx context.Context, call *rest.Call, answer rest.Object) error {
-			of := strings.ToLower(strings.TrimSuffix(call.Text("zone"), "."))
-			name, _ := answer["name"].(string)
-			name = strings.TrimSuffix(name, ".")
-			if name == of {
-				answer["name"] = "@"
-			} else {
-				answer["name"] = strings.TrimSuffix(name, "."+of)
+		Read: func(ctx context.Context, call *rest.Call) (rest.Object, error) {
+			record, err := readByID(ctx, call)
+			if err != nil {
+				return nil, err
 			}
-			answer["zone"] = call.Values["zone"]
-			return keepOwn("name", "type", "value", "ttl")(ctx, call, answer)
+			return nameRecord(call, record), nil
 		},
+		Create: func(ctx context.Context, call *rest.Call) (rest.Object, error) {
+			body := rest.Object{}
+			for _, name := range []string{"name", "type", "value", "ttl"} {
+				body[name] = call.Values[name]
+			}
+			record := rest.Object{}
+			if _, err := call.Client.Create(ctx, call.Path(call.Kind.Collection), body, &record); err != nil {
+				return nil, err
+			}
+			return nameRecord(call, record), nil
+		},
+		Fields: map[string]rest.Field{"value": {IsSame: sameRecord}},
 	}
+}
+
+// nameRecord completes a record that control answered: its zone, and its name as the owner wrote it.
+func nameRecord(call *rest.Call, record rest.Object) rest.Object {
+	record["zone"] = call.Values["zone"]
+	full, _ := record["name"].(string)
+	switch written := call.Text("name"); {
+	case written == "": // an import: the short name is what most people write
+		record["name"] = shortName(full, call.Text("zone"))
+	case isNameIn(written, call.Text("zone"), full):
+		record["name"] = written
+	}
+	return record
 }
