@@ -141,6 +141,12 @@ class GifService(Fleet):
         self.addCleanup(here.close)
         workspace = terraform.Workspace(here, self.plugins, "gif-service")
         workspace.env["HOSTS"] = str(here.hosts_file)
+        # Requests that take a while, so that some are always open when a machine goes.
+        service = (workspace.folder / "service.yaml").read_text()
+        answer = "          def do_GET(self):\n"
+        self.assertEqual(service.count(answer), 1)
+        slow = "          def do_POST(self):\n              __import__('time').sleep(0.1)\n              self.do_GET()\n\n"
+        workspace.write("service.yaml", service.replace(answer, slow + answer))
         workspace.write("machines.tf", MACHINES % {
             "machines": BY_REGION % {"module": "module.origins"},
             "user_data": "module.origins[each.value.region].user_data[each.key]",

@@ -1,4 +1,7 @@
-"""Requests that go on while a fleet changes: every one is counted, with its time and who answered."""
+"""Requests that go on while a fleet changes: every one is counted, with its time and who answered.
+
+They are POSTs, which an edge never sends to a second origin once the first has received something.
+"""
 
 import threading
 import time
@@ -7,7 +10,7 @@ import time
 class Load:
     """Threads that ask one host, each request over a connection of its own."""
 
-    def __init__(self, here, host, edge, threads=2, pause=0.02):
+    def __init__(self, here, host, edge, threads=4, pause=0.02):
         self.here, self.host, self.edge, self.pause = here, host, edge, pause
         self.answers, self.failures = [], []
         self.lock, self.over = threading.Lock(), threading.Event()
@@ -20,7 +23,7 @@ class Load:
         while not self.over.wait(self.pause):
             began = time.monotonic()
             try:
-                status, body = self.here.get(self.host, edge=self.edge)
+                status, body = self.here.get(self.host, edge=self.edge, method="POST")
                 problem = None if status == 200 else f"{status} {body[:200]}"
             except Exception as error:  # noqa: BLE001: whatever it is, a client has seen it
                 problem, body = repr(error), ""

@@ -13,6 +13,7 @@ import os
 import pathlib
 import shutil
 import signal
+import socket
 import ssl
 import subprocess
 import tempfile
@@ -71,6 +72,12 @@ def tool(name):
     return done.stdout.strip()
 
 
+def tools_folder():
+    """Where scripts/tools and scripts/machine keep what they have made."""
+    return os.environ.get("SALLYPORT_TOOLS") or os.path.join(
+        os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "sallyport-tools")
+
+
 def program():
     """The program under test: SALLYPORT_PROGRAM, or the debug build."""
     path = pathlib.Path(os.environ.get("SALLYPORT_PROGRAM", ROOT / "target/debug/sallyport"))
@@ -123,8 +130,7 @@ class Installation:
             "PATH": os.environ["PATH"] + ":/usr/sbin:/sbin",
             "HOME": str(self.folder),
             "TMPDIR": str(self.folder),
-            "SALLYPORT_TOOLS": os.environ.get("SALLYPORT_TOOLS") or os.path.join(
-                os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "sallyport-tools"),
+            "SALLYPORT_TOOLS": tools_folder(),
             "SALLYPORT_MACHINES": str(self.folder / "machines"),
             "SALLYPORT_STATE_DIR": str(self.folder / "state"),
             "SALLYPORT_PASSWORD": PASSWORD,
@@ -241,14 +247,15 @@ class Installation:
         return self.machine("start", name, "--bridge", site, "--address", f"10.81.{SITES[site]}.{number}/24",
                             "--hosts", self.hosts_file, "--user-data", "-", "--wait", until, input=user_data)
 
-    def get(self, host, path="/", edge=HUB, port=443):
+    def get(self, host, path="/", edge=HUB, port=443, method="GET"):
         """One request over a connection of its own: the status and the body."""
         trust = ssl.create_default_context(cafile=self.ca)
         connection = http.client.HTTPSConnection(host, port, timeout=WAIT_SECONDS, context=trust)
+        # To this edge, whatever the name leads to.
         connection._create_connection = lambda address, *more, **named: \
-            __import__("socket").create_connection((edge, address[1]), *more, **named)
+            socket.create_connection((edge, address[1]), *more, **named)
         try:
-            connection.request("GET", path)
+            connection.request(method, path)
             response = connection.getresponse()
             return response.status, response.read().decode()
         finally:

@@ -25,7 +25,11 @@ def build(folder):
     go = shutil.which("go", path=path)
     if go is None:
         raise rig.Absent("go is missing (Debian's package golang-go)")
-    done = subprocess.run([go, "build", "-o", target, "."], cwd=SOURCE, env=os.environ | {"PATH": path},
+    # As integrations/terraform/test has it: what Go keeps is beside the other tools.
+    cache = rig.tools_folder()
+    settings = {"PATH": path, "GOPATH": f"{cache}/go", "GOMODCACHE": f"{cache}/go/pkg/mod",
+                "GOCACHE": os.environ.get("GOCACHE", f"{cache}/go-build"), "GOFLAGS": "-modcacherw -buildvcs=false"}
+    done = subprocess.run([go, "build", "-o", target, "."], cwd=SOURCE, env=os.environ | settings,
                           stderr=subprocess.PIPE, text=True, timeout=BUILD_SECONDS)
     if done.returncode:
         raise AssertionError(f"the provider cannot be built: {done.stderr}")
