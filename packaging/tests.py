@@ -323,12 +323,12 @@ class Tampering(unittest.TestCase):
         with Changed() as changed:
             changed.write("chart/values.yaml", "new")
             self.refused("do not name the same files: chart/values.yaml", changed.sign_again(provenance=False).dist)
+        for name in ("release.pub", "apt/sallyport.asc"):
+            with Changed() as changed:
+                changed.write(name, other_public.read_bytes())
+                self.refused(f"{name} is another key", changed.sign_again().dist)
         with Changed() as changed:
-            shutil.copyfile(other_public, folder / "swap")
-            changed.write("release.pub", (folder / "swap").read_bytes())
-            self.refused("release.pub is another key", changed.sign_again().dist)
-        with Changed() as changed:
-            changed.flip("README.md" if (changed.dist / "README.md").exists() else "apt/sallyport.sources")
+            changed.flip("apt/sallyport.sources")
             self.refused("is about another", changed.sign_again(provenance=False).dist)
         with Changed() as changed:
             changed.flip("terraform/" + next(first.glob("terraform/*_manifest.json")).name)
