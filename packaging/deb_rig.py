@@ -169,12 +169,16 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 
 
 class Origin(Quiet):
-    """The service behind a socket. What it says to /slow takes its time."""
+    """The service behind a socket. What it says to /slow takes its time: longer than an edge holds requests (5 s)."""
 
-    SLOW_PARTS = 15
+    SLOW_PARTS = 40
+    # Whether a slow answer has begun, since somebody has set this to False.
+    slow_begun = False
 
     def do_GET(self):
         parts = self.SLOW_PARTS if self.path == "/slow" else 1
+        if parts > 1:
+            Origin.slow_begun = True
         self.send_response(200)
         self.send_header("Content-Length", str(2 * parts))
         self.end_headers()
@@ -265,6 +269,7 @@ class Load:
     def slow(self):
         """A request that takes some seconds: a list that gets its answer, and the thread."""
         answer = []
+        Origin.slow_begun = False
 
         def ask():
             enter_network(self.network.name)

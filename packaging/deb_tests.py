@@ -378,7 +378,7 @@ class Machines(unittest.TestCase):
         finally:
             load.end()
         print(f"upgrade: {sum(load.answers.values())} answers, {len(load.failures)} failures")
-        self.assertEqual((load.failures, set(load.answers)), ([], {200}))
+        self.assertEqual((load.failures[:5], set(load.answers)), ([], {200}))
         self.assertEqual(slow, [(200, b"ok" * Origin.SLOW_PARTS)])
         self.assertEqual(self.names(), self.sockets)
 
@@ -398,12 +398,15 @@ class Machines(unittest.TestCase):
             load.more()
             self.assertEqual(self.machine.main_process("sallyport"), before)
             self.machine.write("/etc/sallyport/sallyport.env", "SALLYPORT_LISTEN_HTTP=nonsense\n")
+            slow, asking = load.slow()
+            until("the slow answer to begin", lambda: Origin.slow_begun)
             printed = self.machine.run("dpkg", "--configure", "-a")
             self.assertIn("sallyport.service does not run the new program: systemctl status sallyport.service", printed)
             self.assertIn(f"ok installed {NEWER}", self.machine.run("dpkg-query", "--show", "--showformat=${Status} ${Version}", "sallyport"))
             self.assertEqual(self.machine.main_process("sallyport"), before, "it serves on")
             self.assertTrue(self.machine.runs_installed("sallyport-run"))
             load.more()
+            asking.join()
             self.machine.run("rm", "/etc/sallyport/sallyport.env")
             self.machine.run("systemctl", "reload", "sallyport.service")
             self.assertTrue(self.machine.runs_installed("sallyport"))
@@ -411,7 +414,9 @@ class Machines(unittest.TestCase):
         finally:
             load.end()
         print(f"half an upgrade: {sum(load.answers.values())} answers, {len(load.failures)} failures")
-        self.assertEqual((load.failures, set(load.answers)), ([], {200}))
+        self.assertEqual((load.failures[:5], set(load.answers)), ([], {200}))
+        self.assertEqual(slow, [(200, b"ok" * Origin.SLOW_PARTS)])
+        self.assertEqual(self.machine.run("sh", "-c", "ls /run/systemd/system | grep sallyport", check=False).stdout, "")
         # systemd knows the new process: it ends it as it should, and not as a stranger.
         self.machine.run("systemctl", "stop", "sallyport.service", "sallyport.socket", "sallyport-http.socket")
         self.assertEqual(self.machine.run("systemctl", "show", "--property", "Result", "--value", "sallyport.service").strip(), "success")
@@ -434,6 +439,9 @@ class Machines(unittest.TestCase):
         self.assertIn(f"accounts, keys and logs stay, since nothing can restore them: {data} /var/lib/sallyport", printed)
         self.machine.run("test", "!", "-e", "/etc/sallyport", "-a", "-d", data)
         self.assertEqual(self.machine.run("find", "/etc/systemd/system", "-name", "sallyport*"), "")
+        self.machine.write("/etc/systemd/system/sallyport-run.service", "[Service]\nExecStart=/usr/local/bin/sallyport run x\n")
+        self.assertIn("units in /etc/systemd/system come before those of this package", self.apt("install", "sallyport"))
+        self.machine.run("rm", "/etc/systemd/system/sallyport-run.service")
         for word, stays in (("true", True), ("yes", False)):
             self.apt("install", "sallyport")
             printed = self.machine.run("env", f"SALLYPORT_PURGE_DATA={word}", "apt-get", "--yes", "purge", "sallyport")
@@ -521,7 +529,7 @@ class Fleet(unittest.TestCase):
                 load.end()
         for name, load in zip(("a socket", "the API"), loads):
             print(f"upgrade of control, edge and connector: {sum(load.answers.values())} answers of {name}, {len(load.failures)} failures")
-            self.assertEqual((load.failures, set(load.answers)), ([], {200}))
+            self.assertEqual((load.failures[:5], set(load.answers)), ([], {200}))
         self.assertEqual(slow, [(200, b"ok" * Origin.SLOW_PARTS)])
         edges = json.loads(self.sallyport("edge", "ls", "-o", "json"))
         self.assertEqual([edge["name"] for edge in edges], ["eu-1"])

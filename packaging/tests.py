@@ -78,6 +78,16 @@ def release(checkout, dist, *before, **environment):
                 env={**os.environ, **environment})
 
 
+def real_clock_for_rust():
+    """A PATH whose cargo and rustc have the real clock: their allocator and libfaketime wait for one another for ever."""
+    shims = folder / "shims"
+    shims.mkdir()
+    for name in ("cargo", "rustc"):
+        (shims / name).write_text(f'#!/bin/sh\nunset LD_PRELOAD\nexec "{shutil.which(name)}" "$@"\n')
+        (shims / name).chmod(0o755)
+    return f"{shims}:{os.environ['PATH']}"
+
+
 def setUpModule():
     global folder, built, key, public, other_key, other_public, first, second
     if os.geteuid() != 0:
@@ -98,12 +108,14 @@ def setUpModule():
     key, public = make_key("first")
     other_key, other_public = make_key("other")
     first, second = folder / "first", folder / "second/with/a longer/name"
-    checkout = copy_of_checkout(folder / "another checkout")
+    # Both are copies of one moment: somebody may change files meanwhile.
+    one, another = copy_of_checkout(folder / "one"), folder / "another checkout"
+    shutil.copytree(one, another, symlinks=True)
     started = time.monotonic()
     with concurrent.futures.ThreadPoolExecutor() as both:
-        here = both.submit(release, ROOT, first)
-        there = both.submit(release, checkout, second, "faketime", "-f", LATER, TZ="Asia/Tokyo", LANG="de_DE.UTF-8", NO_FAKE_STAT="1",
-                            HOME=str(folder), XDG_CACHE_HOME=str(pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache"))),
+        here = both.submit(release, one, first)
+        there = both.submit(release, another, second, "faketime", "-f", LATER, TZ="Asia/Tokyo", LANG="de_DE.UTF-8", NO_FAKE_STAT="1",
+                            PATH=real_clock_for_rust(), HOME=str(folder), XDG_CACHE_HOME=str(pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache"))),
                             CARGO_HOME=os.environ.get("CARGO_HOME", str(pathlib.Path.home() / ".cargo")),
                             RUSTUP_HOME=os.environ.get("RUSTUP_HOME", str(pathlib.Path.home() / ".rustup")))
         here.result(), there.result()
@@ -238,7 +250,7 @@ class Releases(unittest.TestCase):
                                  ("there is no program", ["--changed", "--key", key, "--binaries", HERE, folder / "x"]), ("usage", [])):
             code, said = run(HERE / "release", *arguments)
             self.assertNotEqual(code, 0, words)
-            self.assertIn(words, said.strip().splitlines()[-1])
+            self.assertIn(words, said)
         self.assertFalse((folder / "x").exists())
         changed = folder / "another checkout"
         (changed / "README.md").write_text("changed")
@@ -311,12 +323,12 @@ class Tampering(unittest.TestCase):
         with Changed() as changed:
             changed.write("chart/values.yaml", "new")
             self.refused("do not name the same files: chart/values.yaml", changed.sign_again(provenance=False).dist)
+        for name in ("release.pub", "apt/sallyport.asc"):
+            with Changed() as changed:
+                changed.write(name, other_public.read_bytes())
+                self.refused(f"{name} is another key", changed.sign_again().dist)
         with Changed() as changed:
-            shutil.copyfile(other_public, folder / "swap")
-            changed.write("release.pub", (folder / "swap").read_bytes())
-            self.refused("release.pub is another key", changed.sign_again().dist)
-        with Changed() as changed:
-            changed.flip("README.md" if (changed.dist / "README.md").exists() else "apt/sallyport.sources")
+            changed.flip("apt/sallyport.sources")
             self.refused("is about another", changed.sign_again(provenance=False).dist)
         with Changed() as changed:
             changed.flip("terraform/" + next(first.glob("terraform/*_manifest.json")).name)
@@ -397,8 +409,8 @@ class Images(unittest.TestCase):
         self.assertNotEqual(code, 0)
         self.assertIn("cluster", said)
         # As the chart calls it.
-        code, said = bundle.run(["--version"], command=["sallyport-kube"])
-        self.assertEqual((code, good(HERE / "version").strip() in said), (0, True), said)
+        code, said = bundle.run(["cleanup", "--help"], command=["sallyport-kube"])
+        self.assertEqual((code, "--keep-sockets" in said), (0, True), said)
 
     def test_a_request_from_an_edge_to_a_connector_in_containers(self):
         bundle = self.bundle("sallyport")
