@@ -1,5 +1,6 @@
 """What the tests of packages have in common: the packages, an apt repository over HTTP, machines, and a load of requests."""
 
+import atexit
 import collections
 import ctypes
 import functools
@@ -52,9 +53,11 @@ def until(what, condition):
 
 @functools.cache
 def folder():
-    """The folder of all tests, which other users may read. `clean` removes it."""
+    """The folder of all tests, which other users may read. It goes with this program, and the machines go before it."""
     path = pathlib.Path(tempfile.mkdtemp(prefix="sallyport-debs-"))
     path.chmod(0o755)
+    os.environ["SALLYPORT_MACHINES"] = str(path / "machines")
+    atexit.register(clean)
     return path
 
 
@@ -178,7 +181,7 @@ class Origin(Quiet):
     def do_GET(self):
         parts = self.SLOW_PARTS if self.path == "/slow" else 1
         if parts > 1:
-            Origin.slow_begun = True
+            type(self).slow_begun = True
         self.send_response(200)
         self.send_header("Content-Length", str(2 * parts))
         self.end_headers()
@@ -269,7 +272,6 @@ class Load:
     def slow(self):
         """A request that takes some seconds: a list that gets its answer, and the thread."""
         answer = []
-        Origin.slow_begun = False
 
         def ask():
             enter_network(self.network.name)
@@ -312,6 +314,5 @@ class Bus:
 
 def clean():
     """Removes the machines and the files."""
-    if os.environ.get("SALLYPORT_MACHINES", "").startswith(str(folder())):
-        run(MACHINE, "clean", check=False)
+    run(MACHINE, "clean", check=False)
     shutil.rmtree(folder(), ignore_errors=True)
