@@ -28,7 +28,7 @@ EMAIL = "owner@example.com"
 HUB = "10.81.0.1"
 SITES = {"hub": 0, "eu": 1, "us": 2, "ap": 3, "sa": 4}
 # No condition takes longer on a machine that works, however busy it is.
-WAIT_SECONDS = 120
+WAIT_SECONDS = int(os.environ.get("MACHINES_WAIT_SECONDS", "120"))
 COMMAND_SECONDS = 300
 CLONE_NEWNS, CLONE_NEWNET = 0x20000, 0x40000000
 MS_REC, MS_PRIVATE, MS_BIND = 0x4000, 0x40000, 0x1000
@@ -46,6 +46,8 @@ def wait_until(what, condition):
         if value:
             return value
         if time.monotonic() > end:
+            for here in Installation.running:
+                here.report()
             raise AssertionError(f"waited {WAIT_SECONDS} s for this: {what}")
         time.sleep(0.05)
 
@@ -109,6 +111,9 @@ class Downloads(http.server.SimpleHTTPRequestHandler):
 class Installation:
     """Control and the bus in a network of sites. A site's addresses are 10.81.SITE.2 and up."""
 
+    # Those that run: what fails prints their logs.
+    running = []
+
     def __init__(self, sites=("hub", "eu", "us"), edges=True, more=()):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="sallyport-machines-"))
         self.processes = []
@@ -125,11 +130,11 @@ class Installation:
             "SALLYPORT_PASSWORD": PASSWORD,
             "MACHINE": str(ROOT / "scripts/machine"),
         }
+        self.running.append(self)
         try:
             self.start(sites, edges, more)
         except BaseException:
-            for log in self.folder.glob("*.log"):
-                print(f"{log.name}:\n{log.read_text()[-2000:]}")
+            self.report()
             self.close()
             raise
 
@@ -253,8 +258,19 @@ class Installation:
         """The edges, by name."""
         return {edge["name"]: edge for edge in self.json("edge", "ls")}
 
+    def report(self):
+        """Prints the ends of all logs."""
+        for log in self.folder.glob("*.log"):
+            print(f"{log.name}:\n{log.read_text(errors='replace')[-3000:]}")
+        for name in self.machine("list").split():
+            done = subprocess.run([ROOT / "scripts/machine", "log", name], env=self.env, stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT, text=True, errors="replace")
+            print(f"{name}:\n{done.stdout[-3000:]}")
+
     def close(self):
         """Ends and removes everything."""
+        if self in self.running:
+            self.running.remove(self)
         try:
             subprocess.run([ROOT / "scripts/machine", "clean"], env=self.env, stderr=subprocess.DEVNULL)
             for process in reversed(self.processes):

@@ -2,8 +2,12 @@ package acctest
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
+	"net"
 	"net/http"
+	"os"
 	"sync/atomic"
 	"testing"
 
@@ -28,16 +32,25 @@ var accounts atomic.Int64
 // NewAccount makes an account. Tests have one each, so that they run side by side.
 func (s *Server) NewAccount(t *testing.T) *Account {
 	t.Helper()
-	account := &Account{
-		Server:   s,
-		Email:    fmt.Sprintf("owner-%d@example.com", accounts.Add(1)),
-		Password: "pass phrase of a test",
-	}
-	account.call(t, "", http.MethodPost, "/v1/accounts", client.Object{"name": "Owner", "email": account.Email, "password": account.Password})
-	session := account.call(t, "", http.MethodPost, "/v1/login", client.Object{"email": account.Email, "password": account.Password})
-	account.Session = session["access_token"].(string)
-	account.Token, account.TokenID = account.NewToken(t, AllScopes...)
+	return s.NewAccountOf(t, fmt.Sprintf("owner-%d@example.com", accounts.Add(1)))
+}
+
+// NewAccountOf makes the account of an e-mail address.
+func (s *Server) NewAccountOf(t *testing.T, email string) *Account {
+	t.Helper()
+	account := &Account{Server: s, Email: email, Password: "pass phrase of a test"}
+	account.logIn(t, client.Object{})
 	return account
+}
+
+// logIn makes the account, with more fields of the request, and its tokens.
+func (a *Account) logIn(t *testing.T, body client.Object) {
+	t.Helper()
+	body["name"], body["email"], body["password"] = "Owner", a.Email, a.Password
+	a.call(t, "", http.MethodPost, "/v1/accounts", body)
+	session := a.call(t, "", http.MethodPost, "/v1/login", client.Object{"email": a.Email, "password": a.Password})
+	a.Session = session["access_token"].(string)
+	a.Token, a.TokenID = a.NewToken(t, AllScopes...)
 }
 
 // NewToken makes an API token.
@@ -89,4 +102,38 @@ func (a *Account) Client(t *testing.T) *client.Client {
 // Environment is what a shell would have for the provider.
 func (a *Account) Environment() map[string]string {
 	return map[string]string{"SALLYPORT_API": a.API, "SALLYPORT_CA": a.CA, "SALLYPORT_TOKEN": a.Token}
+}
+
+// Visit requests an address of a socket as a client would, and returns the status.
+func (a *Account) Visit(t *testing.T, address, user, password string) int {
+	t.Helper()
+	root, err := os.ReadFile(a.CA)
+	if err != nil {
+		t.Fatal(err)
+	}
+	trust := x509.NewCertPool()
+	trust.AppendCertsFromPEM(root)
+	// Names beneath localhost are this machine, whatever the resolver knows.
+	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
+		_, port, err := net.SplitHostPort(address)
+		if err != nil {
+			return nil, err
+		}
+		return (&net.Dialer{}).DialContext(ctx, network, "127.0.0.1:"+port)
+	}
+	transport := &http.Transport{DialContext: dial, TLSClientConfig: &tls.Config{RootCAs: trust}}
+	defer transport.CloseIdleConnections()
+	request, err := http.NewRequest(http.MethodGet, address, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if user != "" {
+		request.SetBasicAuth(user, password)
+	}
+	response, err := (&http.Client{Transport: transport, Timeout: patience}).Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	return response.StatusCode
 }

@@ -120,6 +120,10 @@ func (r *caseRun) all(t *testing.T) {
 		r.write(t, r.Replaced)
 		r.expect(t, "a replacement", []string{"delete", "create"}, nil)
 	}
+	// What is no longer written has its default again.
+	r.write(t, r.Minimal)
+	r.w.Apply(t)
+	r.w.NoChanges(t)
 	r.noSecrets(t)
 	r.w.Must(t, "destroy", "-auto-approve", "-no-color")
 }

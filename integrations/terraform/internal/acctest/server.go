@@ -29,9 +29,13 @@ type Server struct {
 	API  string // https://api.localhost:PORT
 	CA   string // the file of its root certificate
 	Data string // its data directory
+	// Names is the name server that looks up the records of domains; only the shared server has one.
+	Names *Names
 	// process is what runs; log is what it said.
 	process *exec.Cmd
 	log     string
+	// ready finds the line that the server is ready, with the address of the API and a path.
+	ready *regexp.Regexp
 }
 
 var ready = regexp.MustCompile(`ready api=(\S+) .* ca=(\S+) `)
@@ -73,7 +77,7 @@ func StartServer(folder string, flags ...string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	server := &Server{Data: filepath.Join(folder, "data"), log: filepath.Join(folder, "up.log")}
+	server := &Server{Data: filepath.Join(folder, "data"), log: filepath.Join(folder, "up.log"), ready: ready}
 	from, err := freePorts(portsOfSockets)
 	if err != nil {
 		return nil, err
@@ -113,7 +117,7 @@ func (s *Server) awaitReady(output io.Reader) error {
 		isReady := false
 		for scanner.Scan() {
 			fmt.Fprintln(log, scanner.Text())
-			if found := ready.FindStringSubmatch(scanner.Text() + " "); found != nil && !isReady {
+			if found := s.ready.FindStringSubmatch(scanner.Text() + " "); found != nil && !isReady {
 				isReady = true
 				lines <- found
 			}
@@ -179,6 +183,7 @@ func Main(m *testing.M) int {
 	defer func() {
 		if shared.server != nil {
 			shared.server.Stop()
+			shared.server.Names.Stop()
 		}
 		if shared.folder != "" {
 			_ = os.RemoveAll(shared.folder)
@@ -212,8 +217,16 @@ func prepare() error {
 	if shared.plugins, err = buildProvider(shared.folder); err != nil {
 		return err
 	}
-	shared.server, err = StartServer(shared.folder)
-	return err
+	names, err := StartNames()
+	if err != nil {
+		return err
+	}
+	if shared.server, err = StartServer(shared.folder, "--resolver", names.Address, "--listen-dns", "127.0.0.1:0"); err != nil {
+		names.Stop()
+		return err
+	}
+	shared.server.Names = names
+	return nil
 }
 
 func terraformProgram() (string, error) {

@@ -56,6 +56,7 @@ type Client struct {
 	http   *http.Client
 	// control is the version of control, once it is known.
 	control string
+	memory  memory
 }
 
 // Answer is a successful answer.
@@ -116,7 +117,7 @@ func New(config Config) (*Client, error) {
 	}
 	transport := &http.Transport{
 		Proxy:               http.ProxyFromEnvironment,
-		DialContext:         dial,
+		DialContext:         Dial,
 		TLSClientConfig:     trust,
 		ForceAttemptHTTP2:   true,
 		MaxIdleConnsPerHost: 16,
@@ -151,8 +152,8 @@ func readCA(path string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// dial connects; names beneath localhost are this machine (RFC 6761 section 6.3).
-func dial(ctx context.Context, network, address string) (net.Conn, error) {
+// Dial connects; names beneath localhost are this machine (RFC 6761 section 6.3).
+func Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	dialer := net.Dialer{Timeout: 10 * time.Second}
 	host, port, err := net.SplitHostPort(address)
 	if err == nil && strings.HasSuffix(strings.TrimSuffix(host, "."), ".localhost") {
@@ -219,9 +220,9 @@ func (c *Client) List(ctx context.Context, path string, query url.Values) ([]jso
 	return nil, fmt.Errorf("the list %s has more than %d items", path, maxPages*pageItems)
 }
 
-// Do sends a request, and again where its answer was lost or the server was busy. Requests of the API may be repeated:
-// creations have an idempotency key, and all others say how things shall be afterwards. The body of a POST without a key
-// is sent once unless the server said that it did not handle it.
+// Do sends a request, and again where its answer was lost or the server was busy. Requests of the API may be
+// repeated: creations have an idempotency key, and all others say how things shall be afterwards. The body of a POST
+// without a key is sent once unless the server said that it did not handle it.
 func (c *Client) Do(ctx context.Context, method, path string, body, out any, options ...Option) (*Answer, error) {
 	var encoded []byte
 	if body != nil {
@@ -273,6 +274,10 @@ type failure struct {
 }
 
 func (c *Client) once(ctx context.Context, method, path string, body []byte, options []Option) (*Answer, *Problem, time.Duration, *failure) {
+	if method != http.MethodGet {
+		// Ctrl-C ends an apply after this request, so that the state has what it made.
+		ctx = context.WithoutCancel(ctx)
+	}
 	ctx, cancel := context.WithTimeout(ctx, c.config.Timeout)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, method, c.base.String()+path, bytes.NewReader(body))

@@ -16,6 +16,16 @@ var cases = []func() acctest.Case{
 	policyCase,
 	policyAttachmentCase,
 	policyEverywhereCase,
+	identityProviderCase,
+	githubProviderCase,
+	serviceTokenCase,
+	memberCase,
+	sshKeyCase,
+	organisationCase,
+	domainCase,
+	zoneCase,
+	zoneRecordCase,
+	zoneRecordTextCase,
 }
 
 func TestMain(m *testing.M) { acctest.Exit(acctest.Main(m)) }

@@ -1,8 +1,10 @@
 package provider_test
 
 import (
+	"bufio"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -72,6 +74,8 @@ func TestSettingsThatAreWrong(t *testing.T) {
 	w.Apply(t)
 	w.Write(t, "provider.tf", "provider \"sallyport\" {\n  token = \"x\"\n  token_file = \"y\"\n}\n")
 	w.Fails(t, []string{"`token` and `token_file`: leave one of them out"}, "plan")
+	w.Write(t, "provider.tf", "resource \"terraform_data\" \"later\" {\n  input = \"x\"\n}\nprovider \"sallyport\" {\n  api = terraform_data.later.output\n}\n")
+	w.Fails(t, []string{"The value of `api` is known only after another resource is applied"}, "plan")
 }
 
 func TestTokenThatEnds(t *testing.T) {
@@ -231,6 +235,38 @@ func TestTwoApplies(t *testing.T) {
 	w.NoChanges(t)
 }
 
+// TestInterruptedApply interrupts an apply while control makes a socket: the state has the socket.
+func TestInterruptedApply(t *testing.T) {
+	account, w := one(t, shop)
+	proxy := account.NewProxy(t)
+	w.Use(proxy)
+	arrived, goOn := make(chan struct{}), make(chan struct{})
+	proxy.Add(acctest.Fault{Method: http.MethodPost, Prefix: "/v1/sockets", Times: 1, Before: func(string) { close(arrived); <-goOn }})
+	apply := w.Command("apply", "-auto-approve", "-no-color")
+	output, err := apply.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := apply.Start(); err != nil {
+		t.Fatal(err)
+	}
+	<-arrived
+	if err := apply.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(output)
+	for lines.Scan() && !strings.Contains(lines.Text(), "Gracefully shutting down") {
+	}
+	close(goOn)
+	for lines.Scan() {
+	}
+	_ = apply.Wait() // an interrupted apply may say that it failed
+	if count := sockets(t, account); count != 1 {
+		t.Errorf("there are %d sockets", count)
+	}
+	w.NoChanges(t)
+}
+
 func TestImportsOfNothing(t *testing.T) {
 	account, w := one(t, `
 resource "sallyport_socket" "it" { name = "shop" }
@@ -270,6 +306,37 @@ func TestStateOfANewerProvider(t *testing.T) {
 		t.Error("the state has changed")
 	}
 	w.Write(t, "terraform.tfstate", state)
+	w.NoChanges(t)
+}
+
+// TestPolicyThatIsAttached is not deleted beneath a socket, and the message says in which order to do it.
+func TestPolicyThatIsAttached(t *testing.T) {
+	staff := `
+resource "sallyport_policy" "staff" {
+  name     = "staff"
+  document = jsonencode({ allow = [{ who = { anyone = true } }] })
+}
+`
+	_, w := one(t, staff+`
+resource "sallyport_socket" "it" {
+  name     = "shop"
+  policies = [sallyport_policy.staff.name]
+}
+`)
+	w.Apply(t)
+	without := `
+resource "sallyport_socket" "it" {
+  name     = "shop"
+  policies = []
+  force    = true
+}
+`
+	w.Write(t, "main.tf", without)
+	w.Fails(t, []string{"The policy is attached to 1 socket", "give it `lifecycle { create_before_destroy = true }` beforehand"}, "apply", "-auto-approve")
+	w.Write(t, "main.tf", staff+without)
+	w.Apply(t)
+	w.Write(t, "main.tf", without)
+	w.Apply(t)
 	w.NoChanges(t)
 }
 

@@ -4,16 +4,21 @@ import (
 	"archive/zip"
 	"context"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/hashicorp/terraform-plugin-framework/ephemeral"
+	"github.com/hashicorp/terraform-plugin-framework/function"
 	"github.com/hashicorp/terraform-plugin-framework/resource"
 
 	"github.com/sallyport/sallyport/integrations/terraform/internal/acctest"
+	"github.com/sallyport/sallyport/integrations/terraform/internal/client"
 	"github.com/sallyport/sallyport/integrations/terraform/internal/provider"
 )
 
@@ -101,6 +106,21 @@ func TestExamples(t *testing.T) {
 			}
 		}
 	}
+	others := map[string]int{
+		"data-sources": len(provider.New("test")().DataSources(ctx)),
+		"ephemeral-resources": len(provider.New("test")().(interface {
+			EphemeralResources(context.Context) []func() ephemeral.EphemeralResource
+		}).EphemeralResources(ctx)),
+		"functions": len(provider.New("test")().(interface {
+			Functions(context.Context) []func() function.Function
+		}).Functions(ctx)),
+	}
+	for folder, count := range others {
+		found, _ := filepath.Glob("../../examples/" + folder + "/*/*.tf")
+		if len(found) != count {
+			t.Errorf("there are %d %s, and examples of %d", count, folder, len(found))
+		}
+	}
 	files, err := filepath.Glob("../../examples/*/*/*.tf")
 	if err != nil || len(files) == 0 {
 		t.Fatal("there are no examples")
@@ -118,12 +138,47 @@ func TestExamples(t *testing.T) {
 		w.Write(t, fmt.Sprintf("m%d/main.tf", index), string(text))
 		w.Write(t, fmt.Sprintf("m%d/versions.tf", index), w.Read(t, "versions.tf"))
 		modules += fmt.Sprintf("module %q {\n  source = \"./m%d\"\n", fmt.Sprintf("m%d", index), index)
-		for _, variable := range regexp.MustCompile(`(?m)^variable "([a-z_]+)"`).FindAllStringSubmatch(string(text), -1) {
-			modules += fmt.Sprintf("  %s = \"x\"\n", variable[1])
+		for _, variable := range regexp.MustCompile(`(?ms)^variable "([a-z_]+)" {(.*?)^}`).FindAllStringSubmatch(string(text), -1) {
+			if !strings.Contains(variable[2], "default") {
+				modules += fmt.Sprintf("  %s = \"x\"\n", variable[1])
+			}
 		}
 		modules += "}\n"
 	}
 	w.Write(t, "main.tf", modules)
 	w.Must(t, "get")
 	w.Must(t, "validate", "-no-color")
+}
+
+// TestGeneratedConfiguration takes over what others made: Terraform writes the configuration, and the plan is empty.
+func TestGeneratedConfiguration(t *testing.T) {
+	account, w := one(t, "")
+	make := func(path string, body client.Object) string {
+		return account.Call(t, http.MethodPost, path, body)["id"].(string)
+	}
+	policy := make("/v1/policies", client.Object{"name": "staff", "document": client.Object{"allow": []any{client.Object{"who": client.Object{"anyone": true}}}}})
+	web := make("/v1/sockets", client.Object{"name": "web", "policies": []string{"staff"}, "limits": client.Object{"max_connections": 9},
+		"health_check": client.Object{"type": "http", "path": "/up"}, "regions": client.Object{"eu": client.Object{"dial": 50}}})
+	database := make("/v1/sockets", client.Object{"name": "db", "type": "tls"})
+	tunnel := make("/v1/sockets/"+web+"/tunnels", client.Object{"name": "one", "path": "/api", "capacity": client.Object{"max_rps": 7}})
+	origin := make("/v1/sockets/"+web+"/origins", client.Object{"address": "127.0.0.1:80"})
+	imports := map[string]string{
+		"sallyport_policy.staff": policy, "sallyport_socket.web": web, "sallyport_socket.db": database,
+		"sallyport_tunnel.one": web + "/" + tunnel, "sallyport_origin.one": web + "/" + origin,
+		"sallyport_policy_attachment.web": policy + "/" + web,
+	}
+	text := ""
+	for address, id := range imports {
+		text += fmt.Sprintf("import {\n  to = %s\n  id = %q\n}\n", address, id)
+	}
+	w.Write(t, "main.tf", text)
+	w.Must(t, "plan", "-generate-config-out", "generated.tf", "-no-color")
+	plan := w.Plan(t)
+	for address := range imports {
+		if found := plan.Changes[address]; !found.IsImporting || !slices.Equal(found.Actions, []string{"no-op"}) {
+			t.Errorf("%s: the plan would %v %v\n%s", address, found.Actions, found.Different, w.Read(t, "generated.tf"))
+		}
+	}
+	w.Must(t, "apply", "it.plan")
+	w.NoChanges(t)
 }

@@ -1,9 +1,11 @@
 package provider
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"reflect"
 	"regexp"
 
@@ -11,6 +13,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 
+	"github.com/sallyport/sallyport/integrations/terraform/internal/client"
 	"github.com/sallyport/sallyport/integrations/terraform/internal/rest"
 )
 
@@ -45,6 +48,7 @@ func policy() *rest.Kind {
 				},
 			},
 		},
+		Delete: deletePolicy,
 		Fields: map[string]rest.Field{
 			"document": {Encode: encodeJSON, Decode: decodeJSON, IsSame: sameDocument},
 			"force":    {IsChangeOnly: true},
@@ -76,4 +80,14 @@ func sameDocument(mine, theirs any) bool {
 	one, err := encodeJSON(mine)
 	other, otherErr := encodeJSON(theirs)
 	return err == nil && otherErr == nil && reflect.DeepEqual(document(one, ""), document(other, ""))
+}
+
+// deletePolicy deletes a policy, or says what to do where it is attached: Terraform deletes it before it changes
+// what no longer refers to it.
+func deletePolicy(ctx context.Context, call *rest.Call) error {
+	_, err := call.Client.Do(ctx, http.MethodDelete, call.Path(call.Kind.Item), nil, nil)
+	if client.HasCode(err, "policy-attached") {
+		return fmt.Errorf("%w; in Terraform: take it out of `policies` by an apply of its own, or give it `lifecycle { create_before_destroy = true }` beforehand", err)
+	}
+	return err
 }

@@ -19,7 +19,8 @@ import (
 	"github.com/sallyport/sallyport/integrations/terraform/internal/client"
 )
 
-// Address names the provider in its own logs. Terraform takes the address that a configuration says: sallyport/sallyport.
+// Address names the provider in its own logs. Terraform takes the address that a configuration says:
+// sallyport/sallyport.
 const Address = "sallyport.invalid/sallyport/sallyport"
 
 // maxTokenFileBytes bounds the file of `token_file`.

@@ -34,6 +34,18 @@ func samePrefix(mine, theirs any) bool {
 // sameWords says whether two sets of texts are the same but for upper and lower case.
 func sameWords(mine, theirs any) bool { return sameSet(mine, theirs, strings.ToLower) }
 
+// samePaths says whether two sets of paths are the same but for slashes at their ends.
+func samePaths(mine, theirs any) bool {
+	return sameSet(mine, theirs, func(path string) string { return strings.TrimRight(path, "/") })
+}
+
+// sameMoment says whether two times are the same, in whatever time zones.
+func sameMoment(mine, theirs any) bool {
+	one, err := time.Parse(time.RFC3339, fmt.Sprint(mine))
+	other, wrong := time.Parse(time.RFC3339, fmt.Sprint(theirs))
+	return err == nil && wrong == nil && one.Equal(other)
+}
+
 // samePlaces says whether two sets of networks, countries and autonomous systems are the same.
 func samePlaces(mine, theirs any) bool { return sameSet(mine, theirs, place) }
 
@@ -72,7 +84,7 @@ func document(value any, field string) any {
 		}
 		return object
 	case []any:
-		if len(value) == 0 {
+		if len(value) == 0 && field != "extensions" { // no extensions are others than those of the authority
 			return nil
 		}
 		items := make([]any, 0, len(value))
@@ -80,6 +92,10 @@ func document(value any, field string) any {
 			items = append(items, document(item, field))
 		}
 		return items
+	case bool:
+		if field == "anyone" && !value {
+			return nil
+		}
 	case string:
 		switch field {
 		case "emails", "email_domains", "days":

@@ -33,6 +33,7 @@ func socket() *rest.Kind {
 			Attributes:          socketAttributes(),
 		},
 		Extend:   extendSocket,
+		Begin:    letGo,
 		Complete: attachPolicies,
 		Fields: map[string]rest.Field{
 			"name":                          {IsSame: sameTrimmed},
@@ -215,7 +216,8 @@ func changesGroup(_ context.Context, request planmodifier.StringRequest, respons
 	response.RequiresReplace = hasPort(request.StateValue.ValueString()) != hasPort(request.PlanValue.ValueString())
 }
 
-// extendSocket adds what the API does not say by itself: the label, and which policies are attached to this socket alone.
+// extendSocket adds what the API does not say by itself: the label, and which policies are attached to this socket
+// alone.
 func extendSocket(ctx context.Context, call *rest.Call, answer rest.Object) error {
 	name, _ := answer["dns_name"].(string)
 	answer["label"], _, _ = strings.Cut(name, ".")
@@ -244,40 +246,49 @@ func extendSocket(ctx context.Context, call *rest.Call, answer rest.Object) erro
 	return nil
 }
 
-// attachPolicies attaches and detaches policies where a change says so. New ones come first, so that the socket is never
-// without.
+// letGo detaches policies before the login of a socket goes, since policies about people need one.
+func letGo(ctx context.Context, call *rest.Call) (bool, error) {
+	if call.Config["policies"] == nil || call.Prior["identity"] == nil || call.Values["identity"] != nil {
+		return false, nil
+	}
+	return movePolicies(ctx, call, call.Text("id"), "detach", missing(call.Prior, call.Values))
+}
+
+// attachPolicies attaches and detaches policies where a change says so. New ones come first, so that the socket is
+// never without.
 func attachPolicies(ctx context.Context, call *rest.Call, answer rest.Object) (rest.Object, error) {
 	if call.Prior == nil || call.Config["policies"] == nil {
 		return answer, nil
 	}
-	before, wanted := list(call.Prior["policies"]), list(call.Values["policies"])
-	isChanged := false
-	change := func(policies, others []any, verb string) error {
-		for _, policy := range policies {
-			if slices.Contains(others, policy) {
-				continue
-			}
-			isChanged = true
-			place := rest.Object{"socket": answer["id"], "force": call.Config["force"] == true}
-			_, err := call.Client.Create(ctx, "/v1/policies/"+url.PathEscape(fmt.Sprint(policy))+"/"+verb, place, nil)
-			if err != nil && (verb == "attach" || !client.IsGone(err)) {
-				return fmt.Errorf("the policy %s: %w", policy, err)
-			}
-		}
-		return nil
-	}
-	if err := change(wanted, before, "attach"); err != nil {
+	hasAttached, err := movePolicies(ctx, call, call.Text("id"), "attach", missing(call.Values, call.Prior))
+	if err != nil {
 		return answer, err
 	}
-	if err := change(before, wanted, "detach"); err != nil {
+	hasDetached, err := movePolicies(ctx, call, call.Text("id"), "detach", missing(call.Prior, call.Values))
+	if err != nil || (!hasAttached && !hasDetached) {
 		return answer, err
-	}
-	if !isChanged {
-		return answer, nil
 	}
 	now := rest.Object{}
-	_, err := call.Client.Get(ctx, call.Path(call.Kind.Item), &now)
+	_, err = call.Client.Get(ctx, call.Path(call.Kind.Item), &now)
 	return now, err
+}
+
+// missing returns the policies of one that another has not.
+func missing(of, from rest.Object) []any {
+	others := list(from["policies"])
+	return slices.DeleteFunc(slices.Clone(list(of["policies"])), func(policy any) bool { return slices.Contains(others, policy) })
+}
+
+// movePolicies attaches or detaches policies, and says whether there were any. The same again changes nothing.
+func movePolicies(ctx context.Context, call *rest.Call, socket, verb string, policies []any) (bool, error) {
+	for _, policy := range policies {
+		place := rest.Object{"socket": socket, "force": call.Config["force"] == true}
+		_, err := call.Client.Create(ctx, "/v1/policies/"+url.PathEscape(fmt.Sprint(policy))+"/"+verb, place, nil)
+		if err != nil && (verb == "attach" || !client.IsGone(err)) {
+			return true, fmt.Errorf("the policy %s: %w", policy, err)
+		}
+	}
+	return len(policies) > 0, nil
 }
 
 func list(value any) []any {

@@ -1,6 +1,7 @@
 package provider_test
 
 import (
+	"fmt"
 	"net/http"
 	"testing"
 
@@ -10,12 +11,15 @@ import (
 
 func socketCase() acctest.Case {
 	return acctest.Case{
-		Resource:  "sallyport_socket",
-		Minimal:   `resource "sallyport_socket" "it" { name = "shop" }`,
-		Full:      socketFull("first", "1", "The shop", "shop"),
-		Changed:   socketFull("second", "2", "The other shop", "shop"),
+		Resource: "sallyport_socket",
+		Minimal: `resource "sallyport_socket" "it" {
+  name  = "shop"
+  force = true # without it, control refuses to remove the password
+}`,
+		Full:      socketFull("first", "1", "The shop", "the-shop"),
+		Changed:   socketFull("second", "2", "The other shop", "the-shop"),
 		Differing: []string{"name", "protected"},
-		Replaced:  socketFull("first", "1", "The shop", "other"),
+		Replaced:  socketFull("first", "1", "The shop", "the-other"),
 		Elsewhere: func(t *testing.T, account *acctest.Account, attributes map[string]any) {
 			account.Call(t, http.MethodPatch, "/v1/sockets/"+attributes["id"].(string), client.Object{"affinity": "none", "limits": client.Object{"max_connections": 7}})
 		},
@@ -113,10 +117,12 @@ func identitySocketCase() acctest.Case {
 resource "sallyport_policy" "one" {
   name     = "one"
   document = jsonencode({ allow = [{ who = { email_domains = ["example.com"] } }] })
+  lifecycle { create_before_destroy = true } # deleted after the socket let go of it
 }
 resource "sallyport_policy" "two" {
   name     = "two"
   document = jsonencode({ allow = [{ who = { emails = ["Bob@example.org"] } }] })
+  lifecycle { create_before_destroy = true }
 }
 resource "sallyport_socket" "it" {
   name     = "app"
@@ -131,9 +137,13 @@ resource "sallyport_socket" "it" {
 `
 	}
 	return acctest.Case{
-		Resource:  "sallyport_socket",
-		Name:      "-identity",
-		Minimal:   `resource "sallyport_socket" "it" { name = "app" }`,
+		Resource: "sallyport_socket",
+		Name:     "-identity",
+		Minimal: `resource "sallyport_socket" "it" {
+  name     = "app"
+  policies = []
+  force    = true # without it, control refuses to open the socket
+}`,
 		Full:      full("[sallyport_policy.one.name]"),
 		Changed:   full("[sallyport_policy.two.name]"),
 		Differing: []string{"policies"},
@@ -146,4 +156,64 @@ resource "sallyport_socket" "it" {
 			account.Call(t, http.MethodDelete, "/v1/sockets/"+attributes["id"].(string), nil)
 		},
 	}
+}
+
+// TestPasswords sets passwords and asks the edge whether they are good. A new one is sent with a new version alone.
+func TestPasswords(t *testing.T) {
+	account, w := one(t, "")
+	configuration := func(version int) string {
+		return fmt.Sprintf(`
+variable "password" {
+  type      = string
+  ephemeral = true
+}
+resource "sallyport_socket" "it" {
+  name      = "admin"
+  protected = {
+    username            = "ann"
+    password_wo         = var.password
+    password_wo_version = %d
+  }
+}
+`, version)
+	}
+	isGood := func(password string) bool {
+		url := w.Attributes(t, "sallyport_socket.it")["url"].(string)
+		return account.Visit(t, url, "ann", password) != http.StatusUnauthorized
+	}
+	apply := func(version int, password string) {
+		w.Write(t, "main.tf", configuration(version))
+		w.Set("TF_VAR_password", password)
+		w.Apply(t)
+	}
+	apply(1, "one of them")
+	if !isGood("one of them") || isGood("two of them") {
+		t.Error("the first password is not set")
+	}
+	apply(1, "two of them")
+	if !isGood("one of them") || isGood("two of them") {
+		t.Error("without a new version the password changed")
+	}
+	apply(2, "two of them")
+	if isGood("one of them") || !isGood("two of them") {
+		t.Error("with a new version the password did not change")
+	}
+}
+
+// TestLoginWithPoliciesAlone makes a socket whose login admits whom its policies allow.
+func TestLoginWithPoliciesAlone(t *testing.T) {
+	_, w := one(t, `
+resource "sallyport_policy" "staff" {
+  name     = "staff"
+  document = jsonencode({ allow = [{ who = { email_domains = ["example.com"] } }] })
+}
+resource "sallyport_socket" "it" {
+  name     = "intranet"
+  identity = {}
+  policies = [sallyport_policy.staff.name]
+}
+`)
+	w.Apply(t)
+	w.NoChanges(t)
+	w.Must(t, "destroy", "-auto-approve") // the socket goes before its policy
 }

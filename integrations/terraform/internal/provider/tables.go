@@ -16,13 +16,41 @@ var resources = []func() resource.Resource{
 	rest.New(origin()),
 	rest.New(policy()),
 	rest.New(policyAttachment()),
+	rest.New(edge()),
+	rest.New(anycastPrefix()),
+	rest.New(anycastPeer()),
+	rest.New(identityProvider()),
+	rest.New(serviceToken()),
+	rest.New(member()),
+	rest.New(sshKey()),
+	rest.New(organisation()),
+	rest.New(domain()),
+	rest.New(zone()),
+	rest.New(zoneRecord()),
 }
 
 // dataSources are all data sources of the provider, one a line.
-var dataSources = []func() datasource.DataSource{}
+var dataSources = []func() datasource.DataSource{
+	rest.NewSource(info),
+	rest.NewSource(socketSource()),
+	rest.NewSource(socketsSource),
+	rest.NewSource(edgesSource),
+	rest.NewSource(policiesSource),
+	rest.NewSource(policyDocument),
+}
 
 // ephemeralResources are all ephemeral resources of the provider, one a line.
-var ephemeralResources = []func() ephemeral.EphemeralResource{}
+var ephemeralResources = []func() ephemeral.EphemeralResource{
+	newInitialSecret,
+	rest.NewSecret(accessToken),
+	rest.NewSecret(edgeToken),
+	rest.NewSecret(tunnelCredential),
+	rest.NewSecret(serviceTokenCertificate),
+}
 
 // functions are all functions of the provider, one a line.
-var functions = []func() function.Function{}
+var functions = []func() function.Function{
+	newFunction(cloudInitEdge),
+	newFunction(cloudInitOrigin),
+	newFunction(servicesTOML),
+}

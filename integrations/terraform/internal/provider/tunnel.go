@@ -1,6 +1,8 @@
 package provider
 
 import (
+	"context"
+
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/int64planmodifier"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/planmodifier"
@@ -18,7 +20,7 @@ func tunnel() *rest.Kind {
 		Import:     []string{"socket_id", "id"},
 		HasETag:    true,
 		Schema: schema.Schema{
-			MarkdownDescription: "A tunnel: one origin's place at a socket, whether its connector is there or not. Its credential is not in the state: the ephemeral resource `sallyport_tunnel_credential` gives one.",
+			MarkdownDescription: "A tunnel: one origin's place at a socket, whether its connector is there or not. Its credential is not in the state: the ephemeral resource `sallyport_initial_secret` gives it in the run that makes the tunnel, and `sallyport_tunnel_credential` another one when asked.",
 			Attributes: map[string]schema.Attribute{
 				"id":         stable("The id of the tunnel."),
 				"created_at": stable("When the tunnel was made."),
@@ -34,6 +36,13 @@ func tunnel() *rest.Kind {
 				"rewrite_path": optional("The replacement of `path` in requests to the origin: `/` removes the prefix. The path stays as it is when absent."),
 				"capacity":     capacity("What the origin can carry, from all edges together."),
 			},
+		},
+		// Only the answer to the creation has the credential, for `sallyport_initial_secret`.
+		Complete: func(_ context.Context, call *rest.Call, answer rest.Object) (rest.Object, error) {
+			id, _ := answer["id"].(string)
+			credential, _ := answer["credential"].(string)
+			call.Client.Keep(id, credential)
+			return answer, nil
 		},
 		Fields: map[string]rest.Field{
 			"name":             {IsSame: sameTrimmed},

@@ -15,8 +15,8 @@ func (k *Kind) state(ctx context.Context, answer Object, prior tftypes.Value) (t
 	return k.object(ctx, widen(k.Schema.Attributes), "", kind, answer, prior)
 }
 
-// stateAfter returns the state after a creation or change. Shared attributes are as planned, whatever others did meanwhile:
-// the next plan sees it.
+// stateAfter returns the state after a creation or change. Shared attributes are as planned, whatever others did
+// meanwhile: the next plan sees it.
 func (k *Kind) stateAfter(ctx context.Context, answer Object, plan tftypes.Value) (tftypes.Value, error) {
 	state, err := k.state(ctx, answer, plan)
 	if err != nil {
@@ -59,7 +59,7 @@ func (k *Kind) value(ctx context.Context, of attribute, path string, answer any,
 		return prior, nil
 	case special.Local:
 		return typed(kind, special.Initial)
-	case hasPrior && isEmpty(plain(prior)) && isEmpty(answer):
+	case hasPrior && isEmpty(Plain(prior)) && isEmpty(answer):
 		return prior, nil
 	case answer == nil:
 		return null, nil
@@ -72,7 +72,7 @@ func (k *Kind) value(ctx context.Context, of attribute, path string, answer any,
 			return null, err
 		}
 	}
-	if special.IsSame != nil && hasPrior && special.IsSame(plain(prior), answer) {
+	if special.IsSame != nil && hasPrior && special.IsSame(Plain(prior), answer) {
 		return prior, nil
 	}
 	if nested := children(of); nested != nil {
@@ -80,6 +80,9 @@ func (k *Kind) value(ctx context.Context, of attribute, path string, answer any,
 	}
 	switch answer := answer.(type) {
 	case []any:
+		if kind.Is(tftypes.Map{}) {
+			return null, fmt.Errorf("control answered %v where an object is expected", answer)
+		}
 		list := make([]tftypes.Value, 0, len(answer))
 		for _, item := range answer {
 			element, err := typed(elementType(kind), item)
@@ -92,6 +95,9 @@ func (k *Kind) value(ctx context.Context, of attribute, path string, answer any,
 		}
 		return tftypes.NewValue(kind, list), nil
 	case Object:
+		if !kind.Is(tftypes.Map{}) {
+			return null, fmt.Errorf("control answered %v where no object is expected", answer)
+		}
 		entries := make(map[string]tftypes.Value, len(answer))
 		for key, item := range answer {
 			element, err := typed(elementType(kind), item)

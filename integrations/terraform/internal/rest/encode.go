@@ -34,7 +34,7 @@ func (k *Kind) fieldName(path, name string) string {
 // field returns the value of one field; nil for none.
 func (k *Kind) field(of attribute, path string, plan, config tftypes.Value) (any, error) {
 	special := k.Fields[path]
-	if special.Local || (of.IsComputed() && !of.IsOptional()) || strings.Contains(k.Item, "{"+path+"}") {
+	if special.Local || (of.IsComputed() && !of.IsOptional()) || strings.Contains(k.Collection, "{"+path+"}") {
 		return nil, nil
 	}
 	value := plan
@@ -45,7 +45,7 @@ func (k *Kind) field(of attribute, path string, plan, config tftypes.Value) (any
 		return nil, nil
 	}
 	if special.Encode != nil {
-		encoded, err := special.Encode(plain(value))
+		encoded, err := special.Encode(Plain(value))
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
@@ -53,7 +53,7 @@ func (k *Kind) field(of attribute, path string, plan, config tftypes.Value) (any
 	}
 	nested := children(of)
 	if nested == nil {
-		return plain(value), nil
+		return Plain(value), nil
 	}
 	switch kind := value.Type(); {
 	case kind.Is(tftypes.Map{}):
@@ -109,6 +109,9 @@ func (k *Kind) changes(state, plan, config tftypes.Value) (Object, error) {
 		value, err := k.field(of, name, planned[name], configured[name])
 		if err != nil {
 			return nil, err
+		}
+		if value == nil {
+			value = special.Absent
 		}
 		if value != nil || !of.IsWriteOnly() {
 			fields[k.fieldName(name, name)] = value

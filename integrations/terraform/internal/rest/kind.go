@@ -33,6 +33,8 @@ type Kind struct {
 	Delete               func(context.Context, *Call) error
 	// Extend completes an object that control answered, before it becomes state.
 	Extend func(context.Context, *Call, Object) error
+	// Begin does what must come before the request of a change, and says whether it changed anything.
+	Begin func(context.Context, *Call) (bool, error)
 	// Complete does what creation and change need besides the request for the object, which it gets.
 	Complete func(context.Context, *Call, Object) (Object, error)
 	// ModifyPlan changes plans beyond what modifiers of attributes can.
@@ -59,6 +61,8 @@ type Field struct {
 	IsShared bool
 	// SentWith names the attribute with whose change a write-only attribute is sent.
 	SentWith string
+	// Absent is what a change sends for an attribute that is no longer written; null, the default again, when nil.
+	Absent any
 	// Encode and Decode convert between the attribute's value and the field's.
 	Encode, Decode func(any) (any, error)
 	// IsSame says whether two values of the attribute mean the same, so that the state keeps the words of its owner.

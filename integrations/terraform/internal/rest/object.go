@@ -105,15 +105,15 @@ func (o *object) ValidateConfig(ctx context.Context, request resource.ValidateCo
 
 func (o *object) call(values, prior tftypes.Value) *Call {
 	call := &Call{Client: o.client, Kind: o.kind}
-	call.Values, _ = plain(values).(Object)
-	call.Prior, _ = plain(prior).(Object)
+	call.Values, _ = Plain(values).(Object)
+	call.Prior, _ = Plain(prior).(Object)
 	return call
 }
 
 // Create makes the object.
 func (o *object) Create(ctx context.Context, request resource.CreateRequest, response *resource.CreateResponse) {
 	call := o.call(request.Plan.Raw, tftypes.Value{})
-	call.Config, _ = plain(request.Config.Raw).(Object)
+	call.Config, _ = Plain(request.Config.Raw).(Object)
 	body, err := o.kind.body(widen(o.kind.Schema.Attributes), "", request.Plan.Raw, request.Config.Raw)
 	if err != nil {
 		o.fail(&response.Diagnostics, "create", call, err)
@@ -209,7 +209,7 @@ func (o *object) Read(ctx context.Context, request resource.ReadRequest, respons
 // Update changes the object where it still is what the plan has seen.
 func (o *object) Update(ctx context.Context, request resource.UpdateRequest, response *resource.UpdateResponse) {
 	call := o.call(request.Plan.Raw, request.State.Raw)
-	call.Config, _ = plain(request.Config.Raw).(Object)
+	call.Config, _ = Plain(request.Config.Raw).(Object)
 	answer, err := o.update(ctx, call, request)
 	if err == nil {
 		answer, err = o.complete(ctx, call, answer)
@@ -233,10 +233,19 @@ func (o *object) update(ctx context.Context, call *Call, request resource.Update
 		return nil, err
 	}
 	var refused error
-	for range maxMatches {
+	for try := range maxMatches {
 		found, tag, isDone, err := o.unchanged(ctx, request)
 		if err != nil || isDone || len(body) == 0 || o.isOnlyChangeOnly(body) {
 			return found, err
+		}
+		if try == 0 && o.kind.Begin != nil {
+			hasBegun, err := o.kind.Begin(ctx, call)
+			if err != nil {
+				return nil, err
+			}
+			if hasBegun {
+				continue // for the tag after it
+			}
 		}
 		answer := Object{}
 		_, err = o.client.Do(ctx, http.MethodPatch, call.Path(o.kind.Item), body, &answer, client.IfMatch(tag))
@@ -252,8 +261,8 @@ func (o *object) update(ctx context.Context, call *Call, request resource.Update
 	return nil, refused
 }
 
-// unchanged reads the object and its tag, and returns an error where the object is neither what the plan has seen nor what
-// it wants.
+// unchanged reads the object and its tag, and returns an error where the object is neither what the plan has seen
+// nor what it wants.
 func (o *object) unchanged(ctx context.Context, request resource.UpdateRequest) (found Object, tag string, isDone bool, err error) {
 	found, tag, err = o.read(ctx, o.call(request.State.Raw, request.State.Raw))
 	if err != nil {
@@ -349,12 +358,12 @@ func (o *object) ImportState(ctx context.Context, request resource.ImportStateRe
 // fail reports an error at the attributes that it is about.
 func (o *object) fail(to *diag.Diagnostics, verb string, call *Call, err error) {
 	summary := fmt.Sprintf("Cannot %s the %s%s", verb, o.kind.Noun, call.label())
-	text := sentence(err)
+	text := Sentence(err)
 	if problem := client.AsProblem(err); problem != nil && len(problem.Errors) == 1 {
 		field := problem.Errors[0].Field
 		if name := o.kind.attributeOf(field); name != "" {
 			if name == field { // the line of the attribute says so
-				text = sentence(errors.New(strings.TrimPrefix(err.Error(), field+": ")))
+				text = Sentence(errors.New(strings.TrimPrefix(err.Error(), field+": ")))
 			}
 			to.AddAttributeError(path.Root(name), summary, text)
 			return
@@ -363,7 +372,8 @@ func (o *object) fail(to *diag.Diagnostics, verb string, call *Call, err error) 
 	to.AddError(summary, text)
 }
 
-func sentence(err error) string {
+// Sentence returns an error as a sentence.
+func Sentence(err error) string {
 	text := err.Error()
 	if text == "" {
 		return text

@@ -70,8 +70,8 @@ func elements(of tftypes.Value) []tftypes.Value {
 	return values
 }
 
-// plain returns a value as JSON would have it, by the names of attributes; nil for null and unknown.
-func plain(value tftypes.Value) any {
+// Plain returns a value as JSON would have it, by the names of attributes; nil for null and unknown.
+func Plain(value tftypes.Value) any {
 	if value.IsNull() || !value.IsKnown() {
 		return nil
 	}
@@ -95,13 +95,13 @@ func plain(value tftypes.Value) any {
 	case kind.Is(tftypes.List{}), kind.Is(tftypes.Set{}), kind.Is(tftypes.Tuple{}):
 		list := []any{}
 		for _, element := range elements(value) {
-			list = append(list, plain(element))
+			list = append(list, Plain(element))
 		}
 		return list
 	default:
 		object := Object{}
 		for name, member := range members(value) {
-			object[name] = plain(member)
+			object[name] = Plain(member)
 		}
 		return object
 	}
@@ -132,6 +132,8 @@ func typed(kind tftypes.Type, from any) (tftypes.Value, error) {
 		if _, ok := from.(bool); !ok {
 			return tftypes.Value{}, fmt.Errorf("control answered %v where true or false is expected", from)
 		}
+	default:
+		return tftypes.Value{}, fmt.Errorf("control answered %v where a list or an object is expected", from)
 	}
 	return tftypes.NewValue(kind, from), nil
 }

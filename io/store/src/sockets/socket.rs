@@ -606,8 +606,7 @@ async fn take_label(
     account: AccountId,
     now: i64,
 ) -> Result<SocketName, StoreError> {
-    let mut owner = [0; 32];
-    owner[..16].copy_from_slice(account.as_bytes());
+    let owner = socket_names::label_owner(account);
     sql::query("INSERT INTO names (name, taken_at, maker) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING")
         .bind(label.as_str())
         .bind(now)

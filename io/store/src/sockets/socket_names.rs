@@ -34,7 +34,7 @@ pub(crate) async fn take(
 }
 
 /// Refuses a name that another socket of the account has, or that is or was the public name of another one, which could
-/// be confused with it.
+/// be confused with it. A label that the account chose is free again once its socket is gone: nobody else can take it.
 pub(crate) async fn require_free(
     write: &mut Write,
     account: AccountId,
@@ -56,16 +56,25 @@ pub(crate) async fn require_free(
         return Ok(());
     }
     let public = sql::query_scalar::<i64>(
-        "SELECT count(*) FROM names WHERE name = $1 AND name NOT IN (SELECT name FROM sockets WHERE id = $2)",
+        "SELECT count(*) FROM names WHERE name = $1 AND name NOT IN (SELECT name FROM sockets WHERE id = $2)
+                AND (maker IS NULL OR maker <> $3 OR name IN (SELECT name FROM sockets))",
     )
     .bind(key.as_str())
     .bind(socket.as_bytes().as_slice())
+    .bind(label_owner(account).as_slice())
     .fetch_one(write.sql())
     .await?;
     if public == 0 {
         return Ok(());
     }
     Err(StoreError::NameTaken { name: wanted.to_string(), by: "another socket, as its public name".to_owned() })
+}
+
+/// The maker of a label that an account chose, in the table of public names.
+pub(crate) fn label_owner(account: AccountId) -> [u8; 32] {
+    let mut owner = [0; 32];
+    owner[..16].copy_from_slice(account.as_bytes());
+    owner
 }
 
 /// Refuses a name that another tunnel of the account has.

@@ -31,6 +31,15 @@ async fn an_account_has_no_two_sockets_of_a_name_and_another_account_may() {
     assert!(store.delete_socket(gone.account, gone.id).await.unwrap());
     let refused = make(called(1, 7, gone.name.as_str()), 7).await.unwrap_err();
     assert!(matches!(&refused, StoreError::NameTaken { .. }), "{refused}");
+    // But a chosen label stays its owner's, so the same socket can be made again.
+    let labelled = |owner, n| NewSocket { label: Some("shop".parse().unwrap()), ..called(owner, n, "shop") };
+    let shop = make(labelled(1, 8), 8).await.unwrap();
+    let refused = make(called(2, 9, "shop"), 9).await.unwrap_err();
+    assert!(matches!(&refused, StoreError::NameTaken { .. }), "{refused}");
+    assert!(store.delete_socket(shop.account, shop.id).await.unwrap());
+    let refused = make(labelled(2, 10), 10).await.unwrap_err();
+    assert!(matches!(&refused, StoreError::NameTaken { .. }), "{refused}");
+    assert_eq!(make(labelled(1, 11), 11).await.unwrap().name, shop.name);
 
     let found =
         async |text: &str| store.socket_by_display_name(first.account, &name(text)).await.unwrap().map(|it| it.id);

@@ -7,6 +7,11 @@ resource "sallyport_policy" "staff" {
       when = { time_zone = "Europe/Zurich", weekly = [{ days = ["mon", "tue", "wed", "thu", "fri"], from = "07:00", to = "19:00" }] }
     }]
   })
+
+  # Deleted after the sockets that no longer name it have changed.
+  lifecycle {
+    create_before_destroy = true
+  }
 }
 
 # The policy holds from the first moment of the socket.

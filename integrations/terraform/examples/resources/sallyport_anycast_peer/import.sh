@@ -1,0 +1,1 @@
+terraform import sallyport_anycast_peer.transit ROUTER_ID

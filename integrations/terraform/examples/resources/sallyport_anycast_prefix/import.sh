@@ -1,0 +1,1 @@
+terraform import sallyport_anycast_prefix.v4 PREFIX_ID

@@ -1,0 +1,1 @@
+terraform import sallyport_domain.app app.example.com

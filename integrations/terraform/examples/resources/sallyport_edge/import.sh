@@ -1,0 +1,1 @@
+terraform import "sallyport_edge.eu[0]" eu-1

@@ -1,0 +1,1 @@
+terraform import sallyport_identity_provider.work NAME

@@ -1,0 +1,1 @@
+terraform import sallyport_member.ann ann@example.com

@@ -1,0 +1,1 @@
+terraform import sallyport_organisation.this ORGANISATION_ID

@@ -1,0 +1,4 @@
+resource "sallyport_organisation" "this" {
+  name          = "Example"
+  ssh_authority = { extensions = ["permit-pty"] }
+}

@@ -1,0 +1,1 @@
+terraform import sallyport_service_token.backup TOKEN_ID

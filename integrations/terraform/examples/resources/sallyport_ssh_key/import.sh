@@ -1,0 +1,1 @@
+terraform import sallyport_ssh_key.laptop KEY_ID

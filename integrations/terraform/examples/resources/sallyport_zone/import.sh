@@ -1,0 +1,1 @@
+terraform import sallyport_zone.example example.com

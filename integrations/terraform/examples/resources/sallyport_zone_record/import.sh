@@ -1,0 +1,1 @@
+terraform import sallyport_zone_record.www example.com/RECORD_ID

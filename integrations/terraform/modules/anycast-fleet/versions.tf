@@ -1,0 +1,9 @@
+terraform {
+  # Ephemeral values, and write-only arguments.
+  required_version = ">= 1.11"
+  required_providers {
+    sallyport = {
+      source = "sallyport/sallyport"
+    }
+  }
+}

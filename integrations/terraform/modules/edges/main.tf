@@ -1,0 +1,36 @@
+# Edges of one region: a name and a join token for each, and the user data that makes a fresh machine this edge.
+
+locals {
+  names = [for number in range(var.instances) : format("%s-%d", var.region, number + 1)]
+}
+
+resource "sallyport_edge" "this" {
+  for_each      = toset(local.names)
+  name          = each.key
+  region        = var.region
+  token_minutes = var.token_minutes
+}
+
+# The join token in the run that makes the edge. Later runs neither get it nor make another one.
+ephemeral "sallyport_initial_secret" "this" {
+  for_each = sallyport_edge.this
+  id       = each.value.id
+}
+
+locals {
+  secrets = { for name in local.names : name => ephemeral.sallyport_initial_secret.this[name].secret }
+
+  # Only a machine whose edge this run made needs user data.
+  own = {
+    for name, token in local.secrets : name => token == null ? null : provider::sallyport::cloud_init_edge({
+      token       = token
+      region      = var.region
+      advertise   = lookup(var.advertise, name, null)
+      environment = var.environment
+      anycast     = length(var.anycast_allow) == 0 ? null : { allow = var.anycast_allow }
+      program     = var.program
+      apt         = var.apt
+      installed   = var.installed
+    })
+  }
+}
