@@ -22,7 +22,10 @@ use serde::{Serialize, de::DeserializeOwned};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{ApiAddress, ClientError, SessionStore, SocketRef, TunnelRef, session, transport};
+use crate::{
+    ApiAddress, ClientError, ProblemAnswer, SessionStore, SocketRef, TunnelRef, session,
+    transport::{self, Answer},
+};
 
 /// The most items of a list, over all its pages.
 pub const MAX_LIST_ITEMS: usize = 100_000;
@@ -633,13 +636,17 @@ impl ApiClient {
 
     async fn fetch_as(&self, call: &Call<'_>, bearer: Option<&Secret>) -> Result<Bytes, ClientError> {
         let request = self.request(call, bearer)?;
-        let (status, body) = transport::exchange(&self.address, self.tls.clone(), &self.outbound, request).await?;
+        let Answer { status, retry_after, body } =
+            transport::exchange(&self.address, self.tls.clone(), &self.outbound, request).await?;
         tracing::debug!(method = %call.method, path = call.path, status = status.as_u16(), "called the API");
         if status.is_success() {
             return Ok(body);
         }
         Err(match serde_json::from_slice::<Problem>(&body) {
-            Ok(problem) => ClientError::Problem(Box::new(Problem { status: status.as_u16(), ..problem })),
+            Ok(problem) => {
+                let problem = Problem { status: status.as_u16(), ..problem };
+                ClientError::Problem(Box::new(ProblemAnswer { problem, retry_after }))
+            }
             Err(_) => self.unusable(format!("status {status}")),
         })
     }

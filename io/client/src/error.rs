@@ -1,8 +1,9 @@
 //! Errors of API calls.
 
-use std::fmt;
+use std::{fmt, ops::Deref, time::Duration};
 
 use sallyport_api::Problem;
+use serde::Deserialize;
 use time::OffsetDateTime;
 
 use crate::{ApiAddress, SessionStoreError, transport::CALL_TIMEOUT};
@@ -84,7 +85,7 @@ pub enum ClientError {
     },
     /// The API's error.
     #[error("{0}")]
-    Problem(Box<Problem>),
+    Problem(Box<ProblemAnswer>),
     /// The answer is not from the API, or from an unsupported version.
     #[error("{api} sent a response that is not one of the API's: {reason}")]
     Answer {
@@ -102,6 +103,31 @@ pub enum ClientError {
     /// The saved session cannot be read or written.
     #[error(transparent)]
     Sessions(#[from] SessionStoreError),
+}
+
+/// An error of the API, with what the head of the answer says.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub struct ProblemAnswer {
+    /// The error.
+    pub problem: Problem,
+    /// `Retry-After`: how long the API asks to wait before the same request.
+    #[serde(skip)]
+    pub retry_after: Option<Duration>,
+}
+
+impl Deref for ProblemAnswer {
+    type Target = Problem;
+
+    fn deref(&self) -> &Problem {
+        &self.problem
+    }
+}
+
+impl fmt::Display for ProblemAnswer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.problem.fmt(f)
+    }
 }
 
 impl ClientError {

@@ -24,7 +24,7 @@ mod ways;
 
 pub use address::{AddressError, ApiAddress};
 pub use client::{ApiClient, Auth, ClientConfig, MAX_LIST_ITEMS};
-pub use error::{ClientError, Lapse};
+pub use error::{ClientError, Lapse, ProblemAnswer};
 pub use policy_ref::{PolicyRef, PolicyRefError};
 pub use probe::ApiProbe;
 pub use session::{SessionLock, SessionStore, SessionStoreError};

@@ -20,13 +20,21 @@ pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The largest accepted answer, in bytes.
 pub const MAX_ANSWER_BYTES: usize = 4 * 1_024 * 1_024;
 
+/// What the API has answered.
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    /// `Retry-After` in seconds (RFC 9110 section 10.2.3). The API sends no dates.
+    pub(crate) retry_after: Option<Duration>,
+    pub(crate) body: Bytes,
+}
+
 /// Sends the request and reads the answer.
 pub(crate) async fn exchange(
     api: &ApiAddress,
     tls: Arc<rustls::ClientConfig>,
     outbound: &Outbound,
     request: Request<Full<Bytes>>,
-) -> Result<(StatusCode, Bytes), ClientError> {
+) -> Result<Answer, ClientError> {
     match tokio::time::timeout(CALL_TIMEOUT, exchange_unbounded(api, tls, outbound, request)).await {
         Ok(result) => result,
         Err(_) => Err(ClientError::TimedOut { api: api.clone() }),
@@ -38,7 +46,7 @@ async fn exchange_unbounded(
     tls: Arc<rustls::ClientConfig>,
     outbound: &Outbound,
     request: Request<Full<Bytes>>,
-) -> Result<(StatusCode, Bytes), ClientError> {
+) -> Result<Answer, ClientError> {
     let stream = sallyport_net::connect_tls_by(outbound, api.host(), api.port(), api.host(), tls, CONNECT_TIMEOUT)
         .await
         .map_err(|error| connect_error(api, &error))?;
@@ -57,15 +65,17 @@ async fn exchange_unbounded(
     exchange.await
 }
 
-async fn read(api: &ApiAddress, response: Response<hyper::body::Incoming>) -> Result<(StatusCode, Bytes), ClientError> {
+async fn read(api: &ApiAddress, response: Response<hyper::body::Incoming>) -> Result<Answer, ClientError> {
     let (head, body) = response.into_parts();
     if head.status.is_redirection() {
         let to = head.headers.get(header::LOCATION).and_then(|to| to.to_str().ok()).unwrap_or("another address");
         let reason = format!("a redirect to {}", to.chars().take(200).collect::<String>());
         return Err(ClientError::Answer { api: api.clone(), reason });
     }
+    let retry_after = head.headers.get(header::RETRY_AFTER).and_then(|seconds| seconds.to_str().ok()?.parse().ok());
+    let retry_after = retry_after.map(Duration::from_secs);
     match Limited::new(body, MAX_ANSWER_BYTES).collect().await {
-        Ok(body) => Ok((head.status, body.to_bytes())),
+        Ok(body) => Ok(Answer { status: head.status, retry_after, body: body.to_bytes() }),
         Err(error) if error.is::<LengthLimitError>() => {
             Err(ClientError::Answer { api: api.clone(), reason: format!("longer than {MAX_ANSWER_BYTES} bytes") })
         }

@@ -89,6 +89,9 @@ fn answer(
     async move {
         let Some((status, body)) = answer else { return Err(std::io::ErrorKind::ConnectionReset.into()) };
         let response = Response::builder().status(StatusCode::from_u16(status).unwrap());
+        // The other one has no number of seconds.
+        let wait = if status == 429 { "7" } else { "soon" };
+        let response = response.header("retry-after", wait);
         Ok(response.header("location", "https://elsewhere.example/").body(Full::new(body.into())).unwrap())
     }
 }
@@ -308,4 +311,19 @@ async fn a_token_with_line_breaks_is_refused_before_anything_is_sent() {
     let error = server.client(Auth::Token("spt_a\r\nX-Evil: 1".into())).account().await.unwrap_err();
     assert!(matches!(error, ClientError::Token), "{error}");
     assert!(server.requests().is_empty());
+}
+
+#[tokio::test]
+async fn an_error_carries_the_time_that_the_api_asks_to_wait() {
+    let server = Server::start(|line, _| {
+        let status = if line.contains("busy") { 503 } else { 429 };
+        Some((status, format!(r#"{{ "status": {status}, "detail": "wait", "code": "too-many" }}"#)))
+    })
+    .await;
+    let client = server.client(Auth::Token("token".into()));
+    for (name, seconds) in [("shop", Some(7)), ("busy", None)] {
+        let Err(ClientError::Problem(problem)) = client.socket(&name.parse().unwrap()).await else { panic!("{name}") };
+        assert_eq!(problem.retry_after.map(|time| time.as_secs()), seconds, "{name}");
+        assert_eq!(problem.to_string(), "wait");
+    }
 }

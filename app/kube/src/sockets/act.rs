@@ -68,7 +68,7 @@ async fn set_policies(
 /// What an error means for the next attempt.
 pub(super) fn failure(error: &ClientError) -> Failure {
     match error {
-        ClientError::Problem(problem) => Failure::of(problem.status, &problem.code, None),
+        ClientError::Problem(problem) => Failure::of(problem.status, &problem.code, problem.retry_after),
         ClientError::NotLoggedIn { .. } | ClientError::Token => Failure::Unauthorized,
         _ => Failure::Server,
     }
@@ -84,4 +84,21 @@ pub(super) fn sentence(error: &ClientError, failure: Failure) -> String {
         _ => String::new(),
     };
     format!("{error}{fields}; {}", failure.remedy())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn the_api_says_how_long_to_wait() {
+        let json = r#"{ "status": 429, "title": "Too Many Requests", "detail": "wait", "code": "too-many" }"#;
+        let mut problem: sallyport_client::ProblemAnswer = serde_json::from_str(json).unwrap();
+        let of = |problem: &sallyport_client::ProblemAnswer| failure(&ClientError::Problem(Box::new(problem.clone())));
+        assert_eq!(of(&problem), Failure::TooMany { retry_after: None });
+        problem.retry_after = Some(Duration::from_secs(7));
+        assert_eq!(of(&problem), Failure::TooMany { retry_after: Some(Duration::from_secs(7)) });
+    }
 }

@@ -7,7 +7,7 @@
 
 use std::{
     io::{PipeWriter, Write as _},
-    path::Path,
+    path::{Path, PathBuf},
     process::{Command, Output, Stdio},
     sync::Mutex,
 };
@@ -55,8 +55,15 @@ fn blocks(page: &str) -> Vec<Block> {
 /// The line without what differs each time.
 fn masked(line: &str) -> String {
     let word = |word: &str| {
-        if word.starts_with("spt_") {
-            return "TOKEN".to_owned();
+        if word.starts_with("sp") && word.chars().nth(3) == Some('_') {
+            return "SECRET".to_owned();
+        }
+        let time = word.trim_end_matches("ms").trim_end_matches('s');
+        if time != word && time.parse::<f64>().is_ok() {
+            return "TIME".to_owned();
+        }
+        if word.len() == 8 && word.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return "ID".to_owned();
         }
         if UNITS.contains(&word) {
             return "UNIT".to_owned();
@@ -115,6 +122,7 @@ struct Machine {
 /// A shell in the machine.
 struct Shell {
     program: Program,
+    folder: PathBuf,
     input: Mutex<PipeWriter>,
     asked: Mutex<usize>,
 }
@@ -153,13 +161,10 @@ impl Machine {
         let mut made = Self { name, net, folder, shell: None, _names: names };
         let started = machine(&["start", &made.name, "--netns", &made.net, "--bind", &format!("{}:/mnt", at("debs"))]);
         assert!(started.status.success(), "{}", text(&started.stderr));
-        let (reader, input) = std::io::pipe().unwrap();
-        let mut shell = made.script(&["run", &made.name, "bash"]);
-        let program = Program::start(shell.stdin(Stdio::from(reader)));
-        made.shell = Some(Shell { program, input: Mutex::new(input), asked: Mutex::new(0) });
+        made.shell = Some(Shell::start(&mut made.script(&["run", &made.name, "bash"]), Path::new("/root")));
         // `sudo` is not there, and its user is root.
         made.does(
-            "exec 2>&1; set -E; echo nameserver 127.0.0.1 > /etc/resolv.conf
+            "echo nameserver 127.0.0.1 > /etc/resolv.conf
              printf '#!/bin/sh\\nexec \"$@\"\\n' > /usr/local/bin/sudo; chmod 755 /usr/local/bin/sudo
              export DEBIAN_FRONTEND=noninteractive; apt-get install --yes /mnt/*.deb",
         );
@@ -172,16 +177,34 @@ impl Machine {
         command
     }
 
-    /// Runs commands in the machine's shell; what they print, and their exit code.
+    fn does(&self, commands: &str) -> String {
+        self.shell().does(commands)
+    }
+
+    fn shell(&self) -> &Shell {
+        self.shell.as_ref().unwrap()
+    }
+}
+
+impl Shell {
+    /// Starts a shell, whose blocks are kept in this folder.
+    fn start(command: &mut Command, folder: &Path) -> Self {
+        let (reader, input) = std::io::pipe().unwrap();
+        let program = Program::start(command.stdin(Stdio::from(reader)));
+        let shell = Self { program, folder: folder.to_owned(), input: Mutex::new(input), asked: Mutex::new(0) };
+        shell.does("exec 2>&1; set -E");
+        shell
+    }
+
+    /// Runs commands; what they print, and their exit code.
     fn asks(&self, commands: &str) -> (String, i32) {
-        let shell = self.shell.as_ref().unwrap();
-        let mut asked = shell.asked.lock().unwrap();
+        let mut asked = self.asked.lock().unwrap();
         let (former, mark) = (format!("mark {asked} "), format!("mark {} ", *asked + 1));
         *asked += 1;
         let line = format!("{commands}\nprintf '\\n{mark}%s\\n' $?\n");
-        shell.input.lock().unwrap().write_all(line.as_bytes()).unwrap();
-        let code = shell.program.wait_for(&mark).trim_start_matches(&mark).parse().unwrap();
-        let printed = shell.program.output();
+        self.input.lock().unwrap().write_all(line.as_bytes()).unwrap();
+        let code = self.program.wait_for(&mark).trim_start_matches(&mark).parse().unwrap();
+        let printed = self.program.output();
         let lines = printed.lines().skip_while(|line| *asked > 1 && !line.starts_with(&former));
         let lines = lines.take_while(|line| !line.starts_with(&mark)).filter(|line| !line.starts_with(&former));
         (lines.collect::<Vec<_>>().join("\n"), code)
@@ -194,19 +217,16 @@ impl Machine {
     }
 
     /// Does what the page says, with these words in place of others, and sees what it shows.
-    fn plays(&self, name: &str, words: &[(&str, &str)]) {
-        self.plays_with(name, words, &|_| ());
-    }
-
-    /// The same, with a deed before each block.
-    fn plays_with(&self, name: &str, words: &[(&str, &str)], before: &dyn Fn(&Block)) {
+    /// The deed is done before each block.
+    fn plays(&self, name: &str, words: &[(&str, &str)], before: &dyn Fn(&Block)) {
         let page = page(name);
         let (mut last, mut number) = (None, 0);
         for block in blocks(&page) {
             before(&block);
             let text = words.iter().fold(block.text, |text, (from, to)| text.replace(from, to));
             number += 1;
-            let file = format!("/root/{name}-{number}");
+            let file = self.folder.join(format!("{name}-{number}"));
+            let file = file.display();
             let write = format!("cat > {file}.sh <<'END OF THE BLOCK'\n{text}END OF THE BLOCK");
             match block.kind.as_str() {
                 "sh run" => {
@@ -216,12 +236,12 @@ impl Machine {
                          trap - ERR; cat {file}.out; [ -z \"$failed\" ] || {{ echo \"failed: $failed\"; false; }}"
                     );
                     self.does(&run);
-                    last = Some((file, false));
+                    last = Some((file.to_string(), false));
                 }
                 "sh start" => {
                     self.does(&write);
-                    self.does(&format!("( . {file}.sh ) > {file}.out 2>&1 < /dev/null &"));
-                    last = Some((file, true));
+                    self.does(&format!("setsid bash {file}.sh > {file}.out 2>&1 < /dev/null &"));
+                    last = Some((file.to_string(), true));
                 }
                 "text see" => {
                     let (file, runs_on) = last.clone().unwrap_or_else(|| panic!("{name}: nothing shows this: {text}"));
@@ -237,7 +257,8 @@ impl Machine {
                 _ => {}
             }
         }
-        self.asks("jobs=$(jobs -p); [ -z \"$jobs\" ] || kill $jobs; wait");
+        // As Ctrl-C does: each block is a group of processes.
+        self.asks("for job in $(jobs -p); do kill -- -$job; done; wait");
     }
 }
 
@@ -254,7 +275,7 @@ fn a_machine_becomes_a_server_serves_a_home_and_a_job_by_the_words_of_their_page
     let Some(machine) = Machine::start() else { return };
     machine.does("export SALLYPORT_PASSWORD='a sufficiently odd passphrase'");
     // A public authority cannot be reached from here, so the server's own one is trusted.
-    machine.plays("server", &[("SALLYPORT_ACME=ann@example.com\n", "")]);
+    machine.shell().plays("server", &[("SALLYPORT_ACME=ann@example.com\n", "")], &|_| ());
     machine.does(
         "install -m 644 /var/lib/sallyport/ca.pem /etc/sallyport/ca.pem
          mkdir /etc/systemd/system/sallyport-run.service.d
@@ -268,7 +289,7 @@ fn a_machine_becomes_a_server_serves_a_home_and_a_job_by_the_words_of_their_page
     );
     let token = machine.does("sallyport token create --name pages --scope sockets:write");
     let token = token.split_whitespace().find(|word| word.starts_with("spt_")).unwrap().to_owned();
-    machine.plays_with("machine", &[], &|block| {
+    machine.shell().plays("machine", &[], &|block| {
         if block.text.contains("tunnel ls") {
             machine.does(
                 "hostname web-1; (sallyport tunnel connect shop 8000 --tunnel-id web-1 > /root/web-1.out 2>&1 &)",
@@ -278,13 +299,90 @@ fn a_machine_becomes_a_server_serves_a_home_and_a_job_by_the_words_of_their_page
     });
     machine.does("sallyport logout");
     let words = [("spt_...", &*token)];
-    machine.plays("home", &words);
-    machine.plays("ci", &words);
+    machine.shell().plays("home", &words, &|_| ());
+    machine.shell().plays("ci", &words, &|_| ());
     assert_eq!(machine.does("cat page.html").trim(), "a page of mine");
     let left = machine
         .does(&format!("SALLYPORT_TOKEN={token} SALLYPORT_API=https://api.tunnels.example.com sallyport socket ls"));
-    let names: Vec<_> = left.lines().skip(1).filter_map(|line| line.split_whitespace().next()).collect();
+    let mut names: Vec<_> = left.lines().skip(1).filter_map(|line| line.split_whitespace().next()).collect();
+    names.sort_unstable();
     assert_eq!(names, ["home", "pictures", "shop"], "what was for a time only is gone: {left}");
+}
+
+/// The command of a page without a part that stands for the outer world.
+const PUBLISHED: &str = "--publish 443:8443 --publish 443:8443/udp --publish 80:8080";
+
+/// A program that has its containers in this folder.
+fn within_store(program: &str, folder: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.env("CONTAINERS_STORAGE_CONF", folder.join("storage.conf"));
+    command.env("CONTAINERS_CONF", folder.join("containers.conf"));
+    command
+}
+
+/// The containers of a folder, which end with the test.
+struct Containers(PathBuf);
+
+impl Drop for Containers {
+    fn drop(&mut self) {
+        for args in [&["rm", "--force", "--time", "0", "--all"][..], &["volume", "prune", "--force"]] {
+            drop(within_store("podman", &self.0).args(args).output());
+        }
+    }
+}
+
+#[test]
+fn a_container_is_a_server_by_the_words_of_its_page() {
+    if [("podman", "podman"), ("buildah", "buildah")]
+        .iter()
+        .any(|(program, package)| installed(program, package).is_none())
+    {
+        return;
+    }
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: images are made by root");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    std::fs::create_dir(at("bin")).unwrap();
+    done("strip", &["-o", &at("bin/sallyport"), env!("CARGO_BIN_EXE_sallyport")]);
+    let images = format!("{ROOT}/packaging/images");
+    done(
+        "env",
+        &["SOURCE_DATE_EPOCH=1700000000", &images, "--fast", "--any-base", &at("bin"), folder.path().to_str().unwrap()],
+    );
+    let version = env!("CARGO_PKG_VERSION");
+    // A store of its own, and limits that a test may set.
+    let (root, run) = (at("root"), at("run"));
+    let store = format!("[storage]\ndriver = \"vfs\"\ngraphroot = \"{root}\"\nrunroot = \"{run}\"\n");
+    std::fs::write(at("storage.conf"), store).unwrap();
+    let limits = "[containers]\ndefault_ulimits = [\"nofile=1024:1024\", \"nproc=1024:1024\"]\n\
+                  [engine]\ncgroup_manager = \"cgroupfs\"\nevents_logger = \"file\"\n";
+    std::fs::write(at("containers.conf"), limits).unwrap();
+    // The network leads nowhere, so the names are those of the container itself.
+    let names = ["api", "login", "tunnel"].map(|name| format!("--add-host {name}.tunnels.example.com:127.0.0.1"));
+    let network = format!("--network none {}", names.join(" "));
+    let _containers = Containers(folder.path().to_owned());
+    let mut shell = within_store("bash", folder.path());
+    let shell = Shell::start(shell.current_dir(folder.path()), folder.path());
+    let word = "sallyport/sallyport:0.1.0";
+    let words = [
+        (PUBLISHED, &*network),
+        ("--public-port 443 --public-quic-port 443", "--public-port 8443"),
+        ("https://api.tunnels.example.com", "https://api.tunnels.example.com:8443"),
+        ("podman exec -it", "podman exec -e SALLYPORT_PASSWORD=a-sufficiently-odd-passphrase"),
+        ("0.1.0", version),
+    ];
+    assert!(page("container").contains(PUBLISHED) && page("container").contains(word));
+    shell.plays("container", &words, &|block| {
+        if block.text.contains("sallyport status") {
+            shell.does("until podman logs sallyport 2>&1 | grep -q ' ready '; do sleep 0.1; done");
+        }
+    });
+    let changed =
+        shell.does("podman diff sallyport; podman inspect sallyport --format '{{.EffectiveCaps}} {{.Config.User}}'");
+    assert!(changed.trim().ends_with("[] 65532:65532"), "{changed}");
 }
 
 #[test]
