@@ -22,13 +22,22 @@ test: ## run every test, and count the instructions of the hot paths
 	@scripts/need iproute bird stayrtr || echo "test: BIRD or stayrtr is not there; the tests of announcements say that they are skipped"
 	@scripts/need dropbear plink || echo "test: not all ssh clients are there; the tests that call them say that they are skipped"
 	@scripts/need etcd || echo "test: etcd is not there; the tests with a Kubernetes API server say that they are skipped"
+	@scripts/need nspawn debootstrap cloud-init || echo "test: systemd-nspawn or debootstrap is not there; the tests with whole machines say that they are skipped"
+	@scripts/need gpg strip dpkg-dev apt-ftparchive xz buildah umoci runc podman man lintian || echo "test: not all tools of releases are there; their tests say so"
+	@scripts/need go || echo "test: go is not there; the tests of the Terraform provider say that they are skipped"
 	@for tool in h2spec python aioquic openapi-python-client ssh-clients go-ssh-client dex miniflux nats-server pebble \
-	    kube-apiserver kube-controller-manager kubectl kwok helm helm-unittest kubeconform; do \
+	    kube-apiserver kube-controller-manager kubectl kwok helm helm-unittest kubeconform \
+	    tfplugindocs cargo-cyclonedx; do \
 	  scripts/tools $$tool >/dev/null || echo "test: $$tool is not there; the tests that call it say that they are skipped"; \
 	done
 	@python3 bench/tests.py
 	@python3 integrations/kubernetes/tests.py
+	@scripts/machine root >/dev/null || echo "test: there are no whole machines here; the tests with them say that they are skipped"
 	@scripts/test
+	@integrations/terraform/test
+	@python3 integrations/terraform/machines/tests.py
+	@python3 packaging/tests.py
+	@python3 packaging/deb_tests.py
 	@$(MAKE) instructions
 
 instructions: ## count the instructions of the hot paths (valgrind), and fail where they grew by more than 5 %
