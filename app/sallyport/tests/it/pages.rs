@@ -348,10 +348,7 @@ fn a_container_is_a_server_by_the_words_of_its_page() {
     std::fs::create_dir(at("bin")).unwrap();
     done("strip", &["-o", &at("bin/sallyport"), env!("CARGO_BIN_EXE_sallyport")]);
     let images = format!("{ROOT}/packaging/images");
-    done(
-        "env",
-        &["SOURCE_DATE_EPOCH=1700000000", &images, "--fast", "--any-base", &at("bin"), folder.path().to_str().unwrap()],
-    );
+    done("env", &["SOURCE_DATE_EPOCH=1700000000", &images, "--any-base", &at("bin"), folder.path().to_str().unwrap()]);
     let version = env!("CARGO_PKG_VERSION");
     // A store of its own, and limits that a test may set.
     let (root, run) = (at("root"), at("run"));
