@@ -96,7 +96,8 @@ fn within_this_machine() {
     let none = json!({"duplicates": 0, "forged": 0, "late": 0, "truncated": 0, "other_sender": 0, "damaged": 0});
     assert_eq!((&found["sent"], &found["answered"], &found["rejected"]), (&json!(200), &json!(200), &none));
     // The wall clock of a machine may really jump: no assertion about `clock_jumps`.
-    assert_eq!(found["reordered"], json!(0), "{found}");
+    // Two processors of a busy machine may deliver two answers the other way around.
+    assert!(found["reordered"].as_u64().unwrap() <= 4, "{found}");
     assert!(found["round_trip_ms"]["p99"].as_f64().unwrap() > 0.0);
 
     let listener = TcpListener::bind("[::1]:0").unwrap();
