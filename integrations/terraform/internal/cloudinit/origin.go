@@ -30,6 +30,10 @@ func (o Origin) UserData() (string, error) {
 	if err := isAddress("api", o.API); err != nil {
 		return "", err
 	}
+	// The machine sends its token or credential there.
+	if !strings.HasPrefix(o.API, "https://") {
+		return "", fmt.Errorf("`api` is %q: write an address that begins with https://, since a secret goes there", o.API)
+	}
 	text, err := o.TOML()
 	if err != nil {
 		return "", err
