@@ -94,7 +94,6 @@ func TestDataSourcesThatFindNothing(t *testing.T) {
 		`data "sallyport_socket" "none" { name = "nobody" }`:                           `There are 0 sockets with the name "nobody"`,
 		`data "sallyport_socket" "none" {}`:                                            "Write one of `id`, `name` and `dns_name`",
 		"data \"sallyport_socket\" \"none\" {\n name = \"a\"\n id = \"b\"\n}":          "one is enough to find the socket",
-		`data "sallyport_edges" "none" {}`:                                             "for the account that owns this installation",
 		"data \"sallyport_policy_document\" \"none\" {\n allow {\n people = []\n }\n}": `"people" is not expected here`,
 	} {
 		w.Write(t, "main.tf", text)
