@@ -41,9 +41,9 @@ var dataSources = []func() datasource.DataSource{
 
 // ephemeralResources are all ephemeral resources of the provider, one a line.
 var ephemeralResources = []func() ephemeral.EphemeralResource{
-	newInitialSecret,
-	newAccessToken,
-	newTokenCertificate,
+	rest.NewSecret(initialSecret),
+	rest.NewSecret(accessToken),
+	rest.NewSecret(tokenCertificate),
 	rest.NewSecret(edgeToken),
 	rest.NewSecret(tunnelCredential),
 }
