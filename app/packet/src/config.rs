@@ -19,6 +19,21 @@ pub(crate) struct Config {
     /// The ports.
     #[serde(default, rename = "port")]
     pub(crate) ports: Vec<PortConfig>,
+    /// Devices that stand for VLANs; devices of the kernel's kind `vlan` are found without.
+    #[serde(default, rename = "vlan")]
+    pub(crate) vlans: Vec<VlanConfig>,
+}
+
+/// A device that stands for a VLAN of a port, where the kernel has no kind `vlan`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct VlanConfig {
+    /// The device, which has the addresses and the routes.
+    pub(crate) dev: String,
+    /// The port that carries the frames.
+    pub(crate) port: String,
+    /// The number of the VLAN, from 1 to 4094.
+    pub(crate) id: u16,
 }
 
 /// A port.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use sallyport_cli::{failure::Failure, output::Output};
-use sallyport_xdp::{Change, Router};
+use sallyport_xdp::{Change, Router, XdpError};
 use serde::Serialize;
 
 use crate::{
@@ -48,7 +48,7 @@ pub(super) async fn up(output: Output, router: &Router, args: UpArgs) -> anyhow:
         Some(file) => Config::read(file)?,
         None => {
             let ports = args.dev.iter().map(|dev| PortConfig { dev: dev.trim().to_owned(), urpf: args.urpf });
-            Config { lookup: Lookup::Kernel, ports: ports.collect() }
+            Config { lookup: Lookup::Kernel, ports: ports.collect(), vlans: Vec::new() }
         }
     };
     // One lookup so far: the file and the option name no other.
@@ -56,7 +56,15 @@ pub(super) async fn up(output: Output, router: &Router, args: UpArgs) -> anyhow:
     if config.ports.is_empty() {
         return Err(Failure::usage("the router has no port").next("name two or more ports by --dev a,b").into());
     }
-    let (_, devices) = kernel().await?;
+    let (_, mut devices) = kernel().await?;
+    for vlan in &config.vlans {
+        if !(1..=4094).contains(&vlan.id) {
+            return Err(Failure::usage(format!("VLAN {} of {} is not from 1 to 4094", vlan.id, vlan.dev)).into());
+        }
+        let port = device_of(&devices, &vlan.port)?.index;
+        let device = devices.iter_mut().find(|device| device.name == vlan.dev);
+        device.ok_or_else(|| XdpError::NoDevice(vlan.dev.clone()))?.vlan = Some((port, vlan.id));
+    }
     let mut ports = Vec::new();
     for port in &config.ports {
         let device = device_of(&devices, &port.dev)?;

@@ -1,4 +1,5 @@
-//! `sallyport lab` and `sallyport kube`: start the programs `sallyport-lab` and `sallyport-kube`.
+//! `sallyport lab`, `sallyport kube` and `sallyport packet`: start the programs `sallyport-lab`, `sallyport-kube` and
+//! `sallyport-packet`.
 
 use std::{ffi::OsString, os::unix::process::CommandExt as _, process::Command};
 
@@ -26,8 +27,11 @@ pub(crate) const LAB: Companion = Companion { name: "lab", program: "sallyport-l
 /// The controller for Kubernetes.
 pub(crate) const KUBE: Companion =
     Companion { name: "kube", program: "sallyport-kube", subject: "the controller for Kubernetes" };
+/// The packet path.
+pub(crate) const PACKET: Companion =
+    Companion { name: "packet", program: "sallyport-packet", subject: "the packet path" };
 /// All of them.
-const COMPANIONS: [Companion; 2] = [LAB, KUBE];
+const COMPANIONS: [Companion; 3] = [LAB, KUBE, PACKET];
 
 /// The arguments of a companion.
 #[derive(Debug, Args)]
