@@ -92,7 +92,7 @@ impl Config {
 
     fn of_text(text: &str, name: &str) -> Result<Self, Failure> {
         toml::from_str(text).map_err(|error| {
-            let line = error.span().map(|span| text[..span.start].lines().count().max(1));
+            let line = error.span().map(|span| text[..span.start].matches('\n').count() + 1);
             let line = line.map(|line| format!(", line {line}")).unwrap_or_default();
             Failure::usage(format!("{name}{line}: {}", error.message().replace('\n', " ")))
         })

@@ -68,6 +68,8 @@ pub(crate) fn id_of(program: &OwnedFd) -> Option<u32> {
 fn name_of(id: u32) -> String {
     let mut programs = ProgInfoIter::default().take(MAX_PROGRAMS);
     let found = programs.find(|program| program.id == id);
-    found.map(|program| program.name.to_string_lossy().into_owned()).filter(|name| !name.is_empty())
+    found
+        .map(|program| program.name.to_string_lossy().into_owned())
+        .filter(|name| !name.is_empty())
         .unwrap_or_else(|| "without a name".to_owned())
 }

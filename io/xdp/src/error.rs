@@ -73,6 +73,15 @@ pub enum XdpError {
         #[source]
         source: libbpf_rs::Error,
     },
+    /// The kernel does not take the programs.
+    #[error("the kernel does not take the programs: {source}: {said}")]
+    Load {
+        /// Its answer.
+        #[source]
+        source: libbpf_rs::Error,
+        /// Its reason.
+        said: String,
+    },
     /// A pin.
     #[error("cannot {what}: {source}")]
     Pin {
@@ -96,7 +105,7 @@ pub enum XdpError {
 pub(crate) fn asked(what: impl Into<String>) -> impl FnOnce(libbpf_rs::Error) -> XdpError {
     let what = what.into();
     |source| match source.kind() {
-        libbpf_rs::ErrorKind::PermissionDenied => XdpError::NotRoot,
+        libbpf_rs::ErrorKind::PermissionDenied if !rustix::process::geteuid().is_root() => XdpError::NotRoot,
         _ => XdpError::Kernel { what, source },
     }
 }
@@ -105,7 +114,7 @@ pub(crate) fn asked(what: impl Into<String>) -> impl FnOnce(libbpf_rs::Error) ->
 pub(crate) fn pinned(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> XdpError {
     let what = what.into();
     |source| match source.kind() {
-        std::io::ErrorKind::PermissionDenied => XdpError::NotRoot,
+        std::io::ErrorKind::PermissionDenied if !rustix::process::geteuid().is_root() => XdpError::NotRoot,
         _ => XdpError::Pin { what, source },
     }
 }

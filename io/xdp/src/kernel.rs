@@ -137,7 +137,10 @@ fn failed<E: fmt::Display>(what: &'static str) -> impl Fn(E) -> XdpError {
 }
 
 /// Reads a list to its end.
-async fn all<T>(what: &'static str, stream: Pin<Box<dyn Stream<Item = Result<T, Error>> + '_>>) -> Result<Vec<T>, XdpError> {
+async fn all<T>(
+    what: &'static str,
+    stream: Pin<Box<dyn Stream<Item = Result<T, Error>> + '_>>,
+) -> Result<Vec<T>, XdpError> {
     let read = async {
         let mut stream = stream;
         let mut entries = Vec::new();

@@ -1,8 +1,8 @@
 //! The compiled programs, and how they are loaded.
 
-use std::path::Path;
+use std::{path::Path, sync::Mutex};
 
-use libbpf_rs::{MapCore as _, MapHandle, Object, ObjectBuilder, OpenObject};
+use libbpf_rs::{MapCore as _, MapHandle, Object, ObjectBuilder, OpenObject, PrintLevel};
 
 use crate::{
     XdpError,
@@ -42,13 +42,35 @@ pub fn has_program() -> bool {
     !PROGRAM.is_empty()
 }
 
+/// What the library has said since the last load began: the kernel's reasons are among it.
+static SAID: Mutex<String> = Mutex::new(String::new());
+/// The most bytes of it.
+const MAX_SAID_BYTES: usize = 1 << 20;
+/// How many of its lines tell the reason.
+const LAST_LINES: usize = 8;
+
+fn keep(_: PrintLevel, text: String) {
+    if let Ok(mut said) = SAID.lock()
+        && said.len() + text.len() <= MAX_SAID_BYTES
+    {
+        said.push_str(&text);
+    }
+}
+
+/// The last lines of the kernel's reason, in one.
+fn last_words() -> String {
+    let said = SAID.lock().map(|said| said.clone()).unwrap_or_default();
+    let lines: Vec<_> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    lines[lines.len().saturating_sub(LAST_LINES)..].join("; ")
+}
+
 /// Opens the programs; nothing is in the kernel yet.
 fn open() -> Result<OpenObject, XdpError> {
     if !has_program() {
         return Err(XdpError::NoProgram);
     }
     // The library would print to standard error itself.
-    libbpf_rs::set_print(None);
+    libbpf_rs::set_print(Some((PrintLevel::Warn, keep)));
     ObjectBuilder::default().open_memory(PROGRAM).map_err(asked("read the compiled programs"))
 }
 
@@ -69,7 +91,8 @@ pub(crate) fn load(pins: &Path, may_make: bool) -> Result<Object, XdpError> {
             map.set_pin_path(&path).map_err(asked(format!("pin {}", path.display())))?;
         }
     }
-    open.load().map_err(asked("load the programs into the kernel"))
+    SAID.lock().map(|mut said| said.clear()).unwrap_or_default();
+    open.load().map_err(|source| XdpError::Load { source, said: last_words() })
 }
 
 /// A map in this folder.

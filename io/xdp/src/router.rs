@@ -17,8 +17,8 @@ use crate::{
     table::{self, Entry, ROW_REASONS, SLOTS},
 };
 
-/// The pins of programs: this and the id of the program. A run that was killed leaves more than one.
-const PROGRAM: &str = "program.";
+/// The pins of programs: this and the id of the program. A name in bpffs has no dot. A killed run leaves several.
+const PROGRAM: &str = "program-";
 /// The most pins that are looked at.
 const MAX_PINS: usize = 4096;
 /// The function of the program.
@@ -88,6 +88,9 @@ impl Router {
     /// # Errors
     /// A device has another program, or no native XDP: the devices are then as before.
     pub fn up(&self, ports: &[(Device, Urpf)], devices: &[Device]) -> Result<Change, XdpError> {
+        if !rustix::process::geteuid().is_root() {
+            return Err(XdpError::NotRoot);
+        }
         self.make_folder()?;
         let standing = self.entries().unwrap_or_default();
         let entries = table::entries(ports, devices, &standing)?;
@@ -276,13 +279,7 @@ impl Router {
     }
 
     /// After a failure: the devices get back what they had.
-    fn take_back(
-        &self,
-        done: &[(&Device, Option<u32>)],
-        program: &OwnedFd,
-        ours: &[OwnedFd],
-        standing: &[Entry],
-    ) {
+    fn take_back(&self, done: &[(&Device, Option<u32>)], program: &OwnedFd, ours: &[OwnedFd], standing: &[Entry]) {
         let Ok(new) = program.try_clone().map(|program| [program]) else { return };
         for (device, before) in done {
             match before.and_then(|id| ours.iter().find(|old| id_of(old) == Some(id))) {

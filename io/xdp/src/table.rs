@@ -132,7 +132,8 @@ mod tests {
 
     #[test]
     fn an_entry_is_twenty_bytes_there_and_back() {
-        let entry = Entry { ifindex: 70_000, parent: 3, vid: 4094, row: 63, urpf: Urpf::Strict, mac: [1, 2, 3, 4, 5, 6] };
+        let entry =
+            Entry { ifindex: 70_000, parent: 3, vid: 4094, row: 63, urpf: Urpf::Strict, mac: [1, 2, 3, 4, 5, 6] };
         let bytes = entry.to_bytes();
         assert_eq!((bytes.len(), Entry::of_bytes(&bytes)), (20, Some(entry)));
         assert_eq!(Entry::of_bytes(&[0; 20]), None);

@@ -75,7 +75,8 @@ pub(super) async fn up(output: Output, router: &Router, args: UpArgs) -> anyhow:
     }
     let Change { attached, replaced, detached } = router.up(&ports, &devices)?;
     output.data(&UpView { attached, replaced, detached }, |view| {
-        let lines = [("forwarding", &view.attached), ("replaced in place", &view.replaced), ("no port", &view.detached)];
+        let lines =
+            [("forwarding", &view.attached), ("replaced in place", &view.replaced), ("no port", &view.detached)];
         let lines = lines.iter().filter(|(_, names)| !names.is_empty());
         let lines: Vec<_> = lines.map(|(word, names)| format!("{}: {word}", names.join(", "))).collect();
         lines.join("\n")

@@ -1,6 +1,7 @@
 """What the machines of a test send and receive.
 
 probe TO [ttl=N] [size=N] [df=1] [from=PORT] [source=ADDRESS] [answer=0]: one packet, and what came back
+flows TO NUMBER: one packet of each port, and its echo
 echo: an echo server of UDP
 count: an echo server that acknowledges windows
 windows TO PACKETS STOP: numbered packets in acknowledged windows, until PACKETS are sent and the file STOP is there
@@ -52,6 +53,15 @@ def probe(to, *options):
             continue
         by = socket.inet_ntop(family, data[24:40] if is_v6 else data[20:24])
         return print("icmp", kind, code, "by", by, "info", info)
+
+
+def flows(to, number):
+    for port in range(20000, 20000 + int(number)):
+        _, sock = udp(to)
+        sock.bind(("", port))
+        sock.sendto(b"x", (to, 9))
+        sock.settimeout(ANSWER)
+        sock.recv(64)
 
 
 def echo():

@@ -44,7 +44,8 @@ pub(crate) fn lacks() -> Option<&'static str> {
     if !rustix_is_root() {
         return Some("skipped: namespaces and XDP need root");
     }
-    (!sallyport_xdp::has_program()).then_some("skipped: this build has no program for the kernel, for clang is not there")
+    (!sallyport_xdp::has_program())
+        .then_some("skipped: this build has no program for the kernel, for clang is not there")
 }
 
 fn rustix_is_root() -> bool {
@@ -68,24 +69,43 @@ impl Rig {
         }
         rig.wire("gen", "g0", "d0");
         rig.wire("sink", "s0", "d1");
-        for line in ["addr add 10.0.0.1/24 dev d0", "addr add 10.0.1.1/24 dev d1", "route add 192.0.2.0/24 via 10.0.1.2",
-            "addr add fd00::1/64 dev d0 nodad", "addr add fd00:1::1/64 dev d1 nodad", "route add fd00:2::/64 via fd00:1::2"]
-        {
+        for line in [
+            "addr add 10.0.0.1/24 dev d0",
+            "addr add 10.0.1.1/24 dev d1",
+            "route add 192.0.2.0/24 via 10.0.1.2",
+            "addr add fd00::1/64 dev d0 nodad",
+            "addr add fd00:1::1/64 dev d1 nodad",
+            "route add fd00:2::/64 via fd00:1::2",
+        ] {
             rig.ip("dut", line);
         }
-        for line in ["addr add 10.0.0.2/24 dev g0", "route add default via 10.0.0.1", "addr add fd00::2/64 dev g0 nodad",
-            "route add default via fd00::1"]
-        {
+        for line in [
+            "addr add 10.0.0.2/24 dev g0",
+            "route add default via 10.0.0.1",
+            "addr add fd00::2/64 dev g0 nodad",
+            "route add default via fd00::1",
+        ] {
             rig.ip("gen", line);
         }
-        for line in ["addr add 10.0.1.2/24 dev s0", "addr add 192.0.2.7/32 dev lo", "route add default via 10.0.1.1",
-            "addr add fd00:1::2/64 dev s0 nodad", "addr add fd00:2::7/128 dev lo nodad", "route add default via fd00:1::1"]
-        {
+        for line in [
+            "addr add 10.0.1.2/24 dev s0",
+            "addr add 192.0.2.7/32 dev lo",
+            "route add default via 10.0.1.1",
+            "addr add fd00:1::2/64 dev s0 nodad",
+            "addr add fd00:2::7/128 dev lo nodad",
+            "route add default via fd00:1::1",
+        ] {
             rig.ip("sink", line);
         }
-        let sysctl = ["net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1", "net.ipv4.conf.all.rp_filter=0",
-            "net.ipv4.conf.default.rp_filter=0", "net.ipv4.fib_multipath_hash_policy=1", "net.ipv4.icmp_ratelimit=0",
-            "net.ipv6.icmp.ratelimit=0"];
+        let sysctl = [
+            "net.ipv4.ip_forward=1",
+            "net.ipv6.conf.all.forwarding=1",
+            "net.ipv4.conf.all.rp_filter=0",
+            "net.ipv4.conf.default.rp_filter=0",
+            "net.ipv4.fib_multipath_hash_policy=1",
+            "net.ipv4.icmp_ratelimit=0",
+            "net.ipv6.icmp.ratelimit=0",
+        ];
         done(rig.inside("dut", "sysctl").arg("-qw").args(sysctl));
         Some(rig)
     }
@@ -200,7 +220,9 @@ impl Rig {
 
     /// Resolves the neighbours on both sides, through the kernel.
     pub(crate) fn resolve(&self) {
-        for (name, device, addresses) in [("gen", "g0", ["10.0.0.2", "fd00::2"]), ("sink", "s0", ["10.0.1.2", "fd00:1::2"])] {
+        for (name, device, addresses) in
+            [("gen", "g0", ["10.0.0.2", "fd00::2"]), ("sink", "s0", ["10.0.1.2", "fd00:1::2"])]
+        {
             let link: Value = serde_json::from_str(&self.ip(name, &format!("-j link show {device}"))).unwrap();
             let mac = link[0]["address"].as_str().unwrap();
             let port = if name == "gen" { "d0" } else { "d1" };
