@@ -156,9 +156,9 @@ impl Verdict {
             reason,
             Reason::Forwarded | Reason::TooBig | Reason::Neighbor | Reason::OtherPort | Reason::NoRoom
         );
-        let tag = if frame.get(12..14)? == [0x81, 0] { 4 } else { 0 };
-        let hop = match frame.get(12 + tag..14 + tag)? {
-            [0x86, 0xdd] => IpAddr::from(<[u8; 16]>::try_from(&bytes[16..32]).ok()?),
+        let tag = if frame.get(12..14) == Some(&[0x81, 0]) { 4 } else { 0 };
+        let hop = match frame.get(12 + tag..14 + tag) {
+            Some([0x86, 0xdd]) => IpAddr::from(<[u8; 16]>::try_from(&bytes[16..32]).ok()?),
             _ => IpAddr::from(<[u8; 4]>::try_from(&bytes[16..20]).ok()?),
         };
         Some(Self {
