@@ -1,4 +1,4 @@
-/* What the kernel promises to programs of BPF: types, helpers and results. Declared here, so a build needs clang alone. */
+/* What the kernel promises to programs: types, helpers, results. Declared here, so a build needs clang alone. */
 #ifndef SALLYPORT_KERNEL_H
 #define SALLYPORT_KERNEL_H
 
