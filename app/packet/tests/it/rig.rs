@@ -35,20 +35,21 @@ pub(crate) fn text(bytes: &[u8]) -> String {
 /// Runs a command that must succeed.
 pub(crate) fn done(command: &mut Command) -> String {
     let output = command.output().unwrap();
-    assert!(output.status.success(), "{command:?}: {}", text(&output.stderr));
+    let words = command.get_args().filter(|word| word.len() < 200).collect::<Vec<_>>();
+    assert!(output.status.success(), "{words:?}: {}", text(&output.stderr));
     text(&output.stdout)
 }
 
 /// Why the tests with packets cannot run here.
 pub(crate) fn lacks() -> Option<&'static str> {
-    if !rustix_is_root() {
+    if !is_root() {
         return Some("skipped: namespaces and XDP need root");
     }
     (!sallyport_xdp::has_program())
         .then_some("skipped: this build has no program for the kernel, for clang is not there")
 }
 
-fn rustix_is_root() -> bool {
+fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0)
 }
 
@@ -186,6 +187,11 @@ impl Rig {
             assert!(Instant::now() < end, "{port} counts {found} packets for {reason}, not {wanted}");
             std::thread::sleep(Duration::from_millis(20));
         }
+    }
+
+    /// Sends packets until the kernel answers by ICMP, and tells its answer.
+    pub(crate) fn refused(&self, to: &str, options: &[&str]) -> String {
+        self.probe(to, &[&["retry=1"], options].concat())
     }
 
     /// A Python program of probe.py in a namespace.

@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// A program of its own, which a command of the same name starts.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Companion {
     /// The name of the command.
     pub(crate) name: &'static str,
@@ -63,8 +63,13 @@ impl Companion {
         let program = program::find(name).ok_or_else(|| {
             let missing =
                 format!("{subject} is a program of its own, {name}, which is neither beside sallyport nor on PATH");
-            let step =
-                format!("`scripts/install` of the sources installs both, `cargo build --package {name}` builds it");
+            let step = match self {
+                // Only this one needs a compiler for programs of the kernel.
+                PACKET => format!("`scripts/need clang && cargo build --package {name}` of the sources builds it"),
+                _ => {
+                    format!("`scripts/install` of the sources installs both, `cargo build --package {name}` builds it")
+                }
+            };
             Failure::new(Kind::Failed, missing).next(step)
         })?;
         let error = Command::new(&program).args(args).exec();
