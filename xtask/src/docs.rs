@@ -16,11 +16,14 @@ use crate::{
 
 const SUMMARY: &str = "docs/SUMMARY.md";
 /// Pages whose paths and functions in backticks must exist.
-const NAMING_CODE: &[&str] = &["docs/life-of-a-request.md", "ARCHITECTURE.md"];
+const NAMING_CODE: &[&str] = &["docs/life-of-a-request.md", "docs/life-of-a-packet.md", "ARCHITECTURE.md"];
+/// The folder of programs in C, whose functions pages may name.
+const C_SOURCES: &str = "packet/bpf";
 /// The page whose table names tests.
 const NAMING_TESTS: &str = "docs/identity.md";
 /// Folders of the repository, by which a path in backticks is recognized.
-const FOLDERS: &[&str] = &["core", "io", "app", "api", "xtask", "docs", "bench", "scripts", "tests", ".ci", "fuzz"];
+const FOLDERS: &[&str] =
+    &["core", "io", "app", "api", "packet", "xtask", "docs", "bench", "scripts", "tests", ".ci", "fuzz"];
 
 /// The checked parts of a page.
 #[derive(Debug, Default)]
@@ -193,6 +196,11 @@ impl Code {
                 modules.insert(if stem == "mod" { folder.to_string_lossy().into_owned() } else { stem });
             }
         }
+        for extension in ["c", "h"] {
+            for file in workspace::files(&root.join(C_SOURCES), extension)? {
+                definitions.names.extend(c_functions(&std::fs::read_to_string(file)?).map(str::to_owned));
+            }
+        }
         let names = packages.iter().flat_map(|package| &package.dependencies).map(|on| on.name.replace('-', "_"));
         external.extend(names.filter(|name| !modules.contains(name)));
         Ok(Self { definitions, external, modules })
@@ -228,6 +236,12 @@ impl Code {
             _ => None,
         }
     }
+}
+
+/// The functions that a source in C defines: a definition starts its line, and helpers of the kernel are constants.
+fn c_functions(text: &str) -> impl Iterator<Item = &str> {
+    let starts = |line: &&str| line.starts_with("INLINE ") || line.starts_with("int ");
+    text.lines().filter(starts).filter_map(|line| line.split_once('(')?.0.rsplit([' ', '*']).next())
 }
 
 /// The span as a path of the repository, without a line number.
@@ -272,6 +286,12 @@ mod tests {
         for bad in ["gone()", "Edge::gone", "request::gone", "nowhere::answer", "xtask/src/gone.rs", "core/gone/"] {
             assert!(code.check(root, bad).is_some(), "{bad}");
         }
+    }
+
+    #[test]
+    fn functions_in_c_are_found() {
+        let text = "INLINE void *at(struct xdp_md *ctx)\n{\n\treturn f(x);\nint sallyport_router(struct xdp_md *ctx)\n";
+        assert_eq!(c_functions(text).collect::<Vec<_>>(), ["at", "sallyport_router"]);
     }
 
     #[test]

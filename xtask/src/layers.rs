@@ -26,6 +26,8 @@ enum Layer {
     Lab,
     /// The controller for Kubernetes, a program that the binary starts.
     Kube,
+    /// The packet path, a program that the binary starts.
+    Packet,
     /// The connector, which the controller for Kubernetes holds.
     Connector,
     /// Benchmarks.
@@ -43,6 +45,7 @@ impl fmt::Display for Layer {
             Self::Binary => "app/sallyport",
             Self::Lab => "app/lab",
             Self::Kube => "app/kube",
+            Self::Packet => "app/packet",
             Self::Connector => "app/connector",
             Self::Bench => "bench/",
             Self::Xtask => "xtask",
@@ -189,6 +192,7 @@ fn layer(folder: &Path) -> Option<Layer> {
         ("app", Some("sallyport")) => Some(Layer::Binary),
         ("app", Some("lab")) => Some(Layer::Lab),
         ("app", Some("kube")) => Some(Layer::Kube),
+        ("app", Some("packet")) => Some(Layer::Packet),
         ("app", Some("connector")) => Some(Layer::Connector),
         ("app", Some(_)) => Some(Layer::App),
         ("bench", Some(_)) => Some(Layer::Bench),
@@ -207,6 +211,9 @@ fn refusal(from: Layer, to: Layer) -> Option<&'static str> {
         (Layer::Binary, Layer::Kube) => {
             Some("the controller for Kubernetes is a program of its own, which `sallyport kube` starts")
         }
+        (Layer::Binary, Layer::Packet) => {
+            Some("the packet path is a program of its own, which `sallyport packet` starts: it alone needs clang")
+        }
         (Layer::Binary, _) => None,
         // Each replica of the controller is a connector; the API cannot stand between the two.
         (Layer::Kube, Layer::Connector) => None,
@@ -214,8 +221,8 @@ fn refusal(from: Layer, to: Layer) -> Option<&'static str> {
         (Layer::Io, Layer::Io) | (Layer::Io, Layer::Api) => None,
         (Layer::Io, _) => Some("io/ depends on core/, io/ and api only: adapters know no program"),
         (Layer::Api, _) => Some("api depends on core/ only: it is types, shared by server and clients"),
-        (Layer::App | Layer::Lab | Layer::Kube | Layer::Connector, Layer::Io | Layer::Api) => None,
-        (Layer::App | Layer::Lab | Layer::Kube | Layer::Connector, _) => {
+        (Layer::App | Layer::Lab | Layer::Kube | Layer::Packet | Layer::Connector, Layer::Io | Layer::Api) => None,
+        (Layer::App | Layer::Lab | Layer::Kube | Layer::Packet | Layer::Connector, _) => {
             Some("no app imports another: they meet through the API and the bus; app/sallyport wires them")
         }
         (Layer::Bench, _) => Some("bench/ builds with optimization what it counts, and so depends on core/ only"),

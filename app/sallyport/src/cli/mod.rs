@@ -27,7 +27,7 @@ use crate::{
         catchment::CatchmentCommand,
         certificate::CertificateCommand,
         client::{ClientCommand, SshConfigArgs},
-        companion::{CompanionArgs, KUBE, LAB},
+        companion::{CompanionArgs, KUBE, LAB, PACKET},
         connect::ConnectArgs,
         data::{BackupArgs, MigrateArgs, RekeyArgs, RestoreArgs},
         doctor::DoctorArgs,
@@ -190,6 +190,8 @@ pub(crate) enum Command {
     Lab(CompanionArgs),
     /// The controller for Kubernetes: Services with an annotation get public names
     Kube(CompanionArgs),
+    /// The packet path: a router in XDP, whose routes are those of the kernel
+    Packet(CompanionArgs),
     /// Have all programs of this machine trust a Sallyport's certificates
     #[command(subcommand)]
     Trust(TrustCommand),
@@ -218,7 +220,7 @@ pub(crate) fn main() -> ExitCode {
     };
     // Of a companion's options only this one is parsed here, for the error if the program cannot be started.
     let mut output = cli.global.printing.to_output();
-    if asks_for_json && matches!(cli.command, Command::Lab(_) | Command::Kube(_)) {
+    if asks_for_json && matches!(cli.command, Command::Lab(_) | Command::Kube(_) | Command::Packet(_)) {
         output.format = Format::Json;
     }
     // An empty variable counts as absent. An empty flag is a fault of a script, which must not act for another
@@ -256,6 +258,7 @@ fn run(cli: Cli, output: Output) -> anyhow::Result<()> {
         Command::Help(args) => return help::run(&output, &args),
         Command::Lab(args) => return LAB.run(&cli.global, &args),
         Command::Kube(args) => return KUBE.run(&cli.global, &args),
+        Command::Packet(args) => return PACKET.run(&cli.global, &args),
         _ => {}
     }
     // The time zone can only be read while there is one thread.
@@ -351,7 +354,8 @@ async fn dispatch(cli: Cli, output: Output, offset: UtcOffset) -> anyhow::Result
         | Command::Version
         | Command::Help(_)
         | Command::Lab(_)
-        | Command::Kube(_) => Ok(()),
+        | Command::Kube(_)
+        | Command::Packet(_) => Ok(()),
     }
 }
 

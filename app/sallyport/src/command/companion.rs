@@ -1,4 +1,5 @@
-//! `sallyport lab` and `sallyport kube`: start the programs `sallyport-lab` and `sallyport-kube`.
+//! `sallyport lab`, `sallyport kube` and `sallyport packet`: start the programs `sallyport-lab`, `sallyport-kube` and
+//! `sallyport-packet`.
 
 use std::{ffi::OsString, os::unix::process::CommandExt as _, process::Command};
 
@@ -11,7 +12,7 @@ use crate::{
 };
 
 /// A program of its own, which a command of the same name starts.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Companion {
     /// The name of the command.
     pub(crate) name: &'static str,
@@ -26,8 +27,11 @@ pub(crate) const LAB: Companion = Companion { name: "lab", program: "sallyport-l
 /// The controller for Kubernetes.
 pub(crate) const KUBE: Companion =
     Companion { name: "kube", program: "sallyport-kube", subject: "the controller for Kubernetes" };
+/// The packet path.
+pub(crate) const PACKET: Companion =
+    Companion { name: "packet", program: "sallyport-packet", subject: "the packet path" };
 /// All of them.
-const COMPANIONS: [Companion; 2] = [LAB, KUBE];
+const COMPANIONS: [Companion; 3] = [LAB, KUBE, PACKET];
 
 /// The arguments of a companion.
 #[derive(Debug, Args)]
@@ -59,8 +63,13 @@ impl Companion {
         let program = program::find(name).ok_or_else(|| {
             let missing =
                 format!("{subject} is a program of its own, {name}, which is neither beside sallyport nor on PATH");
-            let step =
-                format!("`scripts/install` of the sources installs both, `cargo build --package {name}` builds it");
+            let step = match self {
+                // Only this one needs a compiler for programs of the kernel.
+                PACKET => format!("`scripts/need clang && cargo build --package {name}` of the sources builds it"),
+                _ => {
+                    format!("`scripts/install` of the sources installs both, `cargo build --package {name}` builds it")
+                }
+            };
             Failure::new(Kind::Failed, missing).next(step)
         })?;
         let error = Command::new(&program).args(args).exec();

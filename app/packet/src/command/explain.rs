@@ -1,0 +1,121 @@
+//! `packet explain`: what would become of a packet, and why.
+
+use std::net::IpAddr;
+
+use clap::Args;
+use sallyport_cli::{
+    failure::Failure,
+    output::{Output, pairs},
+};
+use sallyport_xdp::{Question, Router, StandingPort, Verdict, XdpError};
+use serde::Serialize;
+
+use crate::command::{device_of, kernel, mac, name_of};
+
+/// Examples of the help.
+pub(super) const EXAMPLES: &str = "Examples:
+  sallyport packet explain 10.0.1.2 192.0.2.7
+  sallyport packet explain 10.0.1.2 192.0.2.7 tcp 40000 443
+  sallyport packet explain 2001:db8::2 2001:db8:1::7 udp 5000 53 --from eth1.100";
+
+/// The arguments of `explain`.
+#[derive(Debug, Args)]
+pub(crate) struct ExplainArgs {
+    /// The source
+    source: IpAddr,
+    /// The destination
+    destination: IpAddr,
+    /// The protocol: tcp, udp, icmp, or a number
+    #[arg(default_value = "icmp", value_parser = protocol)]
+    protocol: u8,
+    /// The port of the source
+    #[arg(default_value_t = 0)]
+    source_port: u16,
+    /// The port of the destination
+    #[arg(default_value_t = 0)]
+    destination_port: u16,
+    /// The port or the VLAN that the packet comes in by; otherwise the one that leads back to the source
+    #[arg(long, value_name = "DEVICE")]
+    from: Option<String>,
+    /// The length of the packet with the header of IP
+    #[arg(long, value_name = "BYTES", default_value_t = 64, value_parser = clap::value_parser!(u16).range(..=3_000))]
+    size: u16,
+}
+
+/// The protocol of a word.
+fn protocol(word: &str) -> Result<u8, String> {
+    match word {
+        "icmp" => Ok(1),
+        "tcp" => Ok(6),
+        "udp" => Ok(17),
+        "icmpv6" => Ok(58),
+        number => number.parse().map_err(|_| "expected tcp, udp, icmp, icmpv6 or a number up to 255".to_owned()),
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct VerdictView {
+    action: &'static str,
+    reason: &'static str,
+    meaning: &'static str,
+    from: String,
+    to: Option<String>,
+    next_hop: Option<IpAddr>,
+    next_hop_mac: Option<String>,
+    mtu: Option<u16>,
+}
+
+/// Explains it.
+pub(super) async fn explain(output: Output, router: &Router, args: ExplainArgs) -> anyhow::Result<()> {
+    if args.source.is_ipv4() != args.destination.is_ipv4() {
+        return Err(Failure::usage("the source and the destination are of two families of IP").into());
+    }
+    let question = Question {
+        source: args.source,
+        destination: args.destination,
+        protocol: args.protocol,
+        ports: (args.source_port, args.destination_port),
+        length: args.size,
+    };
+    let ports = router.ports()?;
+    let (_, devices) = kernel().await?;
+    let from = match &args.from {
+        Some(name) => {
+            let device = device_of(&devices, name)?;
+            let port = ports.iter().find(|port| port.ifindex == device.index);
+            *port.ok_or_else(|| Failure::usage(format!("{name} is no port of the router")))?
+        }
+        None => way_back(router, &question, &ports)?,
+    };
+    let Verdict { reason, to, hop, mtu, mac: address, .. } = router.explain(&question, &from)?;
+    let view = VerdictView {
+        action: reason.action().name(),
+        reason: reason.name(),
+        meaning: reason.sentence(),
+        from: name_of(&devices, from.ifindex),
+        to: to.map(|index| name_of(&devices, index)),
+        next_hop: hop,
+        next_hop_mac: address.map(mac),
+        mtu,
+    };
+    output.data(&view, |view| {
+        let mut rows = vec![
+            ("verdict", format!("{} ({})", view.action, view.reason)),
+            ("why", view.meaning.to_owned()),
+            ("from", view.from.clone()),
+        ];
+        rows.extend(view.to.clone().map(|to| ("to", to)));
+        rows.extend(view.next_hop.map(|hop| ("next hop", hop.to_string())));
+        rows.extend(view.next_hop_mac.clone().map(|mac| ("its MAC", mac)));
+        rows.extend(view.mtu.map(|mtu| ("MTU", mtu.to_string())));
+        pairs(&rows)
+    })
+}
+
+/// The port that leads back to the source; the first one if none does.
+fn way_back(router: &Router, question: &Question, ports: &[StandingPort]) -> Result<StandingPort, XdpError> {
+    let first = *ports.first().ok_or(XdpError::NotUp)?;
+    let back = Question { source: question.destination, destination: question.source, ..*question };
+    let to = router.explain(&back, &first)?.to;
+    Ok(ports.iter().find(|port| Some(port.ifindex) == to).copied().unwrap_or(first))
+}

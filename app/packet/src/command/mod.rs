@@ -1,0 +1,72 @@
+//! The commands of the packet path.
+
+mod explain;
+mod router;
+mod show;
+
+use std::path::PathBuf;
+
+use clap::Subcommand;
+use sallyport_cli::output::Output;
+use sallyport_xdp::{
+    Router, XdpError,
+    kernel::{Device, Kernel},
+};
+
+/// What the packet path does.
+#[derive(Debug, Subcommand)]
+pub(crate) enum PacketCommand {
+    /// A router: packets go from port to port in XDP, by the routes of the kernel
+    #[command(subcommand)]
+    Router(RouterCommand),
+    /// Say what would become of a packet, and why
+    #[command(after_help = explain::EXAMPLES)]
+    Explain(explain::ExplainArgs),
+}
+
+/// What a router does.
+#[derive(Debug, Subcommand)]
+pub(crate) enum RouterCommand {
+    /// Bring the router up, or change the one that stands, without a lost packet
+    #[command(after_help = router::EXAMPLES)]
+    Up(router::UpArgs),
+    /// Take the router down: the kernel forwards again
+    Down,
+    /// Show routes, neighbours, or what was forwarded and dropped
+    #[command(subcommand)]
+    Show(show::ShowCommand),
+}
+
+/// Runs a command.
+pub(crate) async fn run(output: Output, pins: PathBuf, command: PacketCommand) -> anyhow::Result<()> {
+    let router = Router::new(pins);
+    match command {
+        PacketCommand::Router(RouterCommand::Up(args)) => router::up(output, &router, args).await,
+        PacketCommand::Router(RouterCommand::Down) => router::down(output, &router).await,
+        PacketCommand::Router(RouterCommand::Show(command)) => show::show(output, &router, command).await,
+        PacketCommand::Explain(args) => explain::explain(output, &router, args).await,
+    }
+}
+
+/// The kernel, and its devices.
+async fn kernel() -> Result<(Kernel, Vec<Device>), XdpError> {
+    let kernel = Kernel::open()?;
+    let devices = kernel.devices().await?;
+    Ok((kernel, devices))
+}
+
+/// The device of this name.
+fn device_of<'a>(devices: &'a [Device], name: &str) -> Result<&'a Device, XdpError> {
+    devices.iter().find(|device| device.name == name).ok_or_else(|| XdpError::NoDevice(name.to_owned()))
+}
+
+/// The name of a device, which may be gone by now.
+fn name_of(devices: &[Device], index: u32) -> String {
+    let device = devices.iter().find(|device| device.index == index);
+    device.map_or_else(|| format!("device {index}"), |device| device.name.clone())
+}
+
+/// An address of a link, as people write it.
+fn mac(bytes: [u8; 6]) -> String {
+    bytes.map(|byte| format!("{byte:02x}")).join(":")
+}

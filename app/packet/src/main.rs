@@ -1,0 +1,106 @@
+//! `sallyport-packet`: the packet path, which `sallyport packet` starts.
+//!
+//! `command` has the commands, `config` the file of a router. io/xdp loads the programs of packet/bpf, and reads them.
+
+// Doc comments of options are help texts, shown as they are, so rustdoc's markup cannot be used.
+#![allow(rustdoc::bare_urls, rustdoc::broken_intra_doc_links)]
+
+mod command;
+mod config;
+
+use std::{ffi::OsString, path::PathBuf, process::ExitCode};
+
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
+use clap_complete::CompleteEnv;
+use sallyport_cli::{
+    failure::{self, Failure, Kind},
+    output::Output,
+    usage::{self, Printing, misused},
+};
+use sallyport_xdp::XdpError;
+
+use crate::command::PacketCommand;
+
+/// The part of the command line of `sallyport` that has the packet path.
+#[derive(Debug, Parser)]
+#[command(name = "sallyport", disable_help_subcommand = true, max_term_width = 100)]
+struct Cli {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// Options that every command takes.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Global options")]
+struct Global {
+    /// The root certificate to trust, in PEM; the packet path speaks with no server
+    #[arg(long, global = true, value_name = "FILE", env = "SALLYPORT_CA", hide = true)]
+    ca: Option<PathBuf>,
+    #[command(flatten)]
+    printing: Printing,
+}
+
+/// The one command.
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// The packet path: a router in XDP, whose routes are those of the kernel
+    Packet {
+        /// The folder of bpffs that has the state of the router
+        #[arg(long, global = true, value_name = "FOLDER", default_value = "/sys/fs/bpf/sallyport/router")]
+        pins: PathBuf,
+        #[command(subcommand)]
+        command: PacketCommand,
+    },
+}
+
+fn main() -> ExitCode {
+    // A shell completes the whole line, with `sallyport` and `packet`.
+    CompleteEnv::with_factory(Cli::command).var(usage::COMPLETE).bin("sallyport").completer("sallyport").complete();
+    let args = ["sallyport", "packet"].map(OsString::from).into_iter().chain(std::env::args_os().skip(1));
+    let args: Vec<_> = args.collect();
+    let cli = match Cli::try_parse_from(&args) {
+        Ok(cli) => cli,
+        Err(error) => return misused(&error, usage::asks_for_json(&args), "sallyport packet --help"),
+    };
+    let output = cli.global.printing.to_output();
+    match run(cli, output) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => match failure::describe(&error, |cause| cause.downcast_ref().map(failure_of)) {
+            None => ExitCode::SUCCESS,
+            Some(failure) => {
+                output.failure(&failure);
+                ExitCode::from(failure.kind.exit_code())
+            }
+        },
+    }
+}
+
+/// The kind of a failure of the packet path.
+fn failure_of(error: &XdpError) -> Failure {
+    let kind = match error {
+        XdpError::NotRoot => Kind::NotAllowed,
+        XdpError::NoDevice(_) | XdpError::NotUp => Kind::NotFound,
+        XdpError::IsVlan { .. } | XdpError::TooManyPorts(_) | XdpError::TooManyVlans(_) => Kind::Usage,
+        XdpError::GenericOnly(_) | XdpError::AlreadyAttached { .. } | XdpError::SameSlot(..) => Kind::Refused,
+        _ => Kind::Failed,
+    };
+    Failure::new(kind, error.to_string())
+}
+
+fn run(cli: Cli, output: Output) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let Command::Packet { pins, command } = cli.command;
+    runtime.block_on(command::run(output, pins, command))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,81 @@
+//! Devices that cannot, programs of others, and a killed process.
+
+use std::process::Stdio;
+
+use serde_json::Value;
+
+use crate::rig::{Rig, done, text};
+
+/// The id of the program at a device of the router, if one is there.
+fn program_at(rig: &Rig, device: &str) -> Option<u64> {
+    let shown: Value = serde_json::from_str(&rig.ip("dut", &format!("-j link show {device}"))).unwrap();
+    shown[0]["xdp"]["prog"]["id"].as_u64()
+}
+
+#[test]
+fn a_device_with_only_generic_mode_is_refused_and_the_others_are_as_before() {
+    let Some(rig) = Rig::new() else { return };
+    let output = rig.run(&["router", "up", "--dev", "d0,lo"]);
+    let said = text(&output.stderr);
+    assert!(output.status.code() == Some(5), "{said}");
+    assert!(said.contains("the driver of lo runs XDP only in generic mode"), "{said}");
+    assert_eq!(program_at(&rig, "d0"), None, "d0 was taken back");
+    assert!(!rig.pins().exists(), "no state stays");
+}
+
+#[test]
+fn a_program_of_another_is_named_and_left() {
+    let Some(rig) = Rig::new() else { return };
+    // Another router, with a state of its own, is the program of another.
+    rig.up(&["--dev", "d1"]);
+    let before = program_at(&rig, "d1");
+    let other = rig.path("bpf/other");
+    let mut command = rig.inside("dut", env!("CARGO_BIN_EXE_sallyport-packet"));
+    let output = command.arg("--pins").arg(&other).args(["router", "up", "--dev", "d0,d1"]).output().unwrap();
+    let said = text(&output.stderr);
+    assert!(output.status.code() == Some(5), "{said}");
+    assert!(said.contains("d1 has an XDP program already (sallyport_route, id "), "{said}");
+    assert!(said.contains("`ip link set dev d1 xdp off`"), "{said}");
+    assert_eq!((program_at(&rig, "d0"), program_at(&rig, "d1")), (None, before));
+    assert!(!other.exists());
+    // A failed change leaves the standing router whole.
+    let output = rig.run(&["router", "up", "--dev", "d1,lo"]);
+    assert_eq!((output.status.code(), program_at(&rig, "d1")), (Some(5), before), "{}", text(&output.stderr));
+}
+
+#[test]
+fn packets_go_on_after_kill_9_and_the_state_is_found_again() {
+    let Some(mut rig) = Rig::new() else { return };
+    rig.resolve();
+    drop(rig.serve("sink", &["echo"]));
+    rig.up(&["--dev", "d0,d1"]);
+    assert_eq!(rig.probe("192.0.2.7", &[]), "echo 32");
+    // Killed at many moments of a replacement.
+    let mut killed = 0;
+    for round in 0..12_u32 {
+        let mut child = rig.packet(&["router", "up", "--dev", "d0,d1"]);
+        let mut child = child.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(u64::from(round) * 5));
+        child.kill().unwrap();
+        killed += u32::from(child.wait().unwrap().code().is_none());
+        assert_eq!(rig.probe("192.0.2.7", &[]), "echo 32");
+    }
+    println!("{killed} of 12 runs were killed");
+    rig.wait_count("d0", "forwarded", 13);
+    let change = rig.up(&["--dev", "d0,d1"]);
+    assert_eq!(change["replaced"], serde_json::json!(["d0", "d1"]), "{change}");
+    assert_eq!(rig.count("d0", "forwarded"), 13, "counters outlive the process");
+    let down: Value = serde_json::from_str(&done(&mut rig.packet(&["router", "down", "-o", "json"]))).unwrap();
+    assert_eq!(down["detached"], serde_json::json!(["d0", "d1"]));
+    assert!(!rig.pins().exists() && program_at(&rig, "d0").is_none());
+    assert_eq!(rig.probe("192.0.2.7", &[]), "echo 32", "the kernel forwards");
+}
+
+#[test]
+fn a_port_that_goes_is_detached() {
+    let Some(rig) = Rig::new() else { return };
+    rig.up(&["--dev", "d0,d1"]);
+    let change = rig.up(&["--dev", "d1"]);
+    assert_eq!((&change["replaced"], &change["detached"]), (&serde_json::json!(["d1"]), &serde_json::json!(["d0"])));
+    assert_eq!(program_at(&rig, "d0"), None);
+}

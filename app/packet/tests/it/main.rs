@@ -1,0 +1,10 @@
+//! The packet path with real packets: namespaces, veth pairs, and programs in the kernel.
+//!
+//! `gen (g0)-(d0) dut (d1)-(s0) sink`. Each test has namespaces and a bpffs of its own.
+#![allow(missing_docs, clippy::unwrap_used)]
+
+mod commands;
+mod faults;
+mod forward;
+mod frames;
+mod rig;

@@ -1,0 +1,75 @@
+//! A program at a device: attached in native mode, replaced in place, detached.
+
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+
+use libbpf_rs::{ErrorKind, Program, Xdp, XdpFlags, query::ProgInfoIter};
+
+use crate::{XdpError, error::asked, kernel::Device};
+
+/// The most programs of the kernel that are looked at for a name.
+const MAX_PROGRAMS: usize = 100_000;
+
+/// A program by its file descriptor.
+pub(crate) struct Attached<'a> {
+    program: BorrowedFd<'a>,
+}
+
+impl<'a> Attached<'a> {
+    pub(crate) fn new(program: BorrowedFd<'a>) -> Self {
+        Self { program }
+    }
+
+    /// Attaches the program, or replaces one of `ours`, without a packet between. Returns the id of the one before.
+    pub(crate) fn attach(&self, device: &Device, ours: &[OwnedFd]) -> Result<Option<u32>, XdpError> {
+        let index = device.index as i32;
+        let xdp = Xdp::new(self.program);
+        let failed = |source: libbpf_rs::Error| match source.kind() {
+            ErrorKind::Unsupported => XdpError::GenericOnly(device.name.clone()),
+            _ => asked(format!("attach to {}", device.name))(source),
+        };
+        match self.there(device)? {
+            0 => xdp.attach(index, XdpFlags::DRV_MODE | XdpFlags::UPDATE_IF_NOEXIST).map_err(failed).map(|()| None),
+            id => {
+                let old = ours.iter().find(|program| id_of(program).is_some_and(|own| own == id));
+                let old = old.ok_or_else(|| XdpError::AlreadyAttached {
+                    device: device.name.clone(),
+                    name: name_of(id),
+                    id,
+                })?;
+                xdp.replace(index, old.as_fd()).map_err(failed).map(|()| Some(id))
+            }
+        }
+    }
+
+    /// The id of the program at a device, 0 for none.
+    pub(crate) fn there(&self, device: &Device) -> Result<u32, XdpError> {
+        let found = Xdp::new(self.program).query(device.index as i32, XdpFlags::NONE);
+        let found = found.map_err(asked(format!("look at the program of {}", device.name)))?;
+        Ok([found.prog_id, found.drv_prog_id, found.skb_prog_id].into_iter().find(|id| *id != 0).unwrap_or(0))
+    }
+
+    /// Detaches the program, if it is one of `ours`. Says whether it was.
+    pub(crate) fn detach(&self, device: &Device, ours: &[OwnedFd]) -> Result<bool, XdpError> {
+        let id = self.there(device)?;
+        if id == 0 || !ours.iter().any(|program| id_of(program).is_some_and(|own| own == id)) {
+            return Ok(false);
+        }
+        let detached = Xdp::new(self.program).detach(device.index as i32, XdpFlags::DRV_MODE);
+        detached.map_err(asked(format!("detach from {}", device.name))).map(|()| true)
+    }
+}
+
+/// The id of a program.
+pub(crate) fn id_of(program: &OwnedFd) -> Option<u32> {
+    Program::id_from_fd(program.as_fd()).ok()
+}
+
+/// The name of the program of this id.
+fn name_of(id: u32) -> String {
+    let mut programs = ProgInfoIter::default().take(MAX_PROGRAMS);
+    let found = programs.find(|program| program.id == id);
+    found
+        .map(|program| program.name.to_string_lossy().into_owned())
+        .filter(|name| !name.is_empty())
+        .unwrap_or_else(|| "without a name".to_owned())
+}

@@ -1,0 +1,120 @@
+//! Why the packet path does not do what was asked.
+
+use std::path::PathBuf;
+
+/// Why the packet path does not do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum XdpError {
+    /// The program was built without clang.
+    #[error("this sallyport-packet was built without clang: run scripts/need clang, and build it again")]
+    NoProgram,
+    /// No root.
+    #[error("the packet path needs root: run the command with sudo")]
+    NotRoot,
+    /// No device of this name.
+    #[error("there is no device {0} in this network namespace: `ip link` lists the devices")]
+    NoDevice(String),
+    /// A VLAN, which its port carries.
+    #[error("{device} is VLAN {vid} of {parent}: name {parent}, which brings its VLANs along")]
+    IsVlan {
+        /// The device.
+        device: String,
+        /// Its VLAN.
+        vid: u16,
+        /// The port below.
+        parent: String,
+    },
+    /// Too many ports.
+    #[error("{0} ports are more than {max}, the most of a router", max = crate::table::MAX_ROUTER_PORTS)]
+    TooManyPorts(usize),
+    /// Too many VLANs.
+    #[error("{0} VLANs are more than {max}, the most of a router", max = crate::table::MAX_VLANS)]
+    TooManyVlans(usize),
+    /// Two devices of one slot.
+    #[error("{0} and {1} have indexes that fall into one slot of the table: make one of the devices anew")]
+    SameSlot(String, String),
+    /// The driver has no native XDP.
+    #[error(
+        "the driver of {0} runs XDP only in generic mode, which is slower than the kernel's forwarding: \
+         use a device with native XDP"
+    )]
+    GenericOnly(String),
+    /// Another program is there.
+    #[error(
+        "{device} has an XDP program already ({name}, id {id}): remove it by `ip link set dev {device} xdp off`, \
+         or leave {device} out"
+    )]
+    AlreadyAttached {
+        /// The device.
+        device: String,
+        /// The name of the program.
+        name: String,
+        /// Its id.
+        id: u32,
+    },
+    /// No bpffs.
+    #[error("{0} is not in a mounted bpffs: run `mount -t bpf bpf /sys/fs/bpf`")]
+    NoBpffs(PathBuf),
+    /// Nothing stands.
+    #[error("no router stands here: `sallyport packet router up --dev DEVICE,DEVICE` starts one")]
+    NotUp,
+    /// The pinned state is of another version.
+    #[error(
+        "the state in {0} has another layout: run `sallyport packet router down`, and `router up` again; \
+         the kernel forwards in between"
+    )]
+    OtherLayout(PathBuf),
+    /// The answer of the kernel.
+    #[error("cannot {what}: {source}")]
+    Kernel {
+        /// What was asked of it.
+        what: String,
+        /// The answer.
+        #[source]
+        source: libbpf_rs::Error,
+    },
+    /// The kernel does not take the programs.
+    #[error("the kernel does not take the programs: {source}: {said}")]
+    Load {
+        /// Its answer.
+        #[source]
+        source: libbpf_rs::Error,
+        /// Its reason.
+        said: String,
+    },
+    /// A pin.
+    #[error("cannot {what}: {source}")]
+    Pin {
+        /// What was tried.
+        what: String,
+        /// The reason.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Netlink.
+    #[error("the kernel does not list its {what}: {reason}")]
+    Netlink {
+        /// What was asked for.
+        what: &'static str,
+        /// Its reason.
+        reason: String,
+    },
+}
+
+/// Says what was asked of the kernel.
+pub(crate) fn asked(what: impl Into<String>) -> impl FnOnce(libbpf_rs::Error) -> XdpError {
+    let what = what.into();
+    |source| match source.kind() {
+        libbpf_rs::ErrorKind::PermissionDenied if !rustix::process::geteuid().is_root() => XdpError::NotRoot,
+        _ => XdpError::Kernel { what, source },
+    }
+}
+
+/// Says what was tried with a pin.
+pub(crate) fn pinned(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> XdpError {
+    let what = what.into();
+    |source| match source.kind() {
+        std::io::ErrorKind::PermissionDenied if !rustix::process::geteuid().is_root() => XdpError::NotRoot,
+        _ => XdpError::Pin { what, source },
+    }
+}

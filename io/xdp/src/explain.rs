@@ -1,0 +1,173 @@
+//! What would become of a packet: the program itself decides, over a packet that nobody sends.
+
+use std::net::IpAddr;
+
+use libbpf_rs::{MapCore as _, MapFlags, Object, ProgramInput};
+
+use crate::{Reason, Router, StandingPort, XdpError, error::asked, object};
+
+/// The function of the program.
+const FUNCTION: &str = "sallyport_explain";
+/// The bytes of `struct xdp_md` and of `struct verdict`.
+const CONTEXT_BYTES: usize = 24;
+const VERDICT_BYTES: usize = 44;
+/// The time to live of a packet in question.
+const TTL: u8 = 64;
+
+/// A packet in question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Question {
+    /// The source.
+    pub source: IpAddr,
+    /// The destination, of the same family.
+    pub destination: IpAddr,
+    /// The protocol above IP.
+    pub protocol: u8,
+    /// The ports, which TCP and UDP have.
+    pub ports: (u16, u16),
+    /// The length of the packet with the header of IP, in bytes.
+    pub length: u16,
+}
+
+/// What would become of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Verdict {
+    /// Why.
+    pub reason: Reason,
+    /// The device that it comes in by.
+    pub from: Option<u32>,
+    /// The device that it leaves by, where a route was found.
+    pub to: Option<u32>,
+    /// The next hop, where a route was found.
+    pub hop: Option<IpAddr>,
+    /// The MTU of the route, where the packet is too big.
+    pub mtu: Option<u16>,
+    /// The address of the next hop's card, where it is forwarded.
+    pub mac: Option<[u8; 6]>,
+}
+
+impl Router {
+    /// Says what would become of a packet that comes in by this port or VLAN. No counter moves.
+    ///
+    /// # Errors
+    /// No router stands.
+    pub fn explain(&self, question: &Question, from: &StandingPort) -> Result<Verdict, XdpError> {
+        self.explain_frame(&question.to_frame(from), from.parent)
+    }
+
+    /// Says what would become of a frame that comes in by this device. No counter moves.
+    ///
+    /// # Errors
+    /// No router stands, or the frame has fewer than 14 bytes.
+    pub fn explain_frame(&self, frame: &[u8], ifindex: u32) -> Result<Verdict, XdpError> {
+        let object = object::load(self.pins(), false)?;
+        run(&object, FUNCTION, frame, ifindex)?;
+        let verdicts = object.maps().find(|map| map.name() == "verdicts").ok_or(XdpError::NoProgram)?;
+        let found = verdicts.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY).map_err(asked("read the verdict"))?;
+        found.and_then(|bytes| Verdict::of_bytes(&bytes, frame)).ok_or(XdpError::NoProgram)
+    }
+
+    /// Runs the router over frames that come in by this device: what XDP says to each, and the frame after it.
+    ///
+    /// # Errors
+    /// No router stands, or a frame has fewer than 14 bytes.
+    pub fn run_frames(&self, frames: &[Vec<u8>], ifindex: u32) -> Result<Vec<(u32, Vec<u8>)>, XdpError> {
+        let object = object::load(self.pins(), false)?;
+        frames.iter().map(|frame| run(&object, "sallyport_router", frame, ifindex)).collect()
+    }
+}
+
+/// Runs a program once.
+fn run(object: &Object, function: &str, frame: &[u8], ifindex: u32) -> Result<(u32, Vec<u8>), XdpError> {
+    let program = object.progs_mut().find(|program| program.name() == function).ok_or(XdpError::NoProgram)?;
+    let mut context = [0; CONTEXT_BYTES];
+    context[4..8].copy_from_slice(&(frame.len() as u32).to_ne_bytes());
+    context[12..16].copy_from_slice(&ifindex.to_ne_bytes());
+    let mut after = vec![0; frame.len() + 64];
+    let input = ProgramInput {
+        context_in: Some(&mut context),
+        data_in: Some(frame),
+        data_out: Some(&mut after),
+        repeat: 1,
+        ..ProgramInput::default()
+    };
+    let output = program.test_run(input).map_err(asked("run the program over a packet"))?;
+    let length = output.data.as_ref().map_or(0, |data| data.len());
+    let verdict = output.return_value;
+    after.truncate(length);
+    Ok((verdict, after))
+}
+
+impl Question {
+    /// The frame, as it would come in.
+    fn to_frame(self, from: &StandingPort) -> Vec<u8> {
+        let mut frame = from.mac.to_vec();
+        frame.extend([2, 0, 0, 0, 0, 1]);
+        if let Some(vid) = from.vid {
+            frame.extend(0x8100_u16.to_be_bytes());
+            frame.extend(vid.to_be_bytes());
+        }
+        let (header, length) = match self.destination {
+            IpAddr::V4(_) => (20, usize::from(self.length).max(28)),
+            IpAddr::V6(_) => (40, usize::from(self.length).max(48)),
+        };
+        match (self.source, self.destination) {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => {
+                frame.extend(0x0800_u16.to_be_bytes());
+                let mut ip = [0_u8; 20];
+                ip[0] = 0x45;
+                ip[2..4].copy_from_slice(&(length as u16).to_be_bytes());
+                (ip[8], ip[9]) = (TTL, self.protocol);
+                ip[12..16].copy_from_slice(&source.octets());
+                ip[16..20].copy_from_slice(&destination.octets());
+                let sum: u32 = ip.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum();
+                let sum = (sum & 0xffff) + (sum >> 16);
+                let sum = (sum & 0xffff) + (sum >> 16);
+                ip[10..12].copy_from_slice(&(!(sum as u16)).to_be_bytes());
+                frame.extend(ip);
+            }
+            (source, destination) => {
+                let bytes = |address: IpAddr| match address {
+                    IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+                    IpAddr::V6(address) => address.octets(),
+                };
+                frame.extend(0x86dd_u16.to_be_bytes());
+                frame.extend([0x60, 0, 0, 0]);
+                frame.extend(((length - header) as u16).to_be_bytes());
+                frame.extend([self.protocol, TTL]);
+                frame.extend(bytes(source));
+                frame.extend(bytes(destination));
+            }
+        }
+        frame.extend(self.ports.0.to_be_bytes());
+        frame.extend(self.ports.1.to_be_bytes());
+        frame.resize(frame.len() + length - header - 4, 0);
+        frame
+    }
+}
+
+impl Verdict {
+    /// Reads `struct verdict`; the frame tells the family.
+    fn of_bytes(bytes: &[u8], frame: &[u8]) -> Option<Self> {
+        let bytes: &[u8; VERDICT_BYTES] = bytes.try_into().ok()?;
+        let word = |at: usize| bytes[at..at + 4].try_into().ok().map(u32::from_ne_bytes);
+        let reason = Reason::of(word(0)? as usize)?;
+        let was_looked_up = matches!(
+            reason,
+            Reason::Forwarded | Reason::TooBig | Reason::Neighbor | Reason::OtherPort | Reason::NoRoom
+        );
+        let tag = if frame.get(12..14) == Some(&[0x81, 0]) { 4 } else { 0 };
+        let hop = match frame.get(12 + tag..14 + tag) {
+            Some([0x86, 0xdd]) => IpAddr::from(<[u8; 16]>::try_from(&bytes[16..32]).ok()?),
+            _ => IpAddr::from(<[u8; 4]>::try_from(&bytes[16..20]).ok()?),
+        };
+        Some(Self {
+            reason,
+            from: word(4).filter(|index| *index != 0),
+            to: word(8).filter(|index| was_looked_up && *index != 0),
+            hop: was_looked_up.then_some(hop),
+            mtu: (reason == Reason::TooBig).then(|| word(12)).flatten().map(|mtu| mtu as u16),
+            mac: (reason == Reason::Forwarded).then(|| bytes[38..44].try_into().ok()).flatten(),
+        })
+    }
+}

@@ -1,0 +1,264 @@
+//! What the kernel knows, by netlink: devices, routes, neighbours. Of one network namespace, that of the process.
+
+use std::{
+    fmt,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    pin::Pin,
+    time::Duration,
+};
+
+use futures_util::{Stream, TryStreamExt as _};
+use rtnetlink::{
+    Error, Handle, RouteMessageBuilder,
+    packet_route::{
+        AddressFamily,
+        link::{InfoData, InfoVlan, LinkAttribute, LinkFlags, LinkInfo, LinkMessage},
+        neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState},
+        route::{RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteType},
+    },
+};
+use tokio::time::timeout;
+
+use crate::XdpError;
+
+/// How long the kernel may take for a list.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// The most entries that are read of a list.
+const MAX_ENTRIES: usize = 4_000_000;
+
+/// A device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Device {
+    /// Its index.
+    pub index: u32,
+    /// Its name.
+    pub name: String,
+    /// Its address.
+    pub mac: [u8; 6],
+    /// Its MTU, in bytes.
+    pub mtu: u32,
+    /// Whether it is up.
+    pub is_up: bool,
+    /// For a VLAN: the index of the port below, and the number.
+    pub vlan: Option<(u32, u16)>,
+}
+
+/// A next hop of a route.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hop {
+    /// The gateway; `None` on a connected network.
+    pub gateway: Option<IpAddr>,
+    /// The device.
+    pub device: Option<u32>,
+    /// The weight among the hops of the route.
+    pub weight: u16,
+}
+
+/// A route.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Route {
+    /// The prefix.
+    pub destination: IpAddr,
+    /// The length of the prefix.
+    pub length: u8,
+    /// Its kind, as `ip route` names it.
+    pub kind: &'static str,
+    /// The metric: the lowest decides.
+    pub metric: u32,
+    /// The next hops.
+    pub hops: Vec<Hop>,
+}
+
+/// A neighbour.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Neighbor {
+    /// Its address of IP.
+    pub address: IpAddr,
+    /// Its device.
+    pub device: u32,
+    /// Its address of the link, if it is known.
+    pub mac: Option<[u8; 6]>,
+    /// The state, as `ip neigh` names it.
+    pub state: &'static str,
+}
+
+/// The three lists.
+#[derive(Debug)]
+pub struct Kernel {
+    handle: Handle,
+}
+
+impl Kernel {
+    /// Speaks with the kernel, within a runtime.
+    ///
+    /// # Errors
+    /// There is no socket to be had.
+    pub fn open() -> Result<Self, XdpError> {
+        let opened = rtnetlink::new_connection().map_err(failed("devices"))?;
+        let (connection, handle, _) = opened;
+        tokio::spawn(connection);
+        Ok(Self { handle })
+    }
+
+    /// All devices.
+    ///
+    /// # Errors
+    /// The kernel does not answer.
+    pub async fn devices(&self) -> Result<Vec<Device>, XdpError> {
+        let messages = all("devices", Box::pin(self.handle.link().get().execute())).await?;
+        Ok(messages.into_iter().filter_map(device_of).collect())
+    }
+
+    /// The routes of the main table, IPv4 first.
+    ///
+    /// # Errors
+    /// The kernel does not answer.
+    pub async fn routes(&self) -> Result<Vec<Route>, XdpError> {
+        let v4 = RouteMessageBuilder::<Ipv4Addr>::new().build();
+        let v6 = RouteMessageBuilder::<Ipv6Addr>::new().build();
+        let mut messages = all("routes", Box::pin(self.handle.route().get(v4).execute())).await?;
+        messages.extend(all("routes", Box::pin(self.handle.route().get(v6).execute())).await?);
+        Ok(messages.into_iter().filter_map(route_of).collect())
+    }
+
+    /// The neighbours.
+    ///
+    /// # Errors
+    /// The kernel does not answer.
+    pub async fn neighbors(&self) -> Result<Vec<Neighbor>, XdpError> {
+        let messages = all("neighbours", Box::pin(self.handle.neighbours().get().execute())).await?;
+        Ok(messages.into_iter().filter_map(neighbor_of).collect())
+    }
+}
+
+/// Says which list failed.
+fn failed<E: fmt::Display>(what: &'static str) -> impl Fn(E) -> XdpError {
+    move |error| XdpError::Netlink { what, reason: error.to_string() }
+}
+
+/// Reads a list to its end.
+async fn all<T>(
+    what: &'static str,
+    stream: Pin<Box<dyn Stream<Item = Result<T, Error>> + '_>>,
+) -> Result<Vec<T>, XdpError> {
+    let read = async {
+        let mut stream = stream;
+        let mut entries = Vec::new();
+        while let Some(entry) = stream.try_next().await.map_err(failed(what))? {
+            if entries.len() == MAX_ENTRIES {
+                return Err(failed(what)(format!("it has more than {MAX_ENTRIES} entries")));
+            }
+            entries.push(entry);
+        }
+        Ok(entries)
+    };
+    let late = |_| failed(what)(format!("it has not answered within {} s", PATIENCE.as_secs()));
+    timeout(PATIENCE, read).await.map_err(late)?
+}
+
+fn device_of(message: LinkMessage) -> Option<Device> {
+    let mut device = Device {
+        index: message.header.index,
+        name: String::new(),
+        mac: [0; 6],
+        mtu: 0,
+        is_up: message.header.flags.contains(LinkFlags::Up),
+        vlan: None,
+    };
+    let (mut below, mut vid) = (None, None);
+    for attribute in message.attributes {
+        match attribute {
+            LinkAttribute::IfName(name) => device.name = name,
+            LinkAttribute::Address(bytes) => device.mac = bytes.try_into().unwrap_or_default(),
+            LinkAttribute::Mtu(mtu) => device.mtu = mtu,
+            LinkAttribute::Link(index) => below = Some(index),
+            LinkAttribute::LinkInfo(infos) => vid = infos.into_iter().find_map(vid_of),
+            _ => {}
+        }
+    }
+    device.vlan = below.zip(vid);
+    Some(device)
+}
+
+fn vid_of(info: LinkInfo) -> Option<u16> {
+    let LinkInfo::Data(InfoData::Vlan(attributes)) = info else { return None };
+    attributes.into_iter().find_map(|attribute| match attribute {
+        InfoVlan::Id(vid) => Some(vid),
+        _ => None,
+    })
+}
+
+fn address_of(address: RouteAddress) -> Option<IpAddr> {
+    match address {
+        RouteAddress::Inet(address) => Some(address.into()),
+        RouteAddress::Inet6(address) => Some(address.into()),
+        _ => None,
+    }
+}
+
+fn route_of(message: RouteMessage) -> Option<Route> {
+    let kind = match message.header.kind {
+        RouteType::Unicast => "unicast",
+        RouteType::BlackHole => "blackhole",
+        RouteType::Unreachable => "unreachable",
+        RouteType::Prohibit => "prohibit",
+        _ => return None,
+    };
+    let mut table = u32::from(message.header.table);
+    let destination = match message.header.address_family {
+        AddressFamily::Inet => Ipv4Addr::UNSPECIFIED.into(),
+        AddressFamily::Inet6 => Ipv6Addr::UNSPECIFIED.into(),
+        _ => return None,
+    };
+    let length = message.header.destination_prefix_length;
+    let mut route = Route { destination, length, kind, metric: 0, hops: Vec::new() };
+    let mut hop = Hop { gateway: None, device: None, weight: 1 };
+    for attribute in message.attributes {
+        match attribute {
+            RouteAttribute::Destination(address) => route.destination = address_of(address)?,
+            RouteAttribute::Priority(metric) => route.metric = metric,
+            RouteAttribute::Table(number) => table = number,
+            RouteAttribute::Gateway(address) => hop.gateway = address_of(address),
+            RouteAttribute::Oif(index) => hop.device = Some(index),
+            RouteAttribute::MultiPath(hops) => {
+                route.hops.extend(hops.into_iter().map(|next| Hop {
+                    gateway: next.attributes.iter().find_map(|attribute| match attribute {
+                        RouteAttribute::Gateway(address) => address_of(address.clone()),
+                        _ => None,
+                    }),
+                    device: Some(next.interface_index),
+                    weight: u16::from(next.hops) + 1,
+                }));
+            }
+            _ => {}
+        }
+    }
+    if route.hops.is_empty() && kind == "unicast" {
+        route.hops.push(hop);
+    }
+    (table == u32::from(RouteHeader::RT_TABLE_MAIN)).then_some(route)
+}
+
+fn neighbor_of(message: NeighbourMessage) -> Option<Neighbor> {
+    let state = match message.header.state {
+        NeighbourState::Incomplete => "incomplete",
+        NeighbourState::Reachable => "reachable",
+        NeighbourState::Stale => "stale",
+        NeighbourState::Delay => "delay",
+        NeighbourState::Probe => "probe",
+        NeighbourState::Failed => "failed",
+        NeighbourState::Permanent => "permanent",
+        // No neighbours: multicast addresses, and those of devices without addresses.
+        _ => return None,
+    };
+    let (mut address, mut mac) = (None, None);
+    for attribute in message.attributes {
+        match attribute {
+            NeighbourAttribute::Destination(NeighbourAddress::Inet(found)) => address = Some(found.into()),
+            NeighbourAttribute::Destination(NeighbourAddress::Inet6(found)) => address = Some(found.into()),
+            NeighbourAttribute::LinkLayerAddress(bytes) => mac = bytes.try_into().ok(),
+            _ => {}
+        }
+    }
+    Some(Neighbor { address: address?, device: message.header.ifindex, mac, state })
+}

@@ -1,0 +1,20 @@
+//! The packet path in the kernel: loads, attaches and reads the programs of packet/bpf.
+//!
+//! [`Router`] is the router of one network namespace. Its state is pinned in a folder of bpffs, and outlives the
+//! process. [`kernel`] reads devices, routes and neighbours from the kernel.
+
+mod attach;
+mod error;
+mod explain;
+pub mod kernel;
+mod object;
+mod reason;
+mod router;
+mod table;
+
+pub use error::XdpError;
+pub use explain::{Question, Verdict};
+pub use object::has_program;
+pub use reason::{Action, Reason};
+pub use router::{Change, Count, Router, StandingPort};
+pub use table::{MAX_ROUTER_PORTS, Urpf};

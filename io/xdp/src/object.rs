@@ -1,0 +1,105 @@
+//! The compiled programs, and how they are loaded.
+
+use std::{path::Path, sync::Mutex};
+
+use libbpf_rs::{MapCore as _, MapHandle, Object, ObjectBuilder, OpenObject, PrintLevel};
+
+use crate::{
+    XdpError,
+    error::{asked, pinned},
+    table::{MAX_ROUTER_PORTS, MAX_VLANS, ROW_REASONS, SLOTS},
+};
+
+/// The programs, compiled by build.rs; empty without clang.
+static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/router.bpf.o"));
+/// The maps that outlive the process.
+pub(crate) const PINNED: [Shape; 4] = [
+    Shape { name: "ports", sizes: (4, 20), entries: SLOTS },
+    Shape { name: "vlans", sizes: (8, 4), entries: MAX_VLANS as u32 },
+    Shape { name: "devices", sizes: (4, 4), entries: SLOTS },
+    Shape { name: "counters", sizes: (4, 16), entries: (MAX_ROUTER_PORTS as u32 + 1) * ROW_REASONS },
+];
+
+/// What a map of this version looks like.
+pub(crate) struct Shape {
+    /// Its name, here and in the program.
+    pub(crate) name: &'static str,
+    /// The bytes of a key and of a value.
+    sizes: (u32, u32),
+    /// The most entries.
+    entries: u32,
+}
+
+impl Shape {
+    fn is_of(&self, map: &MapHandle) -> bool {
+        (map.key_size(), map.value_size()) == self.sizes && map.max_entries() == self.entries
+    }
+}
+
+/// Whether this build has the programs.
+#[must_use]
+pub fn has_program() -> bool {
+    !PROGRAM.is_empty()
+}
+
+/// What the library has said since the last load began: the kernel's reasons are among it.
+static SAID: Mutex<String> = Mutex::new(String::new());
+/// The most bytes of it.
+const MAX_SAID_BYTES: usize = 1 << 20;
+/// How many of its lines tell the reason.
+const LAST_LINES: usize = 8;
+
+fn keep(_: PrintLevel, text: String) {
+    if let Ok(mut said) = SAID.lock()
+        && said.len() + text.len() <= MAX_SAID_BYTES
+    {
+        said.push_str(&text);
+    }
+}
+
+/// The last lines of the kernel's reason, in one.
+fn last_words() -> String {
+    let said = SAID.lock().map(|said| said.clone()).unwrap_or_default();
+    let lines: Vec<_> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    lines[lines.len().saturating_sub(LAST_LINES)..].join("; ")
+}
+
+/// Opens the programs; nothing is in the kernel yet.
+fn open() -> Result<OpenObject, XdpError> {
+    if !has_program() {
+        return Err(XdpError::NoProgram);
+    }
+    // The library would print to standard error itself.
+    libbpf_rs::set_print(Some((PrintLevel::Warn, keep)));
+    ObjectBuilder::default().open_memory(PROGRAM).map_err(asked("read the compiled programs"))
+}
+
+/// Loads the programs with the maps in this folder; makes those that are not there, where `may_make`.
+pub(crate) fn load(pins: &Path, may_make: bool) -> Result<Object, XdpError> {
+    let mut open = open()?;
+    for shape in PINNED {
+        let path = pins.join(shape.name);
+        let is_there = path.try_exists().map_err(pinned(format!("look for {}", path.display())))?;
+        if !is_there && !may_make {
+            return Err(XdpError::NotUp);
+        }
+        if is_there && !MapHandle::from_pinned_path(&path).is_ok_and(|map| shape.is_of(&map)) {
+            return Err(XdpError::OtherLayout(pins.to_owned()));
+        }
+        // A map that is pinned there is used, and another one is made and pinned.
+        if let Some(mut map) = open.maps_mut().find(|map| map.name() == shape.name) {
+            map.set_pin_path(&path).map_err(asked(format!("pin {}", path.display())))?;
+        }
+    }
+    SAID.lock().map(|mut said| said.clear()).unwrap_or_default();
+    open.load().map_err(|source| XdpError::Load { source, said: last_words() })
+}
+
+/// A map in this folder.
+pub(crate) fn map(pins: &Path, name: &str) -> Result<MapHandle, XdpError> {
+    let path = pins.join(name);
+    if !path.try_exists().map_err(pinned(format!("look for {}", path.display())))? {
+        return Err(XdpError::NotUp);
+    }
+    MapHandle::from_pinned_path(&path).map_err(asked(format!("open {}", path.display())))
+}

@@ -1,0 +1,112 @@
+//! Why a packet was forwarded, left to the kernel, or dropped: `enum reason` of packet/bpf/layout.h.
+
+/// What became of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// XDP sent it on.
+    Forward,
+    /// The kernel has it.
+    Kernel,
+    /// It is gone.
+    Drop,
+}
+
+impl Action {
+    /// Its word.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Forward => "forward",
+            Self::Kernel => "kernel",
+            Self::Drop => "drop",
+        }
+    }
+}
+
+macro_rules! reasons {
+    ($($name:ident $action:ident $word:literal $sentence:literal)*) => {
+        /// Why it became that, in the order of `enum reason`.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[allow(missing_docs, reason = "the sentences of the list are the documentation")]
+        pub enum Reason { $($name),* }
+
+        impl Reason {
+            /// All of them.
+            pub const ALL: &'static [Self] = &[$(Self::$name),*];
+
+            /// Its word.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$name => $word),* }
+            }
+
+            /// What became of the packet.
+            #[must_use]
+            pub fn action(self) -> Action {
+                match self { $(Self::$name => Action::$action),* }
+            }
+
+            /// What that means.
+            #[must_use]
+            pub fn sentence(self) -> &'static str {
+                match self { $(Self::$name => $sentence),* }
+            }
+        }
+    };
+}
+
+reasons! {
+    Forwarded      Forward "forwarded"      "XDP sends it to the next hop"
+    NotIp          Kernel  "not-ip"         "the kernel has what is neither IPv4 nor IPv6, such as ARP"
+    OtherHost      Kernel  "other-host"     "the frame has the address of another host"
+    NotUnicast     Kernel  "not-unicast"    "the kernel has multicast, broadcast and link-local packets"
+    Options        Kernel  "options"        "the kernel processes the options of the header"
+    Ttl            Kernel  "ttl"            "the time to live ends here, and the kernel sends ICMP time exceeded"
+    TooBig         Kernel  "too-big"        "it is longer than the MTU: the kernel fragments it, or sends ICMP"
+    Neighbor       Kernel  "neighbor"       "the next hop has no address yet, and the kernel asks for it"
+    NotRouted      Kernel  "not-routed"     "it is for this machine, or no route leads there: the kernel decides"
+    Unreachable    Kernel  "unreachable"    "an unreachable route: the kernel sends ICMP host unreachable"
+    Prohibit       Kernel  "prohibit"       "a prohibit route: the kernel sends ICMP administratively prohibited"
+    ForwardingOff  Kernel  "forwarding-off" "forwarding is off for the device that it came from"
+    OtherPort      Kernel  "other-port"     "it leaves by a device that is no port of the router: the kernel forwards it"
+    Unsupported    Kernel  "unsupported"    "the route has an encapsulation: the kernel forwards it"
+    UnknownVlan    Kernel  "unknown-vlan"   "the port has no device for this VLAN"
+    Blackhole      Drop    "blackhole"      "a black hole route"
+    Truncated      Drop    "truncated"      "the frame is shorter than its headers say"
+    Malformed      Drop    "malformed"      "the header contradicts itself"
+    Checksum       Drop    "checksum"       "the checksum of the header is wrong"
+    Martian        Drop    "martian"        "no host has this source address"
+    Urpf           Drop    "urpf"           "the source has no way back by the device that it came from"
+    NoRoom         Drop    "no-room"        "the frame has no room for the tag of its VLAN"
+}
+
+impl Reason {
+    /// The reason of this number.
+    pub(crate) fn of(number: usize) -> Option<Self> {
+        Self::ALL.get(number).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_program_has_the_same_list() {
+        let header = include_str!("../../../packet/bpf/layout.h");
+        let numbered = header.lines().filter_map(|line| {
+            let (name, number) = line.trim().strip_prefix("REASON_")?.strip_suffix(',')?.split_once(" = ")?;
+            Some((name.to_ascii_lowercase().replace('_', "-"), number.parse::<usize>().unwrap()))
+        });
+        let mut numbered: Vec<_> = numbered.collect();
+        assert_eq!(numbered.pop().unwrap(), ("count".to_owned(), Reason::ALL.len()));
+        assert_eq!(numbered.len(), Reason::ALL.len());
+        for (name, number) in numbered {
+            let reason = Reason::of(number).unwrap();
+            assert_eq!((reason.name(), reason as usize), (name.as_str(), number));
+        }
+        let first_drop = Reason::ALL.iter().position(|reason| reason.action() == Action::Drop).unwrap();
+        assert_eq!(first_drop, Reason::Blackhole as usize, "action_of compares with it");
+        assert!(Reason::ALL[first_drop..].iter().all(|reason| reason.action() == Action::Drop));
+    }
+}

@@ -1,0 +1,337 @@
+//! The router of a network namespace: its state is pinned, and outlives the process.
+
+use std::{
+    fs,
+    os::fd::{AsFd as _, OwnedFd},
+    path::{Path, PathBuf},
+};
+
+use libbpf_rs::{MapCore as _, MapFlags, MapHandle, Object, Program};
+
+use crate::{
+    Reason, Urpf, XdpError,
+    attach::{Attached, id_of},
+    error::{asked, pinned},
+    kernel::Device,
+    object::{self, PINNED},
+    table::{self, Entry, ROW_REASONS, SLOTS},
+};
+
+/// The pins of programs: this and the id of the program. A name in bpffs has no dot. A killed run leaves several.
+const PROGRAM: &str = "program-";
+/// The most pins that are looked at.
+const MAX_PINS: usize = 4096;
+/// The function of the program.
+const FUNCTION: &str = "sallyport_router";
+
+/// The router whose state is pinned in a folder of bpffs.
+#[derive(Debug, Clone)]
+pub struct Router {
+    pins: PathBuf,
+}
+
+/// What `up` has changed.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Change {
+    /// Devices that had no program.
+    pub attached: Vec<String>,
+    /// Devices whose program was replaced in place.
+    pub replaced: Vec<String>,
+    /// Devices that are ports no more.
+    pub detached: Vec<String>,
+}
+
+/// A port, as it stands in the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StandingPort {
+    /// The device.
+    pub ifindex: u32,
+    /// The port below a VLAN; the device itself otherwise.
+    pub parent: u32,
+    /// The VLAN.
+    pub vid: Option<u16>,
+    /// The check of sources.
+    pub urpf: Urpf,
+    /// The address of the device.
+    pub mac: [u8; 6],
+}
+
+/// What a port has counted for a reason; VLANs count at their port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Count {
+    /// The port; `None` for packets from devices that are no ports.
+    pub ifindex: Option<u32>,
+    /// The reason.
+    pub reason: Reason,
+    /// Packets.
+    pub packets: u64,
+    /// Bytes of their frames.
+    pub bytes: u64,
+}
+
+impl Router {
+    /// The router of this folder, which stands or not.
+    pub fn new(pins: impl Into<PathBuf>) -> Self {
+        Self { pins: pins.into() }
+    }
+
+    /// The folder.
+    #[must_use]
+    pub fn pins(&self) -> &Path {
+        &self.pins
+    }
+
+    /// Brings the router up with these ports and their VLANs, or changes the one that stands, without a lost packet.
+    ///
+    /// `devices` are all devices of the network namespace.
+    ///
+    /// # Errors
+    /// A device has another program, or no native XDP: the devices are then as before.
+    pub fn up(&self, ports: &[(Device, Urpf)], devices: &[Device]) -> Result<Change, XdpError> {
+        if !rustix::process::geteuid().is_root() {
+            return Err(XdpError::NotRoot);
+        }
+        self.make_folder()?;
+        let standing = self.entries().unwrap_or_default();
+        let entries = table::entries(ports, devices, &standing)?;
+        let ours = self.programs();
+        let object = object::load(&self.pins, true).inspect_err(|_| self.remove_if_new(&ours))?;
+        let program = self.pin_next(&object)?;
+        let attached = Attached::new(program.as_fd());
+        // The table is complete before the first packet. Ports that go stay in it until they are detached.
+        self.fill(&entries, &standing)?;
+        let mut done = Vec::new();
+        for (device, _) in ports {
+            match attached.attach(device, &ours) {
+                Ok(before) => done.push((device, before)),
+                Err(error) => {
+                    self.take_back(&done, &program, &ours, &standing);
+                    return Err(error);
+                }
+            }
+        }
+        let mut change = Change::default();
+        for (device, before) in done {
+            let names = if before.is_some() { &mut change.replaced } else { &mut change.attached };
+            names.push(device.name.clone());
+        }
+        for device in devices.iter().filter(|device| !ports.iter().any(|(port, _)| port.index == device.index)) {
+            let was = standing.iter().any(|entry| entry.ifindex == device.index && entry.vid == 0);
+            if was && attached.detach(device, &ours)? {
+                change.detached.push(device.name.clone());
+            }
+        }
+        self.prune(&entries)?;
+        let kept = id_of(&program).map(|id| format!("{PROGRAM}{id}"));
+        for pin in self.program_pins().filter(|pin| kept.as_ref().is_some_and(|kept| !pin.ends_with(kept))) {
+            fs::remove_file(&pin).map_err(pinned(format!("remove {}", pin.display())))?;
+        }
+        Ok(change)
+    }
+
+    /// Takes the router down: the kernel forwards again. Says which devices it was at.
+    ///
+    /// # Errors
+    /// No router stands.
+    pub fn down(&self, devices: &[Device]) -> Result<Vec<String>, XdpError> {
+        let ours = self.programs();
+        if ours.is_empty() && !self.pins.join(PINNED[0].name).exists() {
+            return Err(XdpError::NotUp);
+        }
+        let mut names = Vec::new();
+        if let Some(program) = ours.first() {
+            let attached = Attached::new(program.as_fd());
+            for device in devices {
+                if attached.detach(device, &ours)? {
+                    names.push(device.name.clone());
+                }
+            }
+        }
+        self.remove()?;
+        Ok(names)
+    }
+
+    /// The ports and their VLANs.
+    ///
+    /// # Errors
+    /// No router stands.
+    pub fn ports(&self) -> Result<Vec<StandingPort>, XdpError> {
+        let ports = self.entries()?.into_iter().map(|entry| StandingPort {
+            ifindex: entry.ifindex,
+            parent: entry.parent,
+            vid: (entry.vid != 0).then_some(entry.vid),
+            urpf: entry.urpf,
+            mac: entry.mac,
+        });
+        Ok(ports.collect())
+    }
+
+    /// What the ports have counted, without zeros.
+    ///
+    /// # Errors
+    /// No router stands.
+    pub fn counts(&self) -> Result<Vec<Count>, XdpError> {
+        let entries = self.entries()?;
+        let counters = object::map(&self.pins, "counters")?;
+        let rows = entries.iter().filter(|entry| entry.vid == 0).map(|entry| (Some(entry.ifindex), entry.row));
+        let mut counts = Vec::new();
+        for (ifindex, row) in std::iter::once((None, 0)).chain(rows) {
+            for (number, reason) in Reason::ALL.iter().enumerate() {
+                let key = u32::from(row) * ROW_REASONS + number as u32;
+                let found = counters.lookup_percpu(&key.to_ne_bytes(), MapFlags::ANY);
+                let found = found.map_err(asked("read the counters"))?.unwrap_or_default();
+                let word = |cpu: &[u8], at: usize| {
+                    cpu.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_ne_bytes)
+                };
+                let packets: u64 = found.iter().map(|cpu| word(cpu, 0)).sum();
+                let bytes = found.iter().map(|cpu| word(cpu, 8)).sum();
+                if packets > 0 {
+                    counts.push(Count { ifindex, reason: *reason, packets, bytes });
+                }
+            }
+        }
+        Ok(counts)
+    }
+
+    fn entries(&self) -> Result<Vec<Entry>, XdpError> {
+        let ports = object::map(&self.pins, "ports")?;
+        let mut entries = Vec::new();
+        for slot in 0..SLOTS {
+            let found = ports.lookup(&slot.to_ne_bytes(), MapFlags::ANY).map_err(asked("read the table of ports"))?;
+            entries.extend(found.and_then(|bytes| Entry::of_bytes(&bytes)));
+        }
+        entries.sort_by_key(|entry| (entry.row, entry.vid));
+        Ok(entries)
+    }
+
+    /// The programs that former runs have pinned: several, if one was killed while it replaced one by another.
+    fn programs(&self) -> Vec<OwnedFd> {
+        self.program_pins().filter_map(|pin| Program::fd_from_pinned_path(pin).ok()).collect()
+    }
+
+    fn program_pins(&self) -> impl Iterator<Item = PathBuf> {
+        let entries = fs::read_dir(&self.pins).into_iter().flatten().take(MAX_PINS).filter_map(Result::ok);
+        entries
+            .filter(|entry| entry.file_name().to_string_lossy().starts_with(PROGRAM))
+            .map(|entry| entry.path())
+            .collect::<Vec<_>>()
+            .into_iter()
+    }
+
+    fn make_folder(&self) -> Result<(), XdpError> {
+        fs::create_dir_all(&self.pins).map_err(pinned(format!("make {}", self.pins.display())))?;
+        let status = rustix::fs::statfs(&self.pins).map_err(std::io::Error::from);
+        let status = status.map_err(pinned(format!("look at {}", self.pins.display())))?;
+        // BPF_FS_MAGIC
+        if status.f_type as u64 != 0xcafe_4a11 {
+            drop(fs::remove_dir(&self.pins));
+            return Err(XdpError::NoBpffs(self.pins.clone()));
+        }
+        Ok(())
+    }
+
+    /// Pins the program before it is attached, so that a killed run leaves nothing unknown at a device.
+    fn pin_next(&self, object: &Object) -> Result<OwnedFd, XdpError> {
+        let mut program = object.progs_mut().find(|program| program.name() == FUNCTION).ok_or(XdpError::NoProgram)?;
+        let id = Program::id_from_fd(program.as_fd()).map_err(asked("look at the loaded program"))?;
+        let pin = self.pins.join(format!("{PROGRAM}{id}"));
+        program.pin(&pin).map_err(asked(format!("pin {}", pin.display())))?;
+        Program::fd_from_pinned_path(&pin).map_err(asked(format!("open {}", pin.display())))
+    }
+
+    /// Writes the entries of ports, VLANs and devices.
+    fn fill(&self, entries: &[Entry], standing: &[Entry]) -> Result<(), XdpError> {
+        let (ports, vlans) = (object::map(&self.pins, "ports")?, object::map(&self.pins, "vlans")?);
+        let (devices, counters) = (object::map(&self.pins, "devices")?, object::map(&self.pins, "counters")?);
+        let write = |map: &MapHandle, key: &[u8], value: &[u8]| {
+            map.update(key, value, MapFlags::ANY).map_err(asked("fill the table of ports"))
+        };
+        for entry in entries {
+            let slot = Entry::slot(entry.ifindex).to_ne_bytes();
+            if entry.vid == 0 {
+                if !standing.iter().any(|old| old.ifindex == entry.ifindex) {
+                    clear(&counters, entry.row)?;
+                }
+                write(&devices, &slot, &entry.ifindex.to_ne_bytes())?;
+            } else {
+                write(&vlans, &vlan_key(entry), &entry.ifindex.to_ne_bytes())?;
+            }
+            write(&ports, &slot, &entry.to_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// Removes all other entries.
+    fn prune(&self, entries: &[Entry]) -> Result<(), XdpError> {
+        let (ports, vlans) = (object::map(&self.pins, "ports")?, object::map(&self.pins, "vlans")?);
+        let devices = object::map(&self.pins, "devices")?;
+        for old in self.entries()?.iter().filter(|old| !entries.contains(old)) {
+            let slot = Entry::slot(old.ifindex).to_ne_bytes();
+            ports.update(&slot, &[0; 20], MapFlags::ANY).map_err(asked("clear an entry of the table of ports"))?;
+            // Not there for a VLAN.
+            drop(devices.delete(&slot));
+        }
+        let keys: Vec<_> = vlans.keys().take(table::MAX_VLANS).collect();
+        for key in keys.iter().filter(|key| !entries.iter().any(|entry| vlan_key(entry) == **key)) {
+            vlans.delete(key).map_err(asked("clear a VLAN"))?;
+        }
+        Ok(())
+    }
+
+    /// After a failure: the devices get back what they had.
+    fn take_back(&self, done: &[(&Device, Option<u32>)], program: &OwnedFd, ours: &[OwnedFd], standing: &[Entry]) {
+        let Ok(new) = program.try_clone().map(|program| [program]) else { return };
+        for (device, before) in done {
+            match before.and_then(|id| ours.iter().find(|old| id_of(old) == Some(id))) {
+                Some(old) => drop(Attached::new(old.as_fd()).attach(device, &new)),
+                None => drop(Attached::new(program.as_fd()).detach(device, &new)),
+            }
+        }
+        if ours.is_empty() {
+            drop(self.remove());
+        } else {
+            drop(self.fill(standing, standing).and_then(|()| self.prune(standing)));
+            if let Some(id) = id_of(program) {
+                drop(fs::remove_file(self.pins.join(format!("{PROGRAM}{id}"))));
+            }
+        }
+    }
+
+    /// Removes what a run has made that found nothing and failed.
+    fn remove_if_new(&self, ours: &[OwnedFd]) {
+        if ours.is_empty() {
+            drop(self.remove());
+        }
+    }
+
+    fn remove(&self) -> Result<(), XdpError> {
+        let maps = PINNED.iter().map(|shape| self.pins.join(shape.name));
+        for pin in maps.chain(self.program_pins()) {
+            match fs::remove_file(&pin) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(pinned(format!("remove {}", pin.display()))(error));
+                }
+                _ => {}
+            }
+        }
+        drop(fs::remove_dir(&self.pins));
+        Ok(())
+    }
+}
+
+/// The key of a VLAN: `struct vlan_key`.
+fn vlan_key(entry: &Entry) -> Vec<u8> {
+    [entry.parent.to_ne_bytes(), u32::from(entry.vid).to_ne_bytes()].concat()
+}
+
+/// Sets the counters of a row to zero, which another port had before.
+fn clear(counters: &MapHandle, row: u16) -> Result<(), XdpError> {
+    let cpus = libbpf_rs::num_possible_cpus().map_err(asked("count the processors"))?;
+    let zeros = vec![vec![0; 16]; cpus];
+    for number in 0..ROW_REASONS {
+        let key = u32::from(row) * ROW_REASONS + number;
+        let cleared = counters.update_percpu(&key.to_ne_bytes(), &zeros, MapFlags::ANY);
+        cleared.map_err(asked("clear the counters"))?;
+    }
+    Ok(())
+}
