@@ -1,0 +1,11 @@
+//! The reference model of the packet path: what a program in XDP does with a packet, as pure functions.
+//!
+//! The model is the oracle of tests against the real programs, and the source of explanations. Time, hashes' seeds and
+//! the packet's bytes are arguments. [`layout`] has the layout of every map that a program reads.
+//!
+//! [`parse`] reads frames. [`checksum`] computes and changes checksums. [`route`] has the forwarding tables.
+
+pub mod checksum;
+pub mod layout;
+pub mod parse;
+pub mod route;

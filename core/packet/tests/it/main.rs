@@ -1,0 +1,9 @@
+//! The model against examples of the standards, against itself the slow way, and against hostile bytes.
+#![allow(missing_docs, clippy::unwrap_used, clippy::missing_panics_doc, reason = "tests fail by panicking")]
+
+mod checksum;
+mod frames;
+mod parse;
+mod parse_corpus;
+mod parse_fuzz;
+mod route;
