@@ -4,8 +4,11 @@
 //! the packet's bytes are arguments. [`layout`] has the layout of every map that a program reads.
 //!
 //! [`parse`] reads frames. [`checksum`] computes and changes checksums. [`route`] has the forwarding tables.
+//! [`forward()`](forward::forward) is the router, one function of named steps.
 
 pub mod checksum;
+pub mod forward;
 pub mod layout;
+pub mod nat;
 pub mod parse;
 pub mod route;

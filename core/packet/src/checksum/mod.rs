@@ -54,6 +54,12 @@ impl Change {
             .fold(self, |change, (old, new)| change.word(u16::from_be_bytes(*old), u16::from_be_bytes(*new)))
     }
 
+    /// This change and another one.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self(u64::from(fold(self.0)) + u64::from(fold(other.0)))
+    }
+
     /// The checksum after the change.
     #[must_use]
     pub fn apply(self, checksum: u16) -> u16 {

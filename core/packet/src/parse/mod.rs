@@ -44,7 +44,7 @@ pub(crate) fn word(frame: &[u8], offset: usize) -> Option<u16> {
 /// # Errors
 /// The Ethernet header or the IP header cannot be read. A bad payload is no error: see [`Transport::Malformed`].
 pub fn parse(frame: &[u8]) -> Result<Packet, Malformed> {
-    let ethernet = ethernet(frame)?;
+    let ethernet = parse_ethernet(frame)?;
     let ip = match ethernet.ether_type {
         ETHERTYPE_IPV4 => ip::ipv4(frame, ethernet.bytes, ip::Place::Frame)?,
         ETHERTYPE_IPV6 => ip::ipv6(frame, ethernet.bytes, ip::Place::Frame)?,
@@ -57,7 +57,11 @@ pub fn parse(frame: &[u8]) -> Result<Packet, Malformed> {
     Ok(Packet { ethernet, ip: Some(ip.header), transport })
 }
 
-fn ethernet(frame: &[u8]) -> Result<Ethernet, Malformed> {
+/// Reads the Ethernet header alone.
+///
+/// # Errors
+/// The header or a tag is cut short.
+pub fn parse_ethernet(frame: &[u8]) -> Result<Ethernet, Malformed> {
     let truncated = Malformed::TruncatedEthernet;
     let destination = bytes(frame, 0).ok_or(truncated)?;
     let source = bytes(frame, 6).ok_or(truncated)?;

@@ -177,6 +177,19 @@ impl<C: Cells> NextHops<C> {
         }
     }
 
+    /// Whether a packet by this number can leave by the interface: of a group, by any member.
+    #[must_use]
+    pub fn has_interface(&self, number: u32, interface: u32) -> bool {
+        let leaves_by =
+            |number: u32| matches!(self.get(number), Some(NextHop::Forward { interface: way, .. }) if way == interface);
+        match self.get(number) {
+            Some(NextHop::Group(group)) => {
+                self.members(group).iter().any(|member| member.weight != 0 && leaves_by(member.next_hop))
+            }
+            _ => leaves_by(number),
+        }
+    }
+
     fn require_group(&self, next_hop: NextHop) -> Result<(), RouteError> {
         match next_hop {
             NextHop::Group(group) if !self.groups.contains_key(&group) => Err(RouteError::UnknownGroup(group)),

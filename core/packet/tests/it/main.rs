@@ -2,7 +2,9 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::missing_panics_doc, reason = "tests fail by panicking")]
 
 mod checksum;
+mod forward;
 mod frames;
+mod nat;
 mod parse;
 mod parse_corpus;
 mod parse_fuzz;
