@@ -11,6 +11,8 @@
 //! | `fib6_nodes` | nodes of [`FIB6_NODE_CELLS`] | see below |
 //! | `next_hops` | records of [`NEXT_HOP_CELLS`] | see below |
 //! | `group_slots` | groups of [`GROUP_SLOTS`] | the number of a next hop |
+//! | `backend_slots` | [`BACKEND_CELLS`] | the first is the number of slots, each other one a backend's number plus 1 |
+//! | `slice_owners` | [`SLICES`] | the number of a server plus 1, by the upper bits of a port |
 //!
 //! **An entry** is 0 if there is no route. With [`ENTRY_NODE`], its other bits are the number of a block or a node.
 //! Otherwise the bits from [`ENTRY_LENGTH_SHIFT`] on are the length of the prefix plus 1, and the bits below are the
@@ -102,5 +104,7 @@ pub const REASON_COUNTERS: usize = 128;
 pub const NAT_PORT_TRIES: u32 = 64;
 /// Ports of one slice.
 pub const SLICE_PORTS: u16 = 2_048;
-/// Slots of a table of backends.
-pub const BACKEND_SLOTS: usize = 4_093;
+/// Slices of all ports.
+pub const SLICES: usize = 32;
+/// Cells of a table of backends: the number of slots, and at most so many slots.
+pub const BACKEND_CELLS: usize = 1 + 65_537;

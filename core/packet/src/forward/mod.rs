@@ -9,4 +9,4 @@ mod steps;
 pub use reason::{DropReason, PassReason, Verdict};
 pub use rewrite::rewrite;
 pub use router::{Interface, MAX_INTERFACES, MAX_NEIGHBORS, ReversePath, Router, RouterError};
-pub use steps::{Observer, Outcome, Step, forward};
+pub use steps::{Observer, Outcome, Step, admit, forward, send};

@@ -102,6 +102,9 @@ pub enum PassReason {
     /// The NAT does not translate the protocol.
     #[error("the NAT does not translate this protocol")]
     NatProtocol,
+    /// A rule refuses the packet, and the kernel answers.
+    #[error("a rule of the policy rejects the packet; the kernel answers")]
+    PolicyReject,
     /// A packet to an address of the NAT has no mapping: it may be for this machine.
     #[error("no mapping of the NAT has this destination")]
     NatNoMapping,

@@ -25,9 +25,16 @@ pub enum Step {
     /// The packet was read.
     Parsed(Packet),
     /// The route back to the source.
-    ReversePath(Option<Found>),
+    ReversePath {
+        /// The source.
+        source: IpAddr,
+        /// The longest prefix.
+        found: Option<Found>,
+    },
     /// The route to the destination, by the hash of the flow.
     Route {
+        /// The destination.
+        destination: IpAddr,
         /// The longest prefix.
         found: Option<Found>,
         /// The hash that chooses among equal next hops.
@@ -60,21 +67,26 @@ impl Observer for Vec<Step> {
     }
 }
 
-/// What the router does with a frame that came by a port.
+/// What the router does with a frame that came by a port: [`admit`], then [`send`].
 #[must_use]
 pub fn forward<C: Cells>(router: &Router<C>, port: u32, frame: &[u8], observer: &mut impl Observer) -> Outcome {
-    match decide(router, port, frame, observer) {
+    let sent = admit(router, port, frame, observer).and_then(|packet| send(router, frame, &packet, observer));
+    match sent {
         Ok((port, frame)) => Outcome { verdict: Verdict::Forward { port }, frame },
         Err(verdict) => Outcome { verdict, frame: frame.to_vec() },
     }
 }
 
-fn decide<C: Cells>(
+/// The first half: who it is for, whether it can be read, whether it may come. A NAT translates the packet after it.
+///
+/// # Errors
+/// The packet is dropped, or is for the kernel.
+pub fn admit<C: Cells>(
     router: &Router<C>,
     port: u32,
     frame: &[u8],
     observer: &mut impl Observer,
-) -> Result<(u32, Vec<u8>), Verdict> {
+) -> Result<Packet, Verdict> {
     let malformed = |malformed| Verdict::Drop(DropReason::Malformed(malformed));
     // What is not for the router is the kernel's, whatever it is.
     let ethernet = parse_ethernet(frame).map_err(malformed)?;
@@ -83,10 +95,24 @@ fn decide<C: Cells>(
     let packet = parse(frame).map_err(malformed)?;
     observer.observe(Step::Parsed(packet));
     let ip = routable(&packet)?;
-    let hash = Flow::for_routing(&packet).map_or(0, |flow| flow_hash(&flow, router.seed));
-    check_reverse_path(router, incoming, &ip, hash, observer)?;
+    check_reverse_path(router, incoming, &ip, routing_hash(router, &packet), observer)?;
+    Ok(packet)
+}
+
+/// The second half: where it goes, whether it fits, and the frame that leaves, with the port by which it leaves.
+///
+/// # Errors
+/// The packet is dropped, or is for the kernel.
+pub fn send<C: Cells>(
+    router: &Router<C>,
+    frame: &[u8],
+    packet: &Packet,
+    observer: &mut impl Observer,
+) -> Result<(u32, Vec<u8>), Verdict> {
+    let ip = packet.ip.ok_or(Verdict::Pass(PassReason::NotIp))?;
+    let hash = routing_hash(router, packet);
     let found = router.fib.lookup(ip.destination, hash);
-    observer.observe(Step::Route { found, hash });
+    observer.observe(Step::Route { destination: ip.destination, found, hash });
     let (outgoing, gateway) = way_out(found)?;
     if ip.hop_limit <= 1 {
         return Err(Verdict::Pass(PassReason::HopLimit));
@@ -99,7 +125,11 @@ fn decide<C: Cells>(
     let mac = router.neighbor(outgoing, address);
     observer.observe(Step::Neighbor { interface: outgoing, address, mac });
     let mac = mac.ok_or(Verdict::Pass(PassReason::NoNeighbor))?;
-    Ok((interface.port, rewrite(frame, &packet, interface, mac)))
+    Ok((interface.port, rewrite(frame, packet, interface, mac)))
+}
+
+fn routing_hash<C: Cells>(router: &Router<C>, packet: &Packet) -> u32 {
+    Flow::for_routing(packet).map_or(0, |flow| flow_hash(&flow, router.seed))
 }
 
 /// The interface that the frame came by; its hardware address is the frame's destination.
@@ -149,7 +179,7 @@ fn check_reverse_path<C: Cells>(
         return Ok(());
     }
     let found = router.fib.lookup(ip.source, hash);
-    observer.observe(Step::ReversePath(found));
+    observer.observe(Step::ReversePath { source: ip.source, found });
     let leads_back = match (mode, found) {
         (ReversePath::Strict, Some(found)) => router.fib.next_hops().has_interface(found.route, incoming),
         (_, Some(found)) => matches!(found.next_hop, NextHop::Forward { .. }),

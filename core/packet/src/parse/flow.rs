@@ -13,9 +13,9 @@ pub struct Flow {
     pub destination: IpAddr,
     /// Protocol number.
     pub protocol: u8,
-    /// Source port; the identifier of an echo message; 0 without ports.
+    /// Source port; of an echo request the identifier; 0 without ports.
     pub source_port: u16,
-    /// Destination port, like the source port.
+    /// Destination port; of an echo reply the identifier; 0 without ports.
     pub destination_port: u16,
 }
 
@@ -29,7 +29,8 @@ impl Flow {
             Transport::Tcp(tcp) => (tcp.source, tcp.destination),
             Transport::Udp(udp) => (udp.source, udp.destination),
             Transport::Icmp(icmp) => match icmp.message {
-                IcmpMessage::EchoRequest(identifier) | IcmpMessage::EchoReply(identifier) => (identifier, identifier),
+                IcmpMessage::EchoRequest(identifier) => (identifier, 0),
+                IcmpMessage::EchoReply(identifier) => (0, identifier),
                 _ => (0, 0),
             },
             _ => (0, 0),

@@ -33,10 +33,11 @@ fn quoted(frame: &[u8], offset: usize, is_ipv4: bool) -> Result<Quoted, Malforme
     let (source, destination) = match ip.protocol {
         _ if is_later => (0, 0),
         TCP | UDP => (field(0)?, field(2)?),
-        ICMP | ICMPV6 => {
-            let is_echo = matches!((ip.protocol, field(0)? >> 8), (ICMP, 0 | 8) | (ICMPV6, 128 | 129));
-            if is_echo { (field(4)?, field(4)?) } else { (0, 0) }
-        }
+        ICMP | ICMPV6 => match (ip.protocol, field(0)? >> 8) {
+            (ICMP, 8) | (ICMPV6, 128) => (field(4)?, 0),
+            (ICMP, 0) | (ICMPV6, 129) => (0, field(4)?),
+            _ => (0, 0),
+        },
         _ => (0, 0),
     };
     Ok(Quoted { ip, source, destination, payload })

@@ -187,9 +187,9 @@ pub enum IcmpMessage {
 pub struct Quoted {
     /// The quoted IP header. Its length may be more than what is quoted.
     pub ip: Ip,
-    /// The ports of TCP and UDP, or the identifier of an echo message as both; 0 for other protocols and fragments.
+    /// Source port; of an echo request the identifier; 0 without ports.
     pub source: u16,
-    /// See `source`.
+    /// Destination port; of an echo reply the identifier; 0 without ports.
     pub destination: u16,
     /// Where the quoted payload starts.
     pub payload: usize,

@@ -1,7 +1,10 @@
 //! The model against examples of the standards, against itself the slow way, and against hostile bytes.
 #![allow(missing_docs, clippy::unwrap_used, clippy::missing_panics_doc, reason = "tests fail by panicking")]
 
+mod balance;
 mod checksum;
+mod explain;
+mod filter;
 mod forward;
 mod frames;
 mod nat;

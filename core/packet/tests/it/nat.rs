@@ -81,7 +81,7 @@ fn along(flow: Flow, payload: &[u8]) -> Frame {
     match flow.protocol {
         17 => Frame::udp((&source, flow.source_port), (&destination, flow.destination_port), payload),
         6 => Frame::tcp((&source, flow.source_port), (&destination, flow.destination_port), Tcp::ACK, payload),
-        _ => Frame::echo(&source, &destination, true, flow.source_port),
+        _ => Frame::echo(&source, &destination, true, flow.destination_port),
     }
 }
 
