@@ -29,6 +29,9 @@
 //! gateway: 0, 4 or 6; one cell of 0. Without a gateway the neighbour is the destination itself. A group with the
 //! number `g` has the slots from `g * GROUP_SLOTS` on; the upper [`GROUP_SLOT_BITS`] bits of the flow's hash choose.
 //!
+//! The version of a next hop is odd while its cells change, and greater after every change. A program reads it before
+//! and after the other cells. If it is odd or has changed, the kernel gets the packet: it has the route too.
+//!
 //! **Counters** have one cell of 64 bits for each reason: see `DropReason::number` and `PassReason::number` in the room
 //! `forward`.
 
@@ -76,6 +79,8 @@ pub const HOP_INTERFACE: usize = 1;
 pub const HOP_GATEWAY: usize = 2;
 /// Cell of a next hop: the family of its gateway.
 pub const HOP_FAMILY: usize = 6;
+/// Cell of a next hop: its version.
+pub const HOP_VERSION: usize = 7;
 
 /// No next hop: the route counts as absent.
 pub const KIND_NONE: u32 = 0;

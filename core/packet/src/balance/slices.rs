@@ -85,8 +85,8 @@ impl PortSlices {
     }
 }
 
-/// The local port that a packet is for: its destination port, of an echo reply the identifier, and of an error the source
-/// port of the quoted packet. Fragments, echo requests and other protocols have none.
+/// The local port that a packet is for: its destination port, of an echo reply the identifier, and of an error the
+/// source port of the quoted packet. Fragments, echo requests and other protocols have none.
 #[must_use]
 pub fn steering_port(packet: &Packet) -> Option<u16> {
     if packet.ip?.fragment.is_some() {

@@ -1,4 +1,4 @@
-//! Internet checksums: whole (RFC 1071), incremental (RFC 1624), of transports with a pseudo header. Uses no other room.
+//! Internet checksums: whole (RFC 1071), incremental (RFC 1624), with a pseudo header. Uses no other room.
 
 use std::net::IpAddr;
 

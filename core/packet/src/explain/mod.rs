@@ -15,7 +15,7 @@ use crate::{
     route::{Cells, Found, NextHop},
 };
 
-/// What a packet passes through. A NAT is between the two halves of the router, and the filter sees the addresses of the
+/// What a packet passes through. A NAT is between the two halves of the router. The filter sees the addresses of the
 /// inside.
 #[derive(Clone, Copy)]
 pub struct Path<'a, C> {
@@ -52,7 +52,8 @@ pub fn explain<C: Cells>(path: &Path<'_, C>, port: u32, frame: &[u8], now: Durat
     Explanation { verdict, lines, frame }
 }
 
-/// The first half of the router, the NAT, the second half, the filter. The port by which the frame leaves, and the frame.
+/// The first half of the router, the NAT, the second half, the filter. Returns the port by which the frame leaves, and
+/// the frame.
 fn pass_through<C: Cells>(
     path: &Path<'_, C>,
     port: u32,

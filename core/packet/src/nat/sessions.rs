@@ -226,8 +226,8 @@ impl Sessions {
         self.record(Event::Ended(session));
     }
 
-    /// A free external endpoint: the pool's address of the user, and first the user's own port. After that, ports from a
-    /// hash on, [`NAT_PORT_TRIES`] at most.
+    /// A free external endpoint: the pool's address of the user, and first the user's own port. Then ports from a hash
+    /// on, [`NAT_PORT_TRIES`] at most.
     fn map(&mut self, config: &NatConfig, inside: Endpoint) -> Option<Endpoint> {
         let bits = inside.address.to_bits();
         let pool = u32::try_from(config.pool.len()).ok().filter(|count| *count != 0)?;

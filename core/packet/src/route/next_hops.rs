@@ -7,8 +7,8 @@ use std::{
 
 use super::{Cells, RouteError, spread};
 use crate::layout::{
-    ENTRY_HOP_MASK, GROUP_SLOT_BITS, GROUP_SLOTS, HOP_FAMILY, HOP_GATEWAY, HOP_INTERFACE, HOP_KIND, KIND_BLACK_HOLE,
-    KIND_FORWARD, KIND_GROUP, KIND_LOCAL, KIND_PROHIBIT, KIND_UNREACHABLE, NEXT_HOP_CELLS,
+    ENTRY_HOP_MASK, GROUP_SLOT_BITS, GROUP_SLOTS, HOP_FAMILY, HOP_GATEWAY, HOP_INTERFACE, HOP_KIND, HOP_VERSION,
+    KIND_BLACK_HOLE, KIND_FORWARD, KIND_GROUP, KIND_LOCAL, KIND_PROHIBIT, KIND_UNREACHABLE, NEXT_HOP_CELLS,
 };
 
 /// Where packets of a route go.
@@ -212,14 +212,20 @@ impl<C: Cells> NextHops<C> {
         }
         let cells = next_hop.map_or([0; NEXT_HOP_CELLS], encode);
         let start = number as usize * NEXT_HOP_CELLS;
-        for (index, cell) in cells.into_iter().enumerate() {
+        let version = self.records.get(start + HOP_VERSION);
+        self.records.set(start + HOP_VERSION, version.wrapping_add(1));
+        for (index, cell) in cells.into_iter().enumerate().filter(|(index, _)| *index != HOP_VERSION) {
             self.records.set(start + index, cell);
         }
+        self.records.set(start + HOP_VERSION, version.wrapping_add(2));
     }
 
     fn record(&self, number: u32) -> Option<NextHop> {
         let start = number as usize * NEXT_HOP_CELLS;
         let cell = |index: usize| self.records.get(start + index);
+        if cell(HOP_VERSION) % 2 == 1 {
+            return None;
+        }
         Some(match cell(HOP_KIND) {
             KIND_FORWARD => {
                 let gateway = match cell(HOP_FAMILY) {

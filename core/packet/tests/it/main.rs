@@ -11,4 +11,5 @@ mod nat;
 mod parse;
 mod parse_corpus;
 mod parse_fuzz;
+mod readers;
 mod route;
