@@ -74,12 +74,12 @@ docs: ## build the book and the API documentation
 	cargo doc --workspace --no-deps --locked
 	@echo "docs: open book/index.html and target/doc/sallyport/index.html"
 
-build: ## build the release binaries: target/release/sallyport, sallyport-lab and sallyport-kube
-	@scripts/need rust cc
-	cargo build --release --package sallyport --package sallyport-lab --package sallyport-kube --locked
+build: ## build the release binaries: target/release/sallyport, sallyport-lab, sallyport-kube and sallyport-packet
+	@scripts/need rust cc clang
+	cargo build --release --package sallyport --package sallyport-lab --package sallyport-kube --package sallyport-packet --locked
 
 release: ## write what is published into dist/ (KEY=FILE: the secret OpenPGP key; BINARIES=DIR: built programs)
-	@scripts/need rust cc go python3 gpg dpkg-dev apt-ftparchive buildah
+	@scripts/need rust cc clang go python3 gpg dpkg-dev apt-ftparchive buildah
 	@packaging/release $(if $(KEY),--key '$(KEY)') $(if $(BINARIES),--binaries '$(BINARIES)') $(or $(DIST),dist)
 
 release-verify: ## check a release offline (DIST=DIR: another folder than dist; KEY=FILE: the public key)
@@ -87,7 +87,7 @@ release-verify: ## check a release offline (DIST=DIR: another folder than dist; 
 	@packaging/verify $(if $(KEY),--key '$(KEY)') $(or $(DIST),dist)
 
 release-twice: ## build the programs twice in different folders, and compare their bytes (hours of a slow machine)
-	@scripts/need rust cc
+	@scripts/need rust cc clang
 	@packaging/twice
 
 clean: ## remove what was built here (tools in ~/.cache/sallyport-tools stay)

@@ -18,7 +18,7 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent
 MACHINE = ROOT / "scripts" / "machine"
-PROGRAMS = ("sallyport", "sallyport-lab", "sallyport-kube")
+PROGRAMS = ("sallyport", "sallyport-lab", "sallyport-kube", "sallyport-packet")
 # Where the built programs are; the tests strip copies of them.
 BUILT = pathlib.Path(os.environ.get("SALLYPORT_BUILT", ROOT / "target" / "debug"))
 # What a condition may take on a busy machine.

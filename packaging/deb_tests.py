@@ -142,7 +142,8 @@ class Contents(unittest.TestCase):
                 self.assertNotIn("SALLYPORT_TOKEN=", shown)
         environment = {**os.environ, "MANWIDTH": "100", "LC_ALL": "C.UTF-8", "MANROFFSEQ": ""}
         for name, command, says in [("sallyport", "sallyport-connect", "--name-label"), ("sallyport-lab", "sallyport-lab-up", "--regions"),
-                                    ("sallyport-kube", "sallyport-kube", "--cluster")]:
+                                    ("sallyport-kube", "sallyport-kube", "--cluster"),
+                                    ("sallyport-packet", "sallyport-packet-router-up", "--dev")]:
             shown = run("man", "--no-hyphenation", "-M", extracted(name) / "usr/share/man", command, env=environment)
             self.assertIn(says, re.sub("\x1b\\[[0-9]*m|.\b", "", shown))
         names = {page.name for page in (extracted("sallyport") / "usr/share/man/man1").iterdir()}
@@ -161,6 +162,7 @@ class Contents(unittest.TestCase):
         self.assertIn("--name-label", offered("sallyport", "sallyport", "connect", "--name"))
         self.assertEqual(offered("sallyport-lab", "sallyport-lab", "fault", "parti"), ["partition"])
         self.assertEqual(offered("sallyport-kube", "sallyport-kube", "clea"), ["cleanup"])
+        self.assertEqual(offered("sallyport-packet", "sallyport-packet", "expl"), ["explain"])
         self.assertIn("--output", offered("sallyport-kube", "sallyport-kube", "ls", "--outp"))
 
     def test_lintian_finds_nothing(self):
@@ -226,16 +228,18 @@ class Repository(unittest.TestCase):
     def test_packages_are_installed_and_removed_where_there_is_no_systemd(self):
         self.use(rig.repository("all", OLD))
         self.chroot("apt-get", "update")
-        printed = self.chroot("apt-get", "install", "--yes", "sallyport", "sallyport-lab", "sallyport-kube")
+        printed = self.chroot("apt-get", "install", "--yes", *rig.PROGRAMS)
         self.assertNotRegex(printed, r"(?i)systemctl|error|warning: ")
         self.assertIn("sallyport", self.chroot("getent", "passwd", "sallyport"))
         self.assertTrue(self.chroot("sallyport", "version").startswith("sallyport "))
         self.assertIn("chaos", self.chroot("sallyport", "lab", "--help"))
+        for name in rig.PROGRAMS[1:]:
+            self.assertRegex(self.chroot(name, "--version"), rf"^{name} \d")
         (self.root / "etc/sallyport/services.toml").write_text("# kept\n")
         self.chroot("apt-get", "remove", "--yes", "sallyport")
         self.assertTrue((self.root / "etc/sallyport/services.toml").exists())
         self.assertFalse((self.root / "usr/bin/sallyport").exists())
-        self.chroot("apt-get", "purge", "--yes", "sallyport", "sallyport-lab", "sallyport-kube")
+        self.chroot("apt-get", "purge", "--yes", *rig.PROGRAMS)
         self.assertFalse((self.root / "etc/sallyport").exists())
         left = [path for path in self.root.rglob("*sallyport*")
                 if path.is_relative_to(self.root / "usr") or path.is_relative_to(self.root / "var/lib/dpkg")]

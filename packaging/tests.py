@@ -24,6 +24,7 @@ from image_rig import USER, Bundle, status_of, waited
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent
 BUILT = pathlib.Path(os.environ.get("SALLYPORT_BUILT", ROOT / "target/debug"))
+PROGRAMS = ("sallyport", "sallyport-kube", "sallyport-lab", "sallyport-packet")
 NEEDED = ["gpg", "strip", "dpkg-dev", "apt-ftparchive", "xz", "buildah", "umoci", "runc", "go", "curl", "faketime"]
 LATER = "+500d"
 # A path of a package of cargo in a program, where this machine or a release build put it.
@@ -98,8 +99,8 @@ def setUpModule():
             raise LookupError(f"not all of {NEEDED} are there")
         print(f"skipped: not all of {NEEDED} are there")
         raise unittest.SkipTest("tools are missing")
-    if not (BUILT / "sallyport").exists() or not (BUILT / "sallyport-kube").exists():
-        good("cargo", "build", "--locked", "--package", "sallyport", "--package", "sallyport-lab", "--package", "sallyport-kube", cwd=ROOT)
+    if not all((BUILT / name).exists() for name in PROGRAMS):
+        good("cargo", "build", "--locked", *(word for name in PROGRAMS for word in ("--package", name)), cwd=ROOT)
     folder = pathlib.Path(tempfile.mkdtemp(prefix="sallyport-release."))
     os.chmod(folder, 0o755)
     unittest.addModuleCleanup(shutil.rmtree, folder, ignore_errors=True)
@@ -187,7 +188,7 @@ class Releases(unittest.TestCase):
         one, two = digests(first), digests(second)
         self.assertEqual(one.keys(), two.keys())
         self.assertEqual({name for name in one if one[name] != two[name]}, set())
-        for part in ("sallyport-.*-x86_64-linux.tar.gz", "deb/sallyport_.*_amd64.deb", "deb/sallyport-kube_.*.deb", "apt/dists/stable/InRelease",
+        for part in ("sallyport-.*-x86_64-linux.tar.gz", "deb/sallyport_.*_amd64.deb", "deb/sallyport-kube_.*.deb", "deb/sallyport-packet_.*.deb", "apt/dists/stable/InRelease",
                      "images/sallyport-[0-9].*.oci.tar", "images/sallyport-kube-.*.oci.tar", "chart/.*.tgz", "chart/.*.tgz.prov",
                      "terraform/.*_linux_amd64.zip", "terraform/.*_SHA256SUMS.sig", "sbom/sallyport.cdx.json", ".*.intoto.json", "SHA256SUMS.asc"):
             self.assertTrue([name for name in one if re.fullmatch(part, name)], f"{part} is not in {sorted(one)}")
@@ -207,7 +208,7 @@ class Releases(unittest.TestCase):
             members = {member.name.removeprefix(f"{top}/"): member for member in tar}
             self.assertEqual({(member.uid, member.gid, member.uname) for member in members.values()}, {(0, 0, "")})
             self.assertEqual(len({member.mtime for member in members.values()}), 1)
-            for name in ("bin/sallyport", "bin/sallyport-kube", "bin/sallyport-lab", "LICENSE", "README.md", "INSTALL",
+            for name in ("bin/sallyport", "bin/sallyport-kube", "bin/sallyport-lab", "bin/sallyport-packet", "LICENSE", "README.md", "INSTALL",
                          "share/bash-completion/completions/sallyport", "share/man/man1/sallyport.1", "lib/systemd/system/sallyport.service"):
                 self.assertIn(name, members)
             tar.extractall(folder / "unpacked")
@@ -235,7 +236,7 @@ class Releases(unittest.TestCase):
         self.assertEqual(good(program, "-version").split(), ["terraform-provider-sallyport", version])
 
     def test_each_crate_whose_code_is_in_a_program_is_among_its_components(self):
-        for name in ("sallyport", "sallyport-kube", "sallyport-lab"):
+        for name in PROGRAMS:
             listed = {(one["name"], one["version"]) for one in json.loads((first / f"sbom/{name}.cdx.json").read_text())["components"]}
             inside = {(crate.decode(), version.decode()) for crate, version in CRATE.findall((built / name).read_bytes())}
             self.assertGreater(len(inside), 40, name)

@@ -37,7 +37,7 @@ pub(crate) struct Global {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// The controller for Kubernetes: Services with an annotation get public names
-    #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+    #[command(version, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
     #[command(after_help = "\
 A Service with the annotation sallyport.dev/expose: \"true\" gets a public name, which its status and an Event show:
 

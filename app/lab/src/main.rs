@@ -44,6 +44,7 @@ struct Global {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// A laboratory: a network of edges, controls and clients in namespaces of this machine, and faults to try on it
+    #[command(version)]
     Lab {
         #[command(flatten)]
         which: LabSelector,

@@ -11,8 +11,8 @@ mod config;
 use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
-use clap_complete::CompleteEnv;
 use sallyport_cli::{
+    completion,
     failure::{self, Failure, Kind},
     output::Output,
     usage::{self, Printing, misused},
@@ -46,6 +46,7 @@ struct Global {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// The packet path: a router in XDP, whose routes are those of the kernel
+    #[command(version)]
     Packet {
         /// The folder of bpffs that has the state of the router
         #[arg(long, global = true, value_name = "FOLDER", default_value = "/sys/fs/bpf/sallyport/router")]
@@ -56,8 +57,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    // A shell completes the whole line, with `sallyport` and `packet`.
-    CompleteEnv::with_factory(Cli::command).var(usage::COMPLETE).bin("sallyport").completer("sallyport").complete();
+    completion::answer_for_companion("packet", Cli::command);
     let args = ["sallyport", "packet"].map(OsString::from).into_iter().chain(std::env::args_os().skip(1));
     let args: Vec<_> = args.collect();
     let cli = match Cli::try_parse_from(&args) {
@@ -90,8 +90,13 @@ fn failure_of(error: &XdpError) -> Failure {
 }
 
 fn run(cli: Cli, output: Output) -> anyhow::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let Command::Packet { pins, command } = cli.command;
+    match &command {
+        PacketCommand::Man(args) => return args.write(&completion::companion("packet", Cli::command()), &[]),
+        PacketCommand::Completion(args) => return args.print("sallyport-packet"),
+        _ => {}
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(command::run(output, pins, command))
 }
 

@@ -7,7 +7,7 @@ mod show;
 use std::path::PathBuf;
 
 use clap::Subcommand;
-use sallyport_cli::output::Output;
+use sallyport_cli::{completion::CompletionArgs, manual::ManualArgs, output::Output};
 use sallyport_xdp::{
     Router, XdpError,
     kernel::{Device, Kernel},
@@ -22,6 +22,12 @@ pub(crate) enum PacketCommand {
     /// Say what would become of a packet, and why
     #[command(after_help = explain::EXAMPLES)]
     Explain(explain::ExplainArgs),
+    /// Write the manual pages of the packet path into a folder
+    #[command(hide = true)]
+    Man(ManualArgs),
+    /// Print the completion script of a shell, for `sallyport-packet`
+    #[command(hide = true)]
+    Completion(CompletionArgs),
 }
 
 /// What a router does.
@@ -45,6 +51,8 @@ pub(crate) async fn run(output: Output, pins: PathBuf, command: PacketCommand) -
         PacketCommand::Router(RouterCommand::Down) => router::down(output, &router).await,
         PacketCommand::Router(RouterCommand::Show(command)) => show::show(output, &router, command).await,
         PacketCommand::Explain(args) => explain::explain(output, &router, args).await,
+        // They are answered before, without a kernel.
+        PacketCommand::Man(_) | PacketCommand::Completion(_) => Ok(()),
     }
 }
 
