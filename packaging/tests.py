@@ -259,6 +259,52 @@ class Releases(unittest.TestCase):
         self.assertEqual((code, "a release is of a commit" in said), (1, True), said)
 
 
+class Faults(unittest.TestCase):
+    """What steps of a release do when something of the machine is wrong."""
+
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(dir=folder))
+
+    def test_a_package_of_the_base_that_is_not_as_debian_lists_it(self):
+        said = run("apt-cache", "show", "--no-all-versions", "ca-certificates")[1]
+        if "SHA256: " not in said:
+            good("apt-get", "update")
+            said = good("apt-cache", "show", "--no-all-versions", "ca-certificates")
+        newest = re.search(r"^Version: (.*)$", said, re.MULTILINE)[1]
+        shutil.copy(HERE / "image-base", self.folder)
+        (self.folder / "image-base.lock").write_text(f"ca-certificates 0 {'0' * 64}\n")
+        cache = self.folder / "tools/image-base"
+        cache.mkdir(parents=True)
+        (cache / f"ca-certificates_{newest}_all.deb").write_text("half of it")
+        environment = {**os.environ, "SALLYPORT_TOOLS": str(cache.parent)}
+        code, said = run(self.folder / "image-base", "--any", env=environment)
+        self.assertEqual((code, "has another digest than the lists of Debian say" in said), (1, True), said)
+        (self.folder / "image-base.lock").write_text(f"no-such-package 0 {'0' * 64}\n")
+        code, said = run(self.folder / "image-base", "--any", env=environment)
+        self.assertEqual((code, "apt knows no package of this name" in said), (1, True), said)
+        self.assertEqual(list(cache.glob("use.*")), [], "nothing is left")
+
+    def test_a_build_of_an_image_that_leaves_mounts_removes_nothing_behind_them(self):
+        # A buildah that ends where the real one has mounted something below its store.
+        precious = self.folder / "precious"
+        precious.mkdir()
+        (precious / "file").write_text("kept")
+        (self.folder / "buildah").write_text('#!/bin/sh\nmkdir -p "$2/one" "$2/two"\nmount --bind "$PRECIOUS" "$2/one"\n'
+                                             'mount -t tmpfs store "$2/two"\necho "buildah was ended"\nexit 1\n')
+        (self.folder / "buildah").chmod(0o755)
+        below = self.folder / "tmp"
+        below.mkdir()
+        environment = {**os.environ, "PATH": f"{self.folder}:{os.environ['PATH']}", "PRECIOUS": str(precious), "TMPDIR": str(below),
+                       "SOURCE_DATE_EPOCH": "1"}
+        code, said = run(HERE / "images", "--any-base", built, self.folder / "out", env=environment)
+        mounted = [line.split()[4] for line in pathlib.Path("/proc/self/mountinfo").read_text().splitlines() if str(below) in line.split()[4]]
+        for mount in reversed(mounted):
+            run("umount", "--lazy", mount)
+        self.assertEqual((code, "buildah was ended" in said), (1, True), said)
+        self.assertEqual((mounted, (precious / "file").read_text()), ([], "kept"))
+        self.assertEqual(list(below.iterdir()), [])
+
+
 class Tampering(unittest.TestCase):
     """What a verification says of a release that is not as it was signed."""
 
