@@ -284,6 +284,23 @@ class Faults(unittest.TestCase):
         self.assertEqual((code, "apt knows no package of this name" in said), (1, True), said)
         self.assertEqual(list(cache.glob("use.*")), [], "nothing is left")
 
+    def test_a_packet_path_that_was_built_without_clang(self):
+        for name in ("sallyport", "sallyport-packet"):
+            shutil.copy("/bin/true", self.folder / name)
+        code, said = run(HERE / "binaries", "--from", self.folder, self.folder / "out")
+        self.assertEqual((code, said.count("\n")), (1, 1), said)
+        self.assertIn("sallyport-packet was built without clang, and would forward nothing", said)
+        self.assertFalse((self.folder / "out/sallyport-packet").exists())
+
+    def test_programs_of_a_release_are_not_built_without_clang(self):
+        tools = self.folder / "tools"
+        tools.mkdir()
+        for name in ("bash", "dirname", "mkdir", "realpath", "git"):
+            (tools / name).symlink_to(shutil.which(name))
+        code, said = run(HERE / "binaries", self.folder / "out", env={**os.environ, "PATH": str(tools)})
+        self.assertEqual((code, said.count("\n")), (1, 1), said)
+        self.assertIn("the packet path needs them: scripts/need clang", said)
+
     def test_a_build_of_an_image_that_leaves_mounts_removes_nothing_behind_them(self):
         # A buildah that ends where the real one has mounted something below its store.
         precious = self.folder / "precious"
