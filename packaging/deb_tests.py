@@ -11,6 +11,8 @@ import os
 import pathlib
 import re
 import shutil
+import signal
+import subprocess
 import sys
 import threading
 import unittest
@@ -23,6 +25,7 @@ UNITS = {"sallyport.service", "sallyport.socket", "sallyport-http.socket", "sall
          "sallyport-edge.service", "sallyport-run.service"}
 PASSWORD = "correct horse battery"
 PORT = 8443
+POSTINST = "/var/lib/dpkg/info/sallyport.postinst"
 OLD, NEW, NEWER = rig.VERSIONS
 
 
@@ -291,6 +294,77 @@ class Repository(unittest.TestCase):
         self.chroot("apt-get", "install", "--yes", "--no-install-recommends", "sallyport")
 
 
+class Tool(unittest.TestCase):
+    """What scripts/machine does when something goes wrong."""
+
+    def setUp(self):
+        self.folder = rig.folder() / f"tool-{self._testMethodName}"
+        self.folder.mkdir()
+        self.machines = self.folder / "machines"
+
+    def tool(self, *words, **environment):
+        return run(rig.MACHINE, *words, check=False, env={**os.environ, "SALLYPORT_MACHINES": str(self.machines), **environment})
+
+    @staticmethod
+    def networks():
+        return {line.split()[0] for line in run("ip", "netns", "list").splitlines()}
+
+    @needs_machines
+    def test_a_start_that_is_ended_leaves_nothing(self):
+        net = f"tool-{os.getpid()}"
+        self.addCleanup(self.tool, "clean", net)
+        self.assertEqual(self.tool("network", net, "site=10.11.1.1/24").returncode, 0)
+        own = f"machine-{run('cksum', input=f'{self.machines}/ended').split()[0]}"
+        for number in (signal.SIGTERM, signal.SIGINT):
+            started = subprocess.Popen([rig.MACHINE, "start", "ended", "--netns", net, "--bridge", "site", "--address", "10.11.1.2/24"],
+                                       env={**os.environ, "SALLYPORT_MACHINES": str(self.machines)}, stdout=subprocess.DEVNULL,
+                                       preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+            pid = self.machines / "ended/pid"
+            until("the machine to begin", lambda: started.poll() is not None or (pid.exists() and pid.read_text()))
+            self.assertIn(own, self.networks())
+            process = int(pid.read_text().split()[0])
+            started.send_signal(number)
+            self.assertEqual(started.wait(rig.PATIENCE_S), 128 + number)
+            self.assertFalse(self.machines.exists())
+            self.assertFalse(pathlib.Path(f"/proc/{process}/root/run").exists(), "its process has ended")
+            self.assertNotIn(own, self.networks())
+            self.assertNotIn(str(self.folder), pathlib.Path("/proc/self/mounts").read_text())
+
+    @needs_machines
+    def test_a_process_that_has_the_number_of_a_machine_is_left_alone(self):
+        for noted in ("{}", "{} 1"):
+            with subprocess.Popen(["sleep", "600"]) as stranger:
+                (self.machines / "gone").mkdir(parents=True)
+                (self.machines / "gone/pid").write_text(noted.format(stranger.pid) + "\n")
+                self.assertEqual(self.tool("stop", "gone").returncode, 0)
+                self.assertIsNone(stranger.poll(), "it was ended in place of a machine")
+                stranger.kill()
+            self.assertFalse(self.machines.exists())
+
+    @needs_machines
+    def test_a_network_is_whole_or_not_there(self):
+        net = f"half-{os.getpid()}"
+        self.addCleanup(self.tool, "clean", net)
+        for site, says in (("two=nonsense", "two can have no address nonsense"), ("two", "two is no SITE=ADDRESS/LENGTH"),
+                           ("a-name-that-is-too-long=10.11.1.1/24", "there can be no bridge")):
+            done = self.tool("network", net, "one=10.11.1.1/24", site)
+            self.assertEqual((done.returncode, says in done.stdout), (1, True), done.stdout)
+            self.assertNotIn(net, self.networks())
+        self.assertEqual(self.tool("network", net, "one=10.11.1.1/24").returncode, 0)
+        done = self.tool("network", net, "one=10.11.1.1/24")
+        self.assertEqual((done.returncode, "is there already" in done.stdout), (1, True), done.stdout)
+        self.assertIn(net, self.networks(), "that of somebody else stays")
+
+    @needs_machines
+    def test_a_root_is_not_waited_for_without_an_end(self):
+        # A mirror that never answers is one of debootstrap.
+        (self.folder / "debootstrap").write_text("#!/bin/sh\nexec sleep 600\n")
+        (self.folder / "debootstrap").chmod(0o755)
+        done = self.tool("root", PATH=f"{self.folder}:{os.environ['PATH']}", SALLYPORT_TOOLS=str(self.folder / "tools"),
+                         SALLYPORT_MACHINE_ROOT_LIMIT_S="1")
+        self.assertEqual((done.returncode, "it took longer than 1 s: nice debootstrap" in done.stdout), (3, True), done.stdout)
+
+
 class Machines(unittest.TestCase):
     """What the package does to a machine, in the order of its life there."""
 
@@ -308,6 +382,8 @@ class Machines(unittest.TestCase):
             self.services()
             self.upgrade()
             self.half_an_upgrade()
+            self.what_a_killed_upgrade_left()
+            self.an_upgrade_that_is_ended()
             self.removal()
             self.purge()
         except BaseException:
@@ -420,6 +496,46 @@ class Machines(unittest.TestCase):
         self.machine.run("systemctl", "stop", "sallyport.service", "sallyport.socket", "sallyport-http.socket")
         self.assertEqual(self.machine.run("systemctl", "show", "--property", "Result", "--value", "sallyport.service").strip(), "success")
         self.machine.run("systemctl", "start", "sallyport.service")
+
+    def bridge(self):
+        """What there is of the second connector of an upgrade: its state, and its files."""
+        state = self.machine.run("systemctl", "show", "--property", "ActiveState", "--value", "sallyport-upgrade.service").strip()
+        return state, self.machine.run("sh", "-c", "ls /run/systemd/system | grep sallyport-upgrade", check=False).stdout.split()
+
+    def what_a_killed_upgrade_left(self):
+        """A second connector that nobody has stopped: the next upgrade does, although it needs none itself."""
+        self.machine.write("/run/systemd/system/sallyport-upgrade.service.d/old.conf", "[Service]\nRestart=no\n")
+        self.machine.write("/run/systemd/system/sallyport-upgrade.service", "[Service]\nExecStart=/bin/sleep infinity\n")
+        self.machine.run("systemctl", "daemon-reload")
+        self.machine.run("systemctl", "start", "sallyport-upgrade.service")
+        self.machine.run("systemctl", "stop", "sallyport-run.service")
+        self.machine.run(POSTINST, "configure", NEW)
+        self.assertEqual(self.bridge(), ("inactive", []))
+        self.machine.run("systemctl", "start", "sallyport-run.service")
+
+    def an_upgrade_that_is_ended(self):
+        """It ends while it waits for the second connector, and takes that with it."""
+        settings = "/etc/systemd/system/sallyport-run.service.d/wait.conf"
+        self.machine.write(settings, "[Service]\nExecStartPre=/bin/sh -c 'until test -e /run/go; do sleep 0.1; done'\n")
+        self.machine.run("systemctl", "daemon-reload")
+        before = self.machine.main_process("sallyport-run")
+        done = []
+        upgrade = threading.Thread(target=lambda: done.append(self.machine.run("sh", "-c", 'echo $$ >/run/upgrade; exec "$@"', "sh",
+                                                                               POSTINST, "configure", NEW, check=False)))
+        upgrade.start()
+        try:
+            until("the second connector to start", lambda: self.bridge()[0] == "activating")
+            # As a terminal does it: to the script, and to what the script waits for.
+            self.machine.shell("script=$(cat /run/upgrade); kill -TERM $script $(cat /proc/$script/task/$script/children)")
+            upgrade.join(rig.PATIENCE_S)
+            self.assertEqual([one.returncode for one in done], [143], done)
+            self.assertEqual(self.bridge(), ("inactive", []))
+            self.assertEqual(self.machine.main_process("sallyport-run"), before, "it serves on")
+        finally:
+            self.machine.run("touch", "/run/go")
+            upgrade.join()
+            self.machine.run("rm", "-r", settings.rpartition("/")[0])
+            self.machine.run("systemctl", "daemon-reload")
 
     def removal(self):
         """A package over a running service: the service ends, settings and data stay, and come back with the package."""

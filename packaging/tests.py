@@ -25,7 +25,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent
 BUILT = pathlib.Path(os.environ.get("SALLYPORT_BUILT", ROOT / "target/debug"))
 PROGRAMS = ("sallyport", "sallyport-kube", "sallyport-lab", "sallyport-packet")
-NEEDED = ["gpg", "strip", "dpkg-dev", "apt-ftparchive", "xz", "buildah", "umoci", "runc", "go", "curl", "faketime"]
+NEEDED = ["gpg", "clang", "strip", "dpkg-dev", "apt-ftparchive", "xz", "buildah", "umoci", "runc", "go", "curl", "faketime"]
 LATER = "+500d"
 # A path of a package of cargo in a program, where this machine or a release build put it.
 CRATE = re.compile(rb"registry/src/[^/\0]+/([A-Za-z0-9_-]+?)-([0-9]+\.[0-9]+\.[0-9]+[A-Za-z0-9.+-]*)/")
@@ -200,6 +200,13 @@ class Releases(unittest.TestCase):
             if name.endswith((".json", ".prov", "SHA256SUMS", "Packages", "sallyport.sources")):
                 for secret in (str(ROOT), str(folder), str(pathlib.Path.home() / ".cargo")):
                     self.assertNotIn(secret, (first / name).read_text(), name)
+
+    def test_the_provenance_names_what_made_the_programs(self):
+        (statement,) = first.glob("*.intoto.json")
+        tools = json.loads(statement.read_text())["predicate"]["buildDefinition"]["internalParameters"]["tools"]
+        # clang makes the programs for the kernel in sallyport-packet.
+        self.assertLessEqual({"rustc", "cc", "ld", "clang", "go", "buildah", "dpkg-deb", "xz"}, set(tools))
+        self.assertIn("clang version", tools["clang"])
 
     def test_the_archive_has_what_is_installed(self):
         (archive,) = first.glob("*.tar.gz")
