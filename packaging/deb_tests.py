@@ -502,12 +502,16 @@ class Machines(unittest.TestCase):
         state = self.machine.run("systemctl", "show", "--property", "ActiveState", "--value", "sallyport-upgrade.service").strip()
         return state, self.machine.run("sh", "-c", "ls /run/systemd/system | grep sallyport-upgrade", check=False).stdout.split()
 
-    def what_a_killed_upgrade_left(self):
-        """A second connector that nobody has stopped: the next upgrade does, although it needs none itself."""
+    def leave_bridge(self):
+        """As an upgrade that was killed leaves it."""
         self.machine.write("/run/systemd/system/sallyport-upgrade.service.d/old.conf", "[Service]\nRestart=no\n")
         self.machine.write("/run/systemd/system/sallyport-upgrade.service", "[Service]\nExecStart=/bin/sleep infinity\n")
         self.machine.run("systemctl", "daemon-reload")
         self.machine.run("systemctl", "start", "sallyport-upgrade.service")
+
+    def what_a_killed_upgrade_left(self):
+        """A second connector that nobody has stopped: the next upgrade does, although it needs none itself."""
+        self.leave_bridge()
         self.machine.run("systemctl", "stop", "sallyport-run.service")
         self.machine.run(POSTINST, "configure", NEW)
         self.assertEqual(self.bridge(), ("inactive", []))
@@ -539,7 +543,9 @@ class Machines(unittest.TestCase):
 
     def removal(self):
         """A package over a running service: the service ends, settings and data stay, and come back with the package."""
+        self.leave_bridge()
         self.apt("remove", "sallyport")
+        self.assertEqual(self.bridge(), ("inactive", []))
         self.assertEqual(self.machine.run("pgrep", "--exact", "sallyport", check=False).stdout, "")
         self.assertEqual(self.machine.run("systemctl", "list-units", "--no-legend", "--plain", "sallyport*.service", "sallyport*.socket").strip(), "")
         self.machine.run("test", "-s", "/etc/sallyport/run.env", "-a", "-d", "/var/lib/private/sallyport")
