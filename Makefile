@@ -82,9 +82,9 @@ release: ## write what is published into dist/ (KEY=FILE: the secret OpenPGP key
 	@scripts/need rust cc clang go python3 gpg dpkg-dev apt-ftparchive buildah
 	@packaging/release $(if $(KEY),--key '$(KEY)') $(if $(BINARIES),--binaries '$(BINARIES)') $(or $(DIST),dist)
 
-release-verify: ## check a release offline (DIST=DIR: another folder than dist; KEY=FILE: the public key)
+release-verify: ## check a release offline (DIST=DIR: another folder than dist; KEY=FILE: the public key; VERSION=1.2.3)
 	@scripts/need python3 gpg
-	@packaging/verify $(if $(KEY),--key '$(KEY)') $(or $(DIST),dist)
+	@packaging/verify $(if $(KEY),--key '$(KEY)') $(if $(VERSION),--version '$(VERSION)') $(or $(DIST),dist)
 
 release-twice: ## build the programs twice in different folders, and compare their bytes (hours of a slow machine)
 	@scripts/need rust cc clang

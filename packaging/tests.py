@@ -432,6 +432,40 @@ class Tampering(unittest.TestCase):
             changed.write(index, (first / index).read_text().replace("Package: sallyport-lab", "Package: sallyport-bal"))
             self.refused(f"{index} is not the index that InRelease names", changed.sign_again().dist)
 
+    def test_a_release_of_another_version_than_wanted(self):
+        version = good(HERE / "version").strip()
+        self.assertEqual(run(HERE / "verify", "--key", public, "--version", version, first)[0], 0)
+        code, said = run(HERE / "verify", "--key", public, "--version", "99.0.0", first)
+        self.assertEqual((code, f"is version {version}, and version 99.0.0 is wanted" in said), (1, True), said)
+
+    def test_text_around_the_signed_text_counts_for_nothing(self):
+        # gpg says that the signature is good, for it skips what is before and after.
+        index = "apt/dists/stable/main/binary-amd64/Packages"
+        with Changed() as changed:
+            changed.write(index, (first / index).read_text().replace("Section: net", "Section: web"))
+            digest = digests(changed.dist)[index]
+            signed = (first / "apt/dists/stable/InRelease").read_text()
+            changed.write("apt/dists/stable/InRelease", f"{signed}\n {digest} 1 main/binary-amd64/Packages\n")
+            self.refused(f"{index} is not the index that InRelease names", changed.sign_again().dist)
+        (chart,) = first.glob("chart/*.tgz")
+        with Changed() as changed:
+            changed.flip(f"chart/{chart.name}")
+            digest = digests(changed.dist)[f"chart/{chart.name}"]
+            signed = (first / f"chart/{chart.name}.prov").read_text()
+            changed.write(f"chart/{chart.name}.prov", f"  {chart.name}: sha256:{digest}\n\n{signed}")
+            self.refused(f"{chart.name}.prov is of another chart", changed.sign_again().dist)
+
+    def test_a_chart_without_its_image(self):
+        (image,) = first.glob("images/sallyport-kube-*.oci.tar")
+        with Changed() as changed:
+            (changed.dist / image.relative_to(first)).unlink()
+            self.refused("runs the image sallyport/sallyport-kube, which the release does not have", changed.sign_again().dist)
+
+    def test_two_first_releases_at_once_have_one_key(self):
+        words = ["bash", "-c", f'"{HERE}/key" "$0" & "{HERE}/key" "$1"; wait', folder / "key.a", folder / "key.b"]
+        good(*words, env={**os.environ, "SALLYPORT_RELEASE_KEY": str(folder / "made/secret.asc")})
+        self.assertEqual((folder / "key.a").read_bytes(), (folder / "key.b").read_bytes())
+
     def test_an_image_whose_digests_do_not_fit(self):
         (image,) = first.glob("images/sallyport-kube-*.oci.tar")
         name = str(image.relative_to(first))
