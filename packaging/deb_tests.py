@@ -316,9 +316,10 @@ class Tool(unittest.TestCase):
         self.assertEqual(self.tool("network", net, "site=10.11.1.1/24").returncode, 0)
         own = f"machine-{run('cksum', input=f'{self.machines}/ended').split()[0]}"
         for number in (signal.SIGTERM, signal.SIGINT):
-            started = subprocess.Popen([rig.MACHINE, "start", "ended", "--netns", net, "--bridge", "site", "--address", "10.11.1.2/24"],
-                                       env={**os.environ, "SALLYPORT_MACHINES": str(self.machines)}, stdout=subprocess.DEVNULL,
-                                       preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+            # Whoever runs these tests in the background may ignore SIGINT, and programs inherit that.
+            started = subprocess.Popen(["env", "--default-signal=INT", rig.MACHINE, "start", "ended", "--netns", net, "--bridge", "site",
+                                        "--address", "10.11.1.2/24"], stdout=subprocess.DEVNULL,
+                                       env={**os.environ, "SALLYPORT_MACHINES": str(self.machines)})
             pid = self.machines / "ended/pid"
             until("the machine to begin", lambda: started.poll() is not None or (pid.exists() and pid.read_text()))
             self.assertIn(own, self.networks())
@@ -682,5 +683,5 @@ if __name__ == "__main__":
     rig.folder()
     if len(sys.argv) > 1:
         unittest.main(verbosity=2)
-    elif not together((Contents,), (Repository, Fleet), (Machines,)):
+    elif not together((Contents,), (Tool, Repository, Fleet), (Machines,)):
         sys.exit(1)
