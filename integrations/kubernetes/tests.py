@@ -138,6 +138,7 @@ class Chart(unittest.TestCase):
             (["cluster=" + "a" * 64], "/cluster"),
             (["api="], "give --set api=URL"),
             (["api=api.example.com"], "/api"),
+            (["api=http://api.example.com"], "/api"),
             (["token.existingSecret="], "kubectl create secret generic"),
             (["token.existingSecret=", "token.value=secret"], "token.allowValue=true"),
             (["token.value=secret", "token.allowValue=true"], "keep token.existingSecret"),
