@@ -137,8 +137,12 @@ def enter_network(name):
 class Network:
     """A network namespace of its own."""
 
+    made = set()
+
     def __init__(self):
+        folder()
         self.name = f"debs-{os.getpid()}-{id(self) & 0xffff:x}"
+        self.made.add(self.name)
         run("ip", "netns", "add", self.name)
         run("ip", "-n", self.name, "link", "set", "lo", "up")
 
@@ -162,6 +166,7 @@ class Network:
 
     def remove(self):
         run("ip", "netns", "delete", self.name)
+        self.made.discard(self.name)
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
@@ -208,7 +213,7 @@ class Machine:
         return self.run("sh", "-ec", script, check=check, **more)
 
     def write(self, path, text, mode="644"):
-        self.run("sh", "-ec", f"install -D -m {mode} /dev/stdin {path}", input=text)
+        self.run("sh", "-ec", 'install -D -m "$1" /dev/stdin "$2"', "sh", mode, path, input=text)
 
     def is_active(self, unit):
         return self.run("systemctl", "is-active", unit, check=False).stdout.strip() == "active"
@@ -313,6 +318,9 @@ class Bus:
 
 
 def clean():
-    """Removes the machines and the files."""
-    run(MACHINE, "clean", check=False)
+    """Removes the machines, the files, and the networks of tests that were interrupted with what runs in them."""
+    for network in Network.made:
+        for pid in run("ip", "netns", "pids", network, check=False).stdout.split():
+            run("kill", pid, check=False)
+    run(MACHINE, "clean", *Network.made, check=False)
     shutil.rmtree(folder(), ignore_errors=True)

@@ -625,8 +625,11 @@ class Fleet(unittest.TestCase):
         self.addCleanup(end)
         token = json.loads(self.sallyport("token", "create", "--name", "run", "--scope", "sockets:write,tunnels:connect", "-o", "json"))
         machine.write("/etc/sallyport/services.toml", f'[[service]]\nname = "shop"\nport = {origin}\n')
-        machine.write("/etc/sallyport/run.env", f"SALLYPORT_API=https://api.{self.DOMAIN}:{PORT}\nSALLYPORT_CA={self.AUTHORITY}\n"
-                      f"SALLYPORT_TOKEN={token['token']}\n", mode="600")
+        machine.write("/etc/sallyport/run.env", f"SALLYPORT_API=https://api.{self.DOMAIN}:{PORT}\nSALLYPORT_CA={self.AUTHORITY}\n", mode="600")
+        machine.write("/etc/sallyport/token.env", f"SALLYPORT_TOKEN={token['token']}\n", mode="600")
+        # A drop-in that the connector needs, with a name that a shell takes for several.
+        machine.write("/etc/systemd/system/sallyport-run.service.d/of us *.conf", "[Service]\nEnvironmentFile=/etc/sallyport/token.env\n")
+        machine.run("systemctl", "daemon-reload")
         machine.run("systemctl", "start", "sallyport-run.service")
         (socket,) = json.loads(self.sallyport("socket", "ls", "-o", "json"))
         return socket["dns_name"]
@@ -639,7 +642,9 @@ class Fleet(unittest.TestCase):
                  Load(network, f"api.{self.DOMAIN}", PORT, self.authority, path="/v1/info", body=b"version")]
         try:
             slow, asking = loads[0].slow()
-            self.machine.run("dpkg", "--install", f"/srv/debs-{NEW}/{deb(version=NEW).name}")
+            printed = self.machine.run("dpkg", "--install", f"/srv/debs-{NEW}/{deb(version=NEW).name}")
+            for words in ("cannot stat", "sallyport-upgrade", "no second connector"):
+                self.assertNotIn(words, printed)
             for unit in units:
                 self.assertNotEqual(self.machine.main_process(unit), before[unit], unit)
                 self.assertTrue(self.machine.runs_installed(unit), unit)

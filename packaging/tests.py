@@ -254,10 +254,14 @@ class Releases(unittest.TestCase):
             self.assertNotIn("syn", {crate for crate, _ in listed}, "a part of the compiler's macros is not shipped")
 
     def test_what_cannot_be_released_is_refused(self):
+        downloads = folder / "downloads"
+        downloads.mkdir()
+        (downloads / "SHA256SUMS").write_text("of something else")
         for words, arguments in (("is no option", ["--quick", folder / "x"]), ("there is no key", ["--changed", "--key", folder / "none", folder / "x"]),
                                  ("has no secret key", ["--changed", "--key", public, folder / "x"]),
                                  ("is no OpenPGP key", ["--changed", "--key", HERE / "release", folder / "x"]),
                                  ("is not empty and has no release", ["--changed", "--key", key, built]),
+                                 ("is not empty and has no release", ["--changed", "--key", key, "--binaries", HERE, downloads]),
                                  ("there is no program", ["--changed", "--key", key, "--binaries", HERE, folder / "x"]), ("usage", [])):
             code, said = run(HERE / "release", *arguments)
             self.assertNotEqual(code, 0, words)

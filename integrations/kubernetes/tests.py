@@ -138,6 +138,7 @@ class Chart(unittest.TestCase):
             (["cluster=" + "a" * 64], "/cluster"),
             (["api="], "give --set api=URL"),
             (["api=api.example.com"], "/api"),
+            (["api=http://api.example.com"], "/api"),
             (["token.existingSecret="], "kubectl create secret generic"),
             (["token.existingSecret=", "token.value=secret"], "token.allowValue=true"),
             (["token.value=secret", "token.allowValue=true"], "keep token.existingSecret"),
@@ -173,7 +174,10 @@ class Chart(unittest.TestCase):
             everything = ["--set", "metrics.serviceMonitor.create=true,networkPolicy.egress.limit=true,ca.existingConfigMap=ca,"
                           "watchNamespaces={shop,blog},token.value=secret,token.existingSecret=,token.allowValue=true,"
                           "imagePullSecrets[0].name=registry,tolerations[0].operator=Exists,priorityClassName=high,organisation=acme"]
-            for options in [[], everything]:
+            # Names that YAML would take for numbers and for truths.
+            digits = ["--namespace", "123", "--set-string", "fullnameOverride=1e3,watchNamespaces={456,1e4},token.existingSecret=7,token.key=8,"
+                      "serviceAccount.name=0x10,ingressClass.name=true,ca.existingConfigMap=null,priorityClassName=10,nameOverride=11"]
+            for options in [digits, [], everything]:
                 made = template(*options)
                 self.assertEqual(0, made.returncode, made.stderr)
                 judged = subprocess.run(judge, input=made.stdout, text=True, capture_output=True)

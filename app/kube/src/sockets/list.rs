@@ -53,7 +53,6 @@ impl SocketList {
     pub(super) fn owned(&self) -> Vec<OwnedSocket> {
         let of = |socket: &Socket| OwnedSocket {
             id: socket.id,
-            etag: None,
             labels: socket.labels.clone().into(),
             spec: spec::of_socket(socket),
             is_served_elsewhere: self.served_elsewhere.contains(&socket.id),

@@ -16,6 +16,14 @@ use crate::{
     run::{events, host, service, write},
 };
 
+/// A server with an account.
+fn installation() -> (Home, Up) {
+    let home = Home::new();
+    let up = home.up(&[]);
+    home.account();
+    (home, up)
+}
+
 fn start(home: &Home, path: &Path) -> Program {
     let args = ["run", path.to_str().unwrap(), "-o", "json", "--watch-interval", "100ms"];
     Program::start(&mut home.command(&args))
@@ -52,9 +60,7 @@ fn says(up: &Up, host: &str, name: &str) {
 
 #[test]
 fn an_edit_is_taken_without_a_signal_and_disturbs_nothing_else() {
-    let home = Home::new();
-    let up = home.up(&[]);
-    home.account();
+    let (home, up) = installation();
     let (still, new) = (Origin::start("still"), Origin::start("new"));
     let path = write(&home, &named(&[("still", &still)]));
     let run = start(&home, &path);
@@ -82,9 +88,7 @@ fn an_edit_is_taken_without_a_signal_and_disturbs_nothing_else() {
 
 #[test]
 fn a_broken_edit_is_reported_once_and_the_mended_one_is_taken() {
-    let home = Home::new();
-    let up = home.up(&[]);
-    home.account();
+    let (home, up) = installation();
     let (shop, more) = (Origin::start("shop"), Origin::start("more"));
     let path = write(&home, &named(&[("shop", &shop)]));
     let run = start(&home, &path);
@@ -121,9 +125,7 @@ fn a_broken_edit_is_reported_once_and_the_mended_one_is_taken() {
 
 #[test]
 fn links_of_a_mounted_folder_and_a_removed_file_are_followed() {
-    let home = Home::new();
-    let up = home.up(&[]);
-    home.account();
+    let (home, up) = installation();
     let (shop, more) = (Origin::start("shop"), Origin::start("more"));
     // As Kubernetes mounts a ConfigMap: services.toml -> ..data/services.toml, and ..data -> a folder for each version.
     let mount = home.dir.path().join("mount");
@@ -156,9 +158,7 @@ fn links_of_a_mounted_folder_and_a_removed_file_are_followed() {
 
 #[test]
 fn a_renewed_authority_of_a_service_is_taken_with_its_file_unchanged() {
-    let home = Home::new();
-    let up = home.up(&[]);
-    home.account();
+    let (home, up) = installation();
     let (_server, address, right, _) = tls_origin(&home, "right", false);
     let (_other_server, _, wrong, _) = tls_origin(&home, "wrong", false);
     let authority = home.dir.path().join("authority.pem");
@@ -179,10 +179,37 @@ fn a_renewed_authority_of_a_service_is_taken_with_its_file_unchanged() {
 }
 
 #[test]
+fn a_file_that_differs_at_every_look_is_reported_once_and_disturbs_nothing() {
+    let (home, up) = installation();
+    let (_server, address, right, _) = tls_origin(&home, "right", false);
+    let (_other_server, _, wrong, _) = tls_origin(&home, "wrong", false);
+    let authority = home.dir.path().join("authority.pem");
+    let becomes = |target: &Path| {
+        let draft = authority.with_extension("new");
+        symlink(target, &draft).unwrap();
+        std::fs::rename(draft, &authority).unwrap();
+    };
+    becomes(Path::new(&right));
+    let (port, file) = (address.port(), authority.display());
+    let keys = format!("name = \"shop\"\naddress = \"https://localhost:{port}\"\norigin-ca = \"{file}\"\n");
+    let path = write(&home, &format!("[[service]]\n{keys}"));
+    let run = start(&home, &path);
+    let name = host(&run, "shop", 1);
+    // No two looks find the same there, however slow the machine is.
+    becomes(Path::new("/proc/uptime"));
+    let reported = nth(&run, "not-reloaded", 0);
+    assert!(reported["error"]["message"].as_str().unwrap().contains("changes again and again"), "{reported}");
+    assert_eq!(events(&run, "reloaded", None), Vec::<Value>::new());
+    wait_until("the service to be served", || (up.curl(&name, "/", &[]).status == 200).then_some(()));
+    becomes(Path::new(&wrong));
+    assert_eq!(reloaded(&run, 0), [json!([]), json!(["shop"]), json!([])]);
+    assert_eq!(events(&run, "not-reloaded", None).len(), 1, "it is reported once");
+    assert_eq!(run.stop().code(), Some(0), "{}", run.output());
+}
+
+#[test]
 fn an_edit_while_the_api_is_away_is_taken_when_it_is_back() {
-    let home = Home::new();
-    let up = home.up(&[]);
-    home.account();
+    let (home, up) = installation();
     let (shop, more) = (Origin::start("shop"), Origin::start("more"));
     let path = write(&home, &named(&[("shop", &shop)]));
     let run = start(&home, &path);
@@ -206,9 +233,7 @@ fn an_edit_while_the_api_is_away_is_taken_when_it_is_back() {
 
 #[test]
 fn services_from_a_pipe_are_read_once_and_a_signal_says_that_there_is_no_file() {
-    let home = Home::new();
-    let up = home.up(&[]);
-    home.account();
+    let (home, up) = installation();
     let shop = Origin::start("shop");
     let mut command = home.command(&["run", "/dev/stdin", "-o", "json", "--watch-interval", "10ms"]);
     let (reader, mut writer) = std::io::pipe().unwrap();

@@ -335,6 +335,8 @@ fn install_adds_and_removes_the_program_with_its_completion_and_page() {
         (&["--prefix", "relative"][..], "absolute"),
         (&["--nonsense"], "is no option"),
         (&["--binary"], "needs a value"),
+        (&["--prefix", "/opt/a b", "--systemd"], "systemd reads /opt/a b in another way"),
+        (&["--prefix", "/opt/a&b|c", "--systemd"], "a folder of letters and digits"),
     ] {
         let output = script(bad);
         assert_eq!(output.status.code(), Some(2), "{bad:?}");
@@ -342,4 +344,10 @@ fn install_adds_and_removes_the_program_with_its_completion_and_page() {
     }
     let output = script(&["--prefix", "/opt/sally", "--destdir", stage.to_str().unwrap(), "--binary", "/no/such/file"]);
     assert_eq!(output.status.code(), Some(1));
+    // However the folder of packages is spelled, its units are where packages have them.
+    let to = ["--prefix", "//opt/../usr/.", "--destdir", stage.to_str().unwrap(), "--systemd"];
+    let output = script(&[&to[..], &["--binary", env!("CARGO_BIN_EXE_sallyport")]].concat());
+    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+    let unit = std::fs::read_to_string(stage.join("usr/lib/systemd/system/sallyport.service")).unwrap();
+    assert!(unit.contains("ExecStart=/usr/bin/sallyport up "), "{unit}");
 }

@@ -28,8 +28,6 @@ pub const MAX_ACTIONS: usize = 10_000;
 pub struct OwnedSocket {
     /// Its id.
     pub id: SocketId,
-    /// Its ETag, for `If-Match`.
-    pub etag: Option<String>,
     /// Its labels.
     pub labels: BTreeMap<String, String>,
     /// How it is.
@@ -58,8 +56,6 @@ pub enum Action {
         key: Option<ExposureKey>,
         /// The socket.
         id: SocketId,
-        /// Its ETag.
-        etag: Option<String>,
     },
     /// Change a socket.
     Update {
@@ -67,8 +63,6 @@ pub enum Action {
         key: ExposureKey,
         /// The socket.
         id: SocketId,
-        /// Its ETag.
-        etag: Option<String>,
         /// What changes.
         fields: BTreeSet<Field>,
         /// The policies to attach.
@@ -157,7 +151,7 @@ pub fn plan(
         }
     }
     if seen.is_objects_complete && seen.is_sockets_complete {
-        memory.keep(&absent, &owned.iter().map(|socket| socket.id).collect());
+        memory.keep(&absent);
     }
     planner.done()
 }
@@ -237,11 +231,10 @@ impl Planner<'_> {
         if labels != socket.labels {
             changed.insert(Field::Labels);
         }
-        if !changed.is_empty() && !memory.has_applied(socket, &spec, &labels) {
+        if !changed.is_empty() {
             self.updates.push(Action::Update {
                 key: key.clone(),
                 id: socket.id,
-                etag: socket.etag.clone(),
                 fields: changed,
                 attach,
                 detach,
@@ -296,7 +289,7 @@ impl Planner<'_> {
     fn delete(&mut self, key: Option<ExposureKey>, socket: &OwnedSocket) {
         if socket.labels.get(LABEL_CLUSTER).map(String::as_str) == Some(self.settings.cluster.as_str()) {
             self.plan.busy.extend(key.as_ref().map(|key| key.object.clone()));
-            self.plan.actions.push(Action::Delete { key, id: socket.id, etag: socket.etag.clone() });
+            self.plan.actions.push(Action::Delete { key, id: socket.id });
         }
     }
 

@@ -136,7 +136,6 @@ pub(crate) fn endpoint(address: &str) -> Endpoint {
 pub(crate) fn socket(id: u128, exposure: &Exposure) -> OwnedSocket {
     OwnedSocket {
         id: socket_id(id),
-        etag: Some(format!("\"{id}-1\"")),
         labels: exposure.labels.clone(),
         spec: exposure.spec.clone(),
         is_served_elsewhere: false,

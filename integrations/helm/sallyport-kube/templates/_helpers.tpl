@@ -13,15 +13,15 @@
 {{- end -}}
 
 {{- define "sallyport-kube.selector" -}}
-app.kubernetes.io/name: {{ include "sallyport-kube.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ include "sallyport-kube.name" . | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
 {{- define "sallyport-kube.labels" -}}
 {{ include "sallyport-kube.selector" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | quote }}
 {{- end -}}
 
 {{- define "sallyport-kube.serviceAccount" -}}
@@ -60,19 +60,19 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 {{- /* Options of every command: which installation. */ -}}
 {{- define "sallyport-kube.installation" -}}
-- --cluster={{ required "cluster is not set: give --set cluster=NAME, the same name for the life of this cluster, since its sockets are found by it" .Values.cluster }}
-- --api={{ required "api is not set: give --set api=URL, the address of the API of Sallyport, such as https://api.example.com" .Values.api }}
+- {{ printf "--cluster=%s" (required "cluster is not set: give --set cluster=NAME, the same name for the life of this cluster, since its sockets are found by it" .Values.cluster) | quote }}
+- {{ printf "--api=%s" (required "api is not set: give --set api=URL, the address of the API of Sallyport, such as https://api.example.com" .Values.api) | quote }}
 - --token-file=/run/sallyport/token/token
 {{- with .Values.organisation }}
-- --organisation={{ . }}
+- {{ printf "--organisation=%s" . | quote }}
 {{- end }}
 {{- if .Values.ca.existingConfigMap }}
 - --ca=/run/sallyport/ca/ca.pem
 {{- end }}
 {{- range .Values.watchNamespaces }}
-- --watch-namespace={{ . }}
+- {{ printf "--watch-namespace=%s" . | quote }}
 {{- end }}
-- --class={{ .Values.loadBalancerClass }}
+- {{ printf "--class=%s" .Values.loadBalancerClass | quote }}
 {{- end -}}
 
 {{- define "sallyport-kube.podSecurityContext" -}}
@@ -111,20 +111,20 @@ capabilities: {drop: [ALL]}
 {{- define "sallyport-kube.volumes" -}}
 - name: token
   secret:
-    secretName: {{ include "sallyport-kube.secret" . }}
+    secretName: {{ include "sallyport-kube.secret" . | quote }}
     defaultMode: 0440
     items: [{key: {{ .Values.token.key | quote }}, path: token}]
 {{- if .Values.ca.existingConfigMap }}
 - name: ca
   configMap:
-    name: {{ .Values.ca.existingConfigMap }}
+    name: {{ .Values.ca.existingConfigMap | quote }}
     items: [{key: {{ .Values.ca.key | quote }}, path: ca.pem}]
 {{- end }}
 {{- end -}}
 
 {{- /* What pods of every kind have: the account, and where they run. */ -}}
 {{- define "sallyport-kube.placement" -}}
-serviceAccountName: {{ include "sallyport-kube.serviceAccount" . }}
+serviceAccountName: {{ include "sallyport-kube.serviceAccount" . | quote }}
 automountServiceAccountToken: true
 enableServiceLinks: false
 securityContext:
@@ -142,7 +142,7 @@ tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with .Values.priorityClassName }}
-priorityClassName: {{ . }}
+priorityClassName: {{ . | quote }}
 {{- end }}
 {{- end -}}
 

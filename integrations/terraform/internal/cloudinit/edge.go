@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"regexp"
+	"strconv"
 	"strings"
 
 	userdata "github.com/sallyport/sallyport/integrations/cloud-init"
@@ -45,7 +46,7 @@ func (e Edge) UserData() (string, error) {
 	if e.Anycast != nil {
 		base = userdata.AnycastEdge
 		for _, prefix := range e.Anycast.Allow {
-			if _, err := netip.ParsePrefix(prefix); err != nil {
+			if found, err := netip.ParsePrefix(prefix); err != nil || found != found.Masked() {
 				return "", fmt.Errorf("`anycast.allow` has %q, which is no prefix such as 198.51.100.0/24", prefix)
 			}
 		}
@@ -78,7 +79,7 @@ func (e Edge) UserData() (string, error) {
 
 func (e Edge) listen(data *config) error {
 	for name, value := range map[string]string{"listen": e.Listen, "listen_http": e.ListenHTTP, "advertise": e.Advertise} {
-		if value != "" && !listen.MatchString(value) && !(name == "listen_http" && value == "none") {
+		if value != "" && !isListen(value) && !(name == "listen_http" && value == "none") {
 			return fmt.Errorf("`%s` is %q: write ADDRESS:PORT, such as 192.0.2.10:443", name, value)
 		}
 	}
@@ -87,4 +88,9 @@ func (e Edge) listen(data *config) error {
 	}
 	words := fmt.Sprintf("--listen %s --listen-http %s", orElse(e.Listen, ":443"), orElse(e.ListenHTTP, ":80"))
 	return data.change(edgeUnit, listenWords, words)
+}
+
+func isListen(text string) bool {
+	port, err := strconv.ParseUint(text[strings.LastIndex(text, ":")+1:], 10, 16)
+	return listen.MatchString(text) && err == nil && port > 0
 }

@@ -27,7 +27,7 @@ type Origin struct {
 
 // UserData returns the user data of the machine, or an error in one sentence.
 func (o Origin) UserData() (string, error) {
-	if err := isAddress("api", o.API); err != nil {
+	if err := isPublicAddress("api", o.API); err != nil {
 		return "", err
 	}
 	// The machine sends its token or credential there.
@@ -54,6 +54,10 @@ func (o Origin) UserData() (string, error) {
 	if o.CA != "" {
 		if !strings.Contains(o.CA, "-----BEGIN CERTIFICATE-----") {
 			return "", fmt.Errorf("`ca` is no certificate: write the root certificate in PEM, not the name of its file")
+		}
+		// Every user of the machine can read the file.
+		if strings.Contains(o.CA, "PRIVATE KEY-----") {
+			return "", fmt.Errorf("`ca` has a private key, which no machine needs: write the root certificate alone")
 		}
 		pairs = append(pairs, pair{"SALLYPORT_CA", caFile})
 		data.WriteFiles = append(data.WriteFiles, file{Path: caFile, Permissions: "0644", Content: o.CA})

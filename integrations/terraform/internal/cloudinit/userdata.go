@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"maps"
 	"net/url"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
+	"unicode"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -196,7 +198,7 @@ var word = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9.+:~/_-]*$`)
 func (p Program) repository(data *config) error {
 	from := *p.Repository
 	from.Suite, from.Component = orElse(from.Suite, "stable"), orElse(from.Component, "main")
-	if err := isAddress("apt.url", from.URL); err != nil {
+	if err := isPublicAddress("apt.url", from.URL); err != nil {
 		return err
 	}
 	if !strings.Contains(from.Key, "-----BEGIN PGP PUBLIC KEY BLOCK-----") {
@@ -233,7 +235,18 @@ func isAddress(name, text string) error {
 	return nil
 }
 
-var permissions = regexp.MustCompile(`^0?[0-7]{3,4}$`)
+// isPublicAddress checks an address that every user of the machine may read.
+func isPublicAddress(name, text string) error {
+	if found, err := url.Parse(text); err == nil && found.User != nil {
+		return fmt.Errorf("`%s` has a user or a password, and every user of the machine can read it: leave that out", name)
+	}
+	return isAddress(name, text)
+}
+
+var (
+	permissions = regexp.MustCompile(`^0?[0-7]{3,4}$`)
+	owner       = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]*\$?(:[A-Za-z0-9_][A-Za-z0-9_.-]*\$?)?$`)
+)
 
 // apply adds what the machine's owner wants. The commands run before the program starts.
 func (m More) apply(data *config) error {
@@ -247,13 +260,18 @@ func (m More) apply(data *config) error {
 		switch {
 		case !strings.HasPrefix(from.Path, "/"):
 			return fmt.Errorf("`files[%d].path` is %q: write a whole path, beginning with a slash", index, from.Path)
+		case path.Clean(from.Path) != from.Path || strings.ContainsFunc(from.Path, unicode.IsControl):
+			// Another spelling of a path could replace a file of this provider.
+			return fmt.Errorf("`files[%d].path` is %q: write it without dots, double slashes and control characters", index, from.Path)
 		case from.Permissions != "" && !permissions.MatchString(from.Permissions):
 			return fmt.Errorf("`files[%d].permissions` is %q: write octal digits such as \"0644\"", index, from.Permissions)
+		case from.Owner != "" && !owner.MatchString(from.Owner):
+			return fmt.Errorf("`files[%d].owner` is %q: write USER or USER:GROUP", index, from.Owner)
 		case slices.ContainsFunc(data.WriteFiles, func(f file) bool { return f.Path == from.Path }):
 			return fmt.Errorf("`files[%d].path` is %q, which the machine has already from here", index, from.Path)
 		}
 		// Owners of packages are there once packages are.
-		data.WriteFiles = append(data.WriteFiles, file{from.Path, orElse(from.Permissions, "0644"), from.Owner, from.Owner != "", from.Content})
+		data.WriteFiles = append(data.WriteFiles, file{from.Path, orElse(from.Permissions, rootOnly), from.Owner, from.Owner != "", from.Content})
 	}
 	for index, command := range m.Commands {
 		if err := isCommand(command); err != nil {

@@ -130,6 +130,7 @@ func everything() map[string]func() (string, error) {
 	for index, text := range nasty {
 		given = append(given, object{"path": fmt.Sprintf("/srv/%d", index), "content": text, "permissions": "0640", "owner": "root:root"})
 	}
+	given = append(given, object{"path": "/srv/plain", "content": "x"})
 	more := object{
 		"packages": []any{"nginx"}, "files": given, "environment": object{"SALLYPORT_AUDIT": `"$(x)" \ ` + "`y`"},
 		"commands": []any{"systemctl restart nginx", []any{"echo", "two words", "$(x)"}},
@@ -265,6 +266,9 @@ func TestSecretsAreForRoot(t *testing.T) {
 			if content := file["content"].(string); regexp.MustCompile(`sp[etc]_x`).MatchString(content) && file["permissions"] != "0600" {
 				t.Errorf("%s: %s has the rights %v", name, file["path"], file["permissions"])
 			}
+			if file["path"] == "/srv/plain" && file["permissions"] != "0600" {
+				t.Errorf("%s: an owner's file has the rights %v", name, file["permissions"])
+			}
 		}
 	}
 }
@@ -288,6 +292,12 @@ func TestRefusals(t *testing.T) {
 		"beginning with a slash":               {"files": []any{object{"path": "x", "content": "x"}}},
 		"write octal digits":                   {"files": []any{object{"path": "/x", "content": "x", "permissions": "rw"}}},
 		"has already from here":                {"files": []any{object{"path": "/etc/sallyport/edge.env", "content": "x"}}},
+		"`files[0].path` is \"/etc//sally":     {"files": []any{object{"path": "/etc//sallyport/edge.env", "content": "x"}}},
+		"`files[0].path` is \"/etc/x/..":       {"files": []any{object{"path": "/etc/x/../sallyport/edge.env", "content": "x"}}},
+		"`files[0].path` is \"/srv/x\\n":       {"files": []any{object{"path": "/srv/x\n", "content": "x"}}},
+		"write USER or USER:GROUP":             {"files": []any{object{"path": "/srv/x", "content": "x", "owner": "a b"}}},
+		"`listen_http` is \":65536\"":          {"listen_http": ":65536"},
+		"`anycast.allow` has \"198.51.100.7/":  {"anycast": object{"allow": []any{"198.51.100.7/24"}}},
 		"is no name of a package":              {"packages": []any{"--allow-downgrades"}},
 		"`commands[0]` is no command":          {"commands": []any{[]any{}}},
 		"write texts":                          {"commands": []any{[]any{int64(1)}}},
@@ -305,6 +315,9 @@ func TestRefusals(t *testing.T) {
 		"`api` is \"\"":                 {"api": nil},
 		"no `tunnel_credential`":        {"services": []any{object{"port": int64(1)}}},
 		"write the root":                {"ca": "/etc/ca.pem"},
+		"`ca` has a private key":        {"ca": "-----BEGIN CERTIFICATE-----\nx\n-----BEGIN EC PRIVATE KEY-----\n"},
+		"`api` has a user":              {"api": "https://ann:secret@api.example.com"},
+		"`apt.url` has a user":          {"program": nil, "apt": with(repository, object{"url": "https://ann:secret@x"})},
 		"has white space":               {"token": "spt_x\n"},
 		"`apt.key` is no key":           {"program": nil, "apt": object{"url": "https://x", "key": "x"}},
 		"`apt.suite` is \"a b\"":        {"program": nil, "apt": with(repository, object{"suite": "a b"})},

@@ -71,7 +71,7 @@ One of these says where the machine has the program from:
 These are for whatever else the machine does:
 
 - ` + "`packages`" + ` (list of strings): packages of the distribution.
-- ` + "`files`" + ` (list of objects): ` + "`path`" + ` and ` + "`content`" + `, and optionally ` + "`permissions`" + ` and ` + "`owner`" + `.
+- ` + "`files`" + ` (list of objects): ` + "`path`" + ` and ` + "`content`" + `, and optionally ` + "`permissions`" + ` (` + "`0600`" + `: its owner alone) and ` + "`owner`" + ` (` + "`root:root`" + `).
 - ` + "`commands`" + ` (list): lines for the shell, or lists of words. They run once, before the program starts.
 - ` + "`environment`" + ` (map of strings): more settings of the program, such as ` + "`SALLYPORT_AUDIT`" + `.
 

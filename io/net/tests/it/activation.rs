@@ -123,22 +123,35 @@ fn systemd_gets_the_state_of_the_service() {
 
 /// The unit files of Sallyport, as systemd reads them.
 #[test]
-fn our_unit_files_are_valid_and_name_the_sockets_as_we_do() {
+fn our_unit_files_are_valid_and_confine_the_service() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../integrations/systemd");
     let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
-    let units = ["sallyport.service", "sallyport.socket", "sallyport-http.socket"];
-    assert!(read(units[1]).contains("\nFileDescriptorName=https\n"));
-    assert!(read(units[2]).contains("\nFileDescriptorName=http\n"));
+    let sockets = ["sallyport.socket", "sallyport-http.socket"];
+    assert!(read(sockets[0]).contains("\nFileDescriptorName=https\n"));
+    assert!(read(sockets[1]).contains("\nFileDescriptorName=http\n"));
+    let roles = ["sallyport.service", "sallyport-control.service", "sallyport-edge.service"];
+    for unit in roles {
+        // They read /proc/net and /proc/sys: without them, metrics and warnings are missing, and nothing says so.
+        assert!(!read(unit).contains("\nProcSubset=pid\n"), "{unit}");
+    }
+    let services = [&roles[..], &["sallyport-run.service"]].concat();
     if !has_program("systemd-analyze") {
         return;
     }
     let dir = TempDir::new().unwrap();
-    for unit in units {
+    let units = [&services[..], &sockets].concat();
+    for unit in &units {
         // systemd requires that the program exists.
         std::fs::write(dir.path().join(unit), read(unit).replace("/usr/local/bin/sallyport", "/bin/true")).unwrap();
     }
-    let output = Command::new("systemd-analyze").arg("verify").args(units).current_dir(dir.path()).output().unwrap();
+    let analyze = |args: &[&str]| Command::new("systemd-analyze").args(args).current_dir(dir.path()).output().unwrap();
+    let output = analyze(&[&["verify"], &units[..]].concat());
     let ours: Vec<String> =
         output_text(&output).lines().filter(|line| line.contains("sallyport")).map(str::to_owned).collect();
     assert!(ours.is_empty(), "{ours:#?}");
+    for unit in services {
+        // Of 10, which is for a service without any confinement.
+        let output = analyze(&["security", "--offline=true", "--threshold=20", "--no-pager", unit]);
+        assert!(output.status.success(), "{unit} is confined by less than it was: {}", output_text(&output));
+    }
 }

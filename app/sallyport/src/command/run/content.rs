@@ -4,18 +4,19 @@ use std::{
     collections::BTreeMap,
     fs::{File, Metadata},
     io::{self, Read},
-    os::unix::fs::MetadataExt as _,
+    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
     sync::Arc,
     thread,
     time::{Duration, Instant},
 };
 
+use rustix::fs::OFlags;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::mpsc;
 use toml::de::{DeTable, DeValue};
 
-use crate::failure::Failure;
+use crate::failure::{Failure, Kind};
 
 /// The table of one service.
 pub(super) const SERVICE: &str = "service";
@@ -52,8 +53,24 @@ pub(super) struct Look {
 impl FileContent {
     /// Reads the file, of whatever kind: a pipe gives its content once.
     fn read(path: &Path) -> Result<Self, Failure> {
+        Self::of(path, File::open(path).map_err(|error| unreadable(path, &error.to_string()))?)
+    }
+
+    /// Reads a regular file.
+    fn again(path: &Path) -> Result<Self, Failure> {
+        match open_regular(path) {
+            Ok(Some(file)) => Self::of(path, file),
+            Ok(None) => Err(unreadable(path, "it is no regular file")),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let gone = Failure::usage(format!("{} is not there any more", path.display()));
+                Err(gone.next("write it again: its services stay until then"))
+            }
+            Err(error) => Err(unreadable(path, &error.to_string())),
+        }
+    }
+
+    fn of(path: &Path, file: File) -> Result<Self, Failure> {
         let unreadable = |error: io::Error| unreadable(path, &error.to_string());
-        let file = File::open(path).map_err(unreadable)?;
         let mode = file.metadata().map_err(unreadable)?.mode();
         let mut text = String::new();
         let length = file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text).map_err(unreadable)?;
@@ -64,31 +81,38 @@ impl FileContent {
     }
 }
 
+/// Opens a regular file; `None` for anything else. What is there is judged once it is open, since it may become a pipe
+/// between a look and the opening: the opening itself waits for nobody.
+fn open_regular(path: &Path) -> io::Result<Option<File>> {
+    let file = File::options().read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path)?;
+    Ok(file.metadata()?.is_file().then_some(file))
+}
+
 fn unreadable(path: &Path, why: &str) -> Failure {
     Failure::usage(format!("cannot read {}: {why}", path.display())).next("name a file of services")
+}
+
+/// What is said of a file that never stays the same for long enough.
+pub(super) fn restless(path: &Path) -> Failure {
+    let text = format!("{} or a file that it names changes again and again, so nothing of it is taken", path.display());
+    Failure::new(Kind::Refused, text).next("write it less often: a change is taken when two looks find the same")
 }
 
 impl Look {
     /// Looks once.
     pub(super) fn at(path: &Path) -> Self {
-        let content = FileContent::read(path);
-        let named = content.as_ref().map(|content| named_files(&content.text)).unwrap_or_default();
-        let named = named.into_iter().map(|path| (path.clone(), digest(&path))).collect();
-        Self { content, named }
+        Self::with(FileContent::read(path))
     }
 
     /// The same for a file that others change: there may be none, or something that would keep a reader waiting.
     pub(super) fn again_at(path: &Path) -> Self {
-        let nothing = |failure| Self { content: Err(failure), named: BTreeMap::new() };
-        match std::fs::metadata(path) {
-            Ok(metadata) if metadata.is_file() => Self::at(path),
-            Ok(_) => nothing(unreadable(path, "it is no regular file")),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let gone = Failure::usage(format!("{} is not there any more", path.display()));
-                nothing(gone.next("write it again: its services stay until then"))
-            }
-            Err(error) => nothing(unreadable(path, &error.to_string())),
-        }
+        Self::with(FileContent::again(path))
+    }
+
+    fn with(content: Result<FileContent, Failure>) -> Self {
+        let named = content.as_ref().map(|content| named_files(&content.text)).unwrap_or_default();
+        let named = named.into_iter().map(|path| (path.clone(), digest(&path))).collect();
+        Self { content, named }
     }
 }
 
@@ -149,11 +173,8 @@ fn named_files(text: &str) -> Vec<PathBuf> {
 
 /// The digest of the file's first [`MAX_NAMED_BYTES`].
 pub(super) fn digest(path: &Path) -> NamedDigest {
-    if !can_watch(path) {
-        return None;
-    }
     let mut bytes = Vec::new();
-    File::open(path).ok()?.take(MAX_NAMED_BYTES).read_to_end(&mut bytes).ok()?;
+    open_regular(path).ok()??.take(MAX_NAMED_BYTES).read_to_end(&mut bytes).ok()?;
     Some(Sha256::digest(&bytes).into())
 }
 
@@ -202,12 +223,15 @@ mod tests {
     }
 
     #[test]
-    fn what_would_keep_a_reader_waiting_is_not_opened() {
+    fn what_would_keep_a_reader_waiting_is_not_read() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("pipe");
         assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
         assert!(!can_watch(&path));
-        assert!(Look::again_at(&path).content.unwrap_err().message.contains("no regular file"));
-        assert_eq!(digest(&path), None);
+        let (found_in, found) = std::sync::mpsc::channel();
+        thread::spawn(move || found_in.send((Look::again_at(&path), digest(&path))));
+        let (look, digest) = found.recv_timeout(Duration::from_secs(60)).expect("a reader waits for a writer");
+        assert!(look.content.unwrap_err().message.contains("no regular file"));
+        assert_eq!(digest, None);
     }
 }

@@ -205,6 +205,8 @@ impl Runner {
                     if let Some(look) = self.watch.handle_look(look, at) {
                         let changed = Reload { look, cause: ReloadCause::File };
                         shown = shown.and(self.reload(changed, signals, &shutdown, &missing_in).await);
+                    } else if self.watch.take_restless(at) {
+                        shown = shown.and_then(|()| self.live.not_reloaded(&content::restless(&self.path), ReloadCause::File));
                     }
                 }
                 Some(event) = events.recv() => {

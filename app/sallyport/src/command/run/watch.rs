@@ -15,6 +15,9 @@ const RETRY_INTERVALS: u32 = 5;
 /// The longest time until such a reload is tried again.
 const MAX_RETRY_TIME: Duration = Duration::from_secs(300);
 
+/// After how many intervals of changes without rest that is reported.
+const RESTLESS_INTERVALS: u32 = 30;
+
 /// Decides from looks when to reload.
 #[derive(Debug)]
 pub(super) struct Watch {
@@ -23,6 +26,8 @@ pub(super) struct Watch {
     judged: Look,
     /// What differs from it, and since when.
     candidate: Option<(Look, Instant)>,
+    /// Since when the file differs without rest; `None` once that was reported.
+    restless: Option<Instant>,
     retry: Option<Retry>,
 }
 
@@ -46,7 +51,7 @@ pub(super) enum ReloadEnd {
 impl Watch {
     /// The services are those of this look.
     pub(super) fn new(judged: Look, interval: Duration) -> Self {
-        Self { interval, judged, candidate: None, retry: None }
+        Self { interval, judged, candidate: None, restless: None, retry: None }
     }
 
     /// Takes what a look found at the time `now`. Returns what to reload, if anything: the caller reports how that
@@ -62,11 +67,20 @@ impl Watch {
                 let is_stable = now.duration_since(*since) >= self.interval;
                 is_stable.then_some(look)
             }
-            _ => {
+            former => {
+                if former.is_none() {
+                    self.restless = Some(now);
+                }
                 self.candidate = Some((look, now));
                 None
             }
         }
+    }
+
+    /// Whether the file changes so often that nothing of it is taken, and nobody was told yet. The caller reports it.
+    pub(super) fn take_restless(&mut self, now: Instant) -> bool {
+        let is_long = |since: Instant| now.duration_since(since) >= self.interval * RESTLESS_INTERVALS;
+        self.candidate.is_some() && self.restless.take_if(|since| is_long(*since)).is_some()
     }
 
     /// This look was reloaded, whatever asked for that, and the reload ended like this at the time `now`.
@@ -144,6 +158,23 @@ mod tests {
             assert!(!watched.then(&look(&"a".repeat(length))), "{length}");
         }
         assert!(watched.then(&look(&"a".repeat(49))));
+    }
+
+    #[test]
+    fn changes_without_rest_are_reported_once_and_taken_when_they_rest() {
+        let mut watched = Fixture::new();
+        let reports = |watched: &mut Fixture, from: usize| {
+            let count = (from..from + 200).filter(|number| {
+                assert!(!watched.then(&look(&number.to_string())));
+                watched.watch.take_restless(watched.now)
+            });
+            count.count()
+        };
+        assert_eq!(reports(&mut watched, 0), 1);
+        assert!(watched.then(&look("199")));
+        watched.ends(&look("199"), ReloadEnd::Final);
+        assert!((0..200).all(|_| !watched.then(&look("199")) && !watched.watch.take_restless(watched.now)));
+        assert_eq!(reports(&mut watched, 1_000), 1, "another time is another matter");
     }
 
     #[test]

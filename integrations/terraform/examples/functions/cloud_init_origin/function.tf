@@ -18,6 +18,6 @@ locals {
       key = "-----BEGIN PGP PUBLIC KEY BLOCK----- ..."
     }
     packages = ["nginx"]
-    files    = [{ path = "/var/www/html/index.html", content = "<h1>Hello</h1>" }]
+    files    = [{ path = "/var/www/html/index.html", content = "<h1>Hello</h1>", permissions = "0644" }]
   })
 }
