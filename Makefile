@@ -14,12 +14,12 @@ demo: ## give a small web service a public name on this machine, and call it (CI
 	@CI=$(CI) scripts/demo
 
 test: ## run every test, and count the instructions of the hot paths
-	@scripts/need rust cc curl openssl python3 ssh venv wrk
+	@scripts/need rust cc clang curl openssl python3 ssh venv wrk
 	@scripts/need nft || echo "test: nft is not there; the tests in spoiled networks say that they are skipped"
 	@scripts/need faketime || echo "test: faketime is not there; the tests that turn the clock say that they are skipped"
 	@scripts/need postgres sshd nginx dnsmasq dig tinyproxy chromium certutil prometheus || echo "test: not all services are there; the tests of sockets that need them say so"
 	@scripts/need knotd kdig nsd named unbound ldns || echo "test: not all name servers are there; the tests with them say that they are skipped"
-	@scripts/need iproute bird stayrtr || echo "test: BIRD or stayrtr is not there; the tests of announcements say that they are skipped"
+	@scripts/need iproute ethtool bird stayrtr || echo "test: BIRD or stayrtr is not there; the tests of announcements say that they are skipped"
 	@scripts/need dropbear plink || echo "test: not all ssh clients are there; the tests that call them say that they are skipped"
 	@scripts/need etcd || echo "test: etcd is not there; the tests with a Kubernetes API server say that they are skipped"
 	@scripts/need nspawn debootstrap cloud-init || echo "test: systemd-nspawn or debootstrap is not there; the tests with whole machines say that they are skipped"
@@ -50,7 +50,7 @@ instructions-accept: ## write these counts into bench/instructions/counts.json
 	@cargo xtask instructions --accept
 
 lint: ## formatting, clippy, rustdoc, licences, the rule of the folders, the API's description, the pages
-	@scripts/need rust cc
+	@scripts/need rust cc clang
 	@scripts/lint
 
 bench: ## compare with other tunnels, side by side on this machine (asks for root; hours; ROWS=tcp: one set)
@@ -69,7 +69,7 @@ flame: ## draw where the time of a request goes, by perf (asks for root; ROWS=do
 	@python3 bench/run.py --flame --quick --only sallyport --rows $(or $(ROWS),keepalive h2_100_streams tcp_keepalive)
 
 docs: ## build the book and the API documentation
-	@scripts/need rust cc
+	@scripts/need rust cc clang
 	"$$(scripts/tools mdbook)" build docs
 	cargo doc --workspace --no-deps --locked
 	@echo "docs: open book/index.html and target/doc/sallyport/index.html"

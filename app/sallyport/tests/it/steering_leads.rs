@@ -1,5 +1,7 @@
 //! Two controls over one PostgreSQL, of which one leads in steering: it is killed and paused in the middle of a crowd.
 
+use std::time::{Duration, Instant};
+
 use serde_json::{Value, json};
 
 use crate::{
@@ -17,6 +19,8 @@ const LIMIT: usize = 100;
 const MOST: usize = 105;
 /// What comes to one edge in a crowd.
 const CROWD: u64 = 170;
+/// How long a request waits for a quota at an edge.
+const WAIT: Duration = Duration::from_secs(1);
 
 /// The demand has just changed, and all origins together can carry it. A request waits for a second at most, and the spill
 /// may take longer on a busy machine. Without a spill, the crowd's edge refuses 29 % of all requests.
@@ -85,17 +89,28 @@ fn another_control_plans_when_the_leading_one_is_killed_or_paused() {
         let quotas = of_edge["shares"].as_array().unwrap().iter().filter_map(|share| share["quota_rps"].as_f64());
         (quotas.sum::<f64>() > 1.05 * CROWD as f64).then_some(())
     };
-    let hears_crowd = |control: &Control, edge: &str| {
-        let plan = at(&home, &control.api(), &ca, &["socket", "plan", socket]);
-        let of_edge = plan["edges"].as_array().unwrap().iter().find(|one| one["edge"] == edge).unwrap();
-        of_edge["rps"].as_f64().filter(|rps| *rps > 0.95 * CROWD as f64).map(drop)
+    // The edge has these quotas, and the control knows it: for longer than a request waits, the edge refused none.
+    let settled = |controls: [&Control; 2], edge: &str| {
+        let mut since = None;
+        until("the edge serves its crowd", || {
+            let serves = controls.iter().all(|control| {
+                let plan = at(&home, &control.api(), &ca, &["socket", "plan", socket]);
+                // A control that has just begun knows of no edge yet.
+                plan["edges"].as_array().unwrap().iter().find(|one| one["edge"] == edge).is_some_and(|of_edge| {
+                    let hears = of_edge["rps"].as_f64().is_some_and(|rps| rps > 0.95 * CROWD as f64);
+                    hears && of_edge["refused_rps"].as_f64() == Some(0.0)
+                })
+            });
+            since = (serves && has_quotas(controls[0], edge).is_some()).then(|| since.unwrap_or_else(Instant::now));
+            since.filter(|since| since.elapsed() > 2 * WAIT).map(drop)
+        });
     };
     let follow_after = |former: f64| edges.iter().all(|edge| term(&home, edge).is_some_and(|term| term > former));
 
     let address = |edge: &EdgeHere| format!("127.0.0.1:{}", edge.port);
     let rates = |eu: u64, us: u64, asia: u64| {
         let rps = json!({ address(&edges[0]): eu, address(&edges[1]): us, address(&edges[2]): asia });
-        json!({ "rps": rps })
+        json!({ "rps": rps, "at_once": true })
     };
     // A crowd is less than four times what the edge had before.
     let (at_eu, at_us) = (rates(CROWD, 50, 20), rates(50, CROWD, 20));
@@ -111,7 +126,8 @@ fn another_control_plans_when_the_leading_one_is_killed_or_paused() {
     // The leading control is killed in the middle of a crowd.
     load.begins();
     let (leading, other) = if leads == 0 { (&mut one, &mut two) } else { (&mut two, &mut one) };
-    until("the crowd is served", || planned(leading, "of eu-1 goes to").and(has_quotas(leading, "eu-1")));
+    until("the crowd is planned", || planned(leading, "of eu-1 goes to"));
+    settled([leading, other], "eu-1");
     assert_spilled(&load.ended());
     load.begins();
     let former = term(&home, &edges[0]).unwrap();
@@ -121,15 +137,15 @@ fn another_control_plans_when_the_leading_one_is_killed_or_paused() {
     let alone = load.ended();
     assert_served(&alone, "the quotas stay");
     load.begins();
-    until("it is served where it has moved", || planned(other, "of us-1 goes to").and(has_quotas(other, "us-1")));
+    until("the crowd is planned where it has moved", || planned(other, "of us-1 goes to"));
+    settled([other, other], "us-1");
     assert_spilled(&load.ended());
 
     // The one that leads now is paused, until the first one leads again and has planned something else.
     load.begins();
     leading.resume(&home);
     let former = term(&home, &edges[0]).unwrap();
-    // Between two phases the clients pause for a moment, which the plan follows.
-    until("the crowd is planned", || hears_crowd(other, "us-1").and(has_quotas(other, "us-1")));
+    settled([other, leading], "us-1");
     other.program.as_ref().unwrap().signal("STOP");
     wait_until("the first control leads again", || leader(&[leading]));
     until("all edges follow it", || follow_after(former).then_some(()));

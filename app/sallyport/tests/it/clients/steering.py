@@ -6,7 +6,9 @@ PHASES is JSON: [{"seconds": 5, "rps": {"127.0.0.1:8443": 60}}, ...]. A phase wi
 of the standard input. Prints a line of JSON when a phase begins, and one when it has ended: the answers by status, the
 slowest answer in milliseconds, and until when requests had to wait or were refused, in seconds from the begin of the
 phase. A request has waited if its answer took longer than the "prompt_ms" of the phase, 250 by default. With
-"connections" in the first phase, each edge gets so many before that phase begins, and never more.
+"connections" in the first phase, each edge gets so many before that phase begins, and never more. A phase with
+"at_once": true sends from the moment on at which the former phase sends no more, without a pause for its answers; the
+lines come in the same order.
 """
 
 import asyncio
@@ -82,6 +84,20 @@ class Lines:
             sys.exit("the standard input has ended before the last phase")
 
 
+async def begin(number, former):
+    """Says that a phase has begun, after the former one is reported."""
+    await former
+    print(json.dumps({"begins": number}), flush=True)
+
+
+async def end(number, phase, tasks, begun):
+    """Waits for the answers of a phase, and reports them."""
+    await begun
+    await asyncio.gather(*tasks)
+    ended = {"ended": number, "statuses": phase.statuses, "slowest_ms": phase.slowest * 1e3}
+    print(json.dumps(ended | {"waited_until": phase.waited_until}), flush=True)
+
+
 async def main():
     edges, lines, most = {}, Lines(), PHASES[0].get("connections", 0)
     for address in PHASES[0]["rps"] if most else ():
@@ -90,8 +106,11 @@ async def main():
             edges[address].idle.append(await edges[address].open())
     if any("seconds" not in phase for phase in PHASES):
         asyncio.get_running_loop().add_reader(0, lines.read)
+    former = asyncio.create_task(asyncio.sleep(0))
     for number, phase in enumerate(PHASES):
-        print(json.dumps({"begins": number}), flush=True)
+        if not phase.get("at_once"):
+            await former
+        former = asyncio.create_task(begin(number, former))
         tasks, sent, phase = [], collections.Counter(), Phase(phase)
         while phase.lasts(elapsed := time.monotonic() - phase.began, lines):
             for address, rps in phase.rps.items():
@@ -102,9 +121,8 @@ async def main():
             await asyncio.sleep(0.004)
         if phase.seconds is None:
             lines.count -= 1
-        await asyncio.gather(*tasks)
-        ended = {"ended": number, "statuses": phase.statuses, "slowest_ms": phase.slowest * 1e3}
-        print(json.dumps(ended | {"waited_until": phase.waited_until}), flush=True)
+        former = asyncio.create_task(end(number, phase, tasks, former))
+    await former
 
 
 asyncio.run(main())
