@@ -192,6 +192,13 @@ impl Target {
 }
 
 fn client(target: &Target, auth: Auth) -> anyhow::Result<ApiClient> {
+    if let Trust::Ca(root) | Trust::CaAndSystem(root) = &target.trust
+        && server_note::is_root_of_ended(root)
+    {
+        let ended = format!("{} is the API of a server on this machine that does not run now", target.api);
+        let step = "start it: `sudo systemctl start sallyport.service`, or `sallyport up`";
+        return Err(Failure::new(Kind::Unreachable, ended).next(step).into());
+    }
     let config = ClientConfig {
         address: target.api.clone(),
         trust: target.trust.clone(),
