@@ -162,3 +162,15 @@ fn list(output: &Output, tokens: &[Token]) -> String {
         }),
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scope_is_one_or_all() {
+        assert_eq!(scopes_of("audit:read"), Ok(vec![Scope::AuditRead].into()));
+        assert_eq!(scopes_of("all"), Ok(ScopeSet::all()));
+        assert!(scopes_of("alle").unwrap_err().to_string().starts_with("\"alle\" is not a scope: use account:read, "));
+    }
+}

@@ -283,6 +283,19 @@ mod tests {
     }
 
     #[test]
+    fn a_server_of_this_machine_that_has_ended_is_to_be_started() {
+        let root = |file: &str| Target {
+            api: "https://api.localhost:8443".parse().unwrap(),
+            trust: Trust::Ca(file.into()),
+            network: Network::default(),
+        };
+        let why = |file: &str| client(&root(file), Auth::Anonymous).unwrap_err().to_string();
+        let ended = "https://api.localhost:8443 is the API of a server on this machine that does not run now";
+        assert_eq!(why("/run/sallyport/ca-0.pem"), ended);
+        assert!(why("/nowhere/ca-0.pem").starts_with("cannot read the root certificate /nowhere/ca-0.pem"));
+    }
+
+    #[test]
     fn each_api_is_trusted_by_its_own_root() {
         let pinned = Profile { ca_fingerprint: Some("sha256:aa".into()), ..Profile::default() };
         let saved = logged_in("https://b.example", pinned);
