@@ -392,4 +392,10 @@ func TestMistakesInConfigurations(t *testing.T) {
   policies = ["nobody"]
 }`)
 	w.Fails(t, []string{"`policies[0]`: there is no policy of this name.", "on main.tf line 3"}, "apply", "-auto-approve")
+	w.Write(t, "main.tf", `resource "sallyport_identity_provider" "it" {
+  name      = "google"
+  kind      = "google"
+  client_id = "x"
+}`)
+	w.Fails(t, []string{"`client_secret_wo`: the client secret that the provider gave is needed."}, "apply", "-auto-approve")
 }
