@@ -289,7 +289,7 @@ mod tests {
             trust: Trust::Ca(file.into()),
             network: Network::default(),
         };
-        let why = |file: &str| client(&root(file), Auth::Anonymous).unwrap_err().to_string();
+        let why = |file: &str| client(&root(file), Auth::Anonymous).err().map(|error| error.to_string()).unwrap();
         let ended = "https://api.localhost:8443 is the API of a server on this machine that does not run now";
         assert_eq!(why("/run/sallyport/ca-0.pem"), ended);
         assert!(why("/nowhere/ca-0.pem").starts_with("cannot read the root certificate /nowhere/ca-0.pem"));
