@@ -385,6 +385,7 @@ class Machines(unittest.TestCase):
             self.half_an_upgrade()
             self.what_a_killed_upgrade_left()
             self.an_upgrade_that_is_ended()
+            self.wrong_services()
             self.removal()
             self.purge()
         except BaseException:
@@ -542,6 +543,21 @@ class Machines(unittest.TestCase):
             self.machine.run("rm", "-r", settings.rpartition("/")[0])
             self.machine.run("systemctl", "daemon-reload")
 
+    def wrong_services(self):
+        """A file of services that the connector does not take: the connector serves on with what it has."""
+        services, before = "/etc/sallyport/services.toml", self.machine.main_process("sallyport-run")
+        good = self.machine.run("cat", services)
+        self.machine.write(services, f"{good}[[service]]\nnonsense = 1\n")
+        printed = self.machine.run("sh", "/var/lib/dpkg/info/sallyport.postinst", "configure", NEWER)
+        self.assertIn(f"{services}:", printed)
+        self.assertIn("sallyport-run.service does not run the new program: systemctl status sallyport-run.service", printed)
+        self.assertEqual(self.machine.main_process("sallyport-run"), before)
+        self.assertTrue(self.machine.is_active("sallyport-run"))
+        self.machine.write(services, good)
+        self.machine.run("sh", "/var/lib/dpkg/info/sallyport.postinst", "configure", NEWER)
+        self.assertNotEqual(self.machine.main_process("sallyport-run"), before)
+        self.assertEqual(self.names(), self.sockets)
+
     def removal(self):
         """A package over a running service: the service ends, settings and data stay, and come back with the package."""
         self.leave_bridge()
@@ -559,6 +575,7 @@ class Machines(unittest.TestCase):
         data = "/var/lib/private/sallyport"
         printed = self.apt("purge", "sallyport")
         self.assertIn(f"accounts, keys and logs stay, since nothing can restore them: {data} /var/lib/sallyport", printed)
+        self.assertIn(f"to remove them too: sudo rm -rf {data} /var/lib/sallyport\n", printed)
         self.machine.run("test", "!", "-e", "/etc/sallyport", "-a", "-d", data)
         self.assertEqual(self.machine.run("find", "/etc/systemd/system", "-name", "sallyport*"), "")
         self.machine.write("/etc/systemd/system/sallyport-run.service", "[Service]\nExecStart=/usr/local/bin/sallyport run x\n")

@@ -84,7 +84,7 @@ impl Caller {
             return Err(ApiError::new(StatusCode::FORBIDDEN, "not-owner", detail));
         }
         if !self.scopes.covers(&ScopeSet::all()) {
-            let detail = "this token may not do that: log in, or use a token with all scopes";
+            let detail = "this token may not do that: log in, or use a token with all scopes (`--scope all`)";
             return Err(ApiError::new(StatusCode::FORBIDDEN, "missing-scope", detail));
         }
         Ok(())

@@ -67,7 +67,9 @@ impl Companion {
                 // Only this one needs a compiler for programs of the kernel.
                 PACKET => format!("`scripts/need clang && cargo build --package {name}` of the sources builds it"),
                 _ => {
-                    format!("`scripts/install` of the sources installs both, `cargo build --package {name}` builds it")
+                    format!(
+                        "`sudo apt install {name}` installs its package, `scripts/install` of the sources installs both"
+                    )
                 }
             };
             Failure::new(Kind::Failed, missing).next(step)

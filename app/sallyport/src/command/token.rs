@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use clap_complete::engine::ArgValueCompleter;
 use sallyport_api::{CreateToken, CreatedToken, Token};
-use sallyport_model::{Scope, ScopeSet, TokenId};
+use sallyport_model::{Scope, ScopeSet, TokenId, UnknownScope};
 use serde_json::json;
 use time::OffsetDateTime;
 
@@ -41,9 +41,16 @@ pub(crate) struct CreateArgs {
     #[arg(long)]
     name: String,
     /// The scopes: account:read, account:write, sockets:read, sockets:write, tunnels:connect, identity:read,
-    /// identity:write, audit:read, organisation:read, organisation:write; several with commas
-    #[arg(long = "scope", alias = "scopes", value_name = "SCOPE", value_delimiter = ',', required = true)]
-    scopes: Vec<Scope>,
+    /// identity:write, audit:read, organisation:read, organisation:write; several with commas, or all
+    #[arg(
+        long = "scope",
+        alias = "scopes",
+        value_name = "SCOPE",
+        value_delimiter = ',',
+        required = true,
+        value_parser = scopes_of
+    )]
+    scopes: Vec<ScopeSet>,
     /// The lifetime of the token in days [default: no end]
     #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..=3_650))]
     expires_in_days: Option<u32>,
@@ -81,8 +88,8 @@ pub(crate) async fn run(context: &Context, command: TokenCommand) -> anyhow::Res
             let expires_at = args
                 .expires_in_days
                 .map(|days| OffsetDateTime::now_utc() + Duration::from_secs(u64::from(days) * 24 * 60 * 60));
-            let token =
-                CreateToken { name: display_name(&args.name)?, scopes: ScopeSet::from(args.scopes), expires_at };
+            let scopes: Vec<Scope> = args.scopes.iter().flat_map(ScopeSet::iter).collect();
+            let token = CreateToken { name: display_name(&args.name)?, scopes: scopes.into(), expires_at };
             let created = client.create_token(&token).await?;
             context.output.data(&created, show)?;
             context.output.hint("keep it now: it is not shown again; programs take it from SALLYPORT_TOKEN");
@@ -113,6 +120,11 @@ pub(crate) async fn run(context: &Context, command: TokenCommand) -> anyhow::Res
             context.output.data(&json!({ "deleted": id }), |_| output::safe(&format!("deleted {name}")).into_owned())
         }
     }
+}
+
+/// A scope of the command line; `all` is every one.
+fn scopes_of(text: &str) -> Result<ScopeSet, UnknownScope> {
+    if text == "all" { Ok(ScopeSet::all()) } else { Ok(vec![text.parse()?].into()) }
 }
 
 fn scopes(token: &Token) -> String {
@@ -149,4 +161,16 @@ fn list(output: &Output, tokens: &[Token]) -> String {
             [token.name.to_string(), scopes(token), utc(token.created_at), ends, token.id.to_string()]
         }),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scope_is_one_or_all() {
+        assert_eq!(scopes_of("audit:read"), Ok(vec![Scope::AuditRead].into()));
+        assert_eq!(scopes_of("all"), Ok(ScopeSet::all()));
+        assert!(scopes_of("alle").unwrap_err().to_string().starts_with("\"alle\" is not a scope: use account:read, "));
+    }
 }

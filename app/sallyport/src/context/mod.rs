@@ -192,6 +192,13 @@ impl Target {
 }
 
 fn client(target: &Target, auth: Auth) -> anyhow::Result<ApiClient> {
+    if let Trust::Ca(root) | Trust::CaAndSystem(root) = &target.trust
+        && server_note::is_root_of_ended(root)
+    {
+        let ended = format!("{} is the API of a server on this machine that does not run now", target.api);
+        let step = "start it: `sudo systemctl start sallyport.service`, or `sallyport up`";
+        return Err(Failure::new(Kind::Unreachable, ended).next(step).into());
+    }
     let config = ClientConfig {
         address: target.api.clone(),
         trust: target.trust.clone(),
@@ -273,6 +280,19 @@ mod tests {
         assert_eq!(api(None, &Contents::default(), &[local()]).unwrap(), "https://api.localhost:8443");
         assert_eq!(api(None, &Contents::default(), &[]).unwrap_err().kind, Kind::Unreachable);
         assert_eq!(api(Some("http://a.example"), &saved, &[]).unwrap_err().kind, Kind::Usage);
+    }
+
+    #[test]
+    fn a_server_of_this_machine_that_has_ended_is_to_be_started() {
+        let root = |file: &str| Target {
+            api: "https://api.localhost:8443".parse().unwrap(),
+            trust: Trust::Ca(file.into()),
+            network: Network::default(),
+        };
+        let why = |file: &str| client(&root(file), Auth::Anonymous).err().map(|error| error.to_string()).unwrap();
+        let ended = "https://api.localhost:8443 is the API of a server on this machine that does not run now";
+        assert_eq!(why("/run/sallyport/ca-0.pem"), ended);
+        assert!(why("/nowhere/ca-0.pem").starts_with("cannot read the root certificate /nowhere/ca-0.pem"));
     }
 
     #[test]

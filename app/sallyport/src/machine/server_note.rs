@@ -173,6 +173,11 @@ fn run_dir() -> Option<PathBuf> {
     }
 }
 
+/// Whether the file was the copied root certificate of a process that has ended.
+pub(crate) fn is_root_of_ended(file: &Path) -> bool {
+    run_dir().is_some_and(|dir| file.parent() == Some(dir.as_path())) && !file.exists()
+}
+
 /// The name of the copied root certificate of one process.
 fn root_file(pid: u32) -> String {
     format!("ca-{pid}.pem")

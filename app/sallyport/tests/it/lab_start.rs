@@ -42,7 +42,7 @@ fn without_the_laboratory_there_is_an_error() {
             printed.starts_with("error: the laboratory is a program of its own, sallyport-lab, which is neither"),
             "{printed}"
         );
-        assert!(printed.contains("\n  `scripts/install` of the sources"), "{printed}");
+        assert!(printed.contains("\n  `sudo apt install sallyport-lab` installs its package"), "{printed}");
     }
     for args in [["lab", "ls", "-o", "json"], ["-o", "json", "lab", "ls"]] {
         let output = command(&home, &program, home.dir.path(), &args).output().unwrap();

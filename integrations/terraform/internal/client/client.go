@@ -104,6 +104,9 @@ func New(config Config) (*Client, error) {
 	if err != nil || base.Host == "" || base.Scheme != "https" {
 		return nil, fmt.Errorf("%q is no address of the API: write https://HOST or https://HOST:PORT", config.API)
 	}
+	if base.Path != "" || base.RawQuery != "" || base.Fragment != "" || base.User != nil {
+		return nil, fmt.Errorf("%q has more than a host and a port: write https://%s", config.API, base.Host)
+	}
 	if strings.ContainsAny(config.Token, " \t\r\n") {
 		return nil, errors.New("the token has white space in it: copy it again, without quotes and line ends")
 	}
@@ -139,6 +142,9 @@ func orElse(value, otherwise time.Duration) time.Duration {
 
 func readCA(path string) (*x509.CertPool, error) {
 	file, err := os.Open(path)
+	if err != nil && strings.HasPrefix(path, "~") {
+		return nil, fmt.Errorf("the file of `ca` cannot be read: nobody has replaced the ~ of %q; write the whole path, or `pathexpand(%q)`", path, path)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("the file of `ca` cannot be read: %w", err)
 	}

@@ -33,6 +33,8 @@ type Problem struct {
 	RequestID string       `json:"request_id"`
 	// Method and Path are those of the request, Location is the header of the answer.
 	Method, Path, Location string `json:"-"`
+	// API is the address that was asked.
+	API string `json:"-"`
 	// Versions names control and provider with their versions.
 	Versions string `json:"-"`
 	// Repeated says whether an earlier try may have reached the server.
@@ -46,7 +48,7 @@ func (c *Client) readProblem(method, path string, response *http.Response, text 
 		problem = &Problem{Detail: fmt.Sprintf("the server answered %s, and not as the API does: %q; does `api` name a Sallyport?", response.Status, shown)}
 	}
 	problem.Status = response.StatusCode
-	problem.Method, problem.Path = method, path
+	problem.Method, problem.Path, problem.API = method, path, c.config.API
 	problem.Versions = fmt.Sprintf("control %s is older than this provider (%s)", cmp.Or(c.control, "at "+c.config.API), c.config.Version)
 	problem.Location = response.Header.Get("Location")
 	return problem
@@ -54,9 +56,9 @@ func (c *Client) readProblem(method, path string, response *http.Response, text 
 
 // isTransient says whether the same request may do better soon.
 func (p *Problem) isTransient() bool {
-	return p.Status == http.StatusTooManyRequests || p.Status == http.StatusServiceUnavailable ||
+	return !p.isOfEdge() && (p.Status == http.StatusTooManyRequests || p.Status == http.StatusServiceUnavailable ||
 		p.Status == http.StatusBadGateway || p.Status == http.StatusGatewayTimeout ||
-		(p.Status == http.StatusConflict && p.Code == "request-pending")
+		(p.Status == http.StatusConflict && p.Code == "request-pending"))
 }
 
 // IsOlder says whether control does not know the path or the method: it is older than the provider.
@@ -64,9 +66,16 @@ func (p *Problem) IsOlder() bool {
 	return p.Code == "no-such-path" || p.Code == "method-not-allowed"
 }
 
+// isOfEdge says whether an edge answered, and not the API: the host is that of services.
+func (p *Problem) isOfEdge() bool {
+	return p.Code == "unknown-name" || p.Code == "no-tunnel"
+}
+
 // Error says in one sentence what is wrong and what to do.
 func (p *Problem) Error() string {
 	switch {
+	case p.isOfEdge():
+		return fmt.Sprintf("services are at %s, and not the API: check `api` (or SALLYPORT_API), such as https://api.example.com", p.API)
 	case p.IsOlder():
 		return fmt.Sprintf("control does not know %s %s: %s; upgrade control, or use the provider of its release", p.Method, p.Path, p.Versions)
 	case p.Status == http.StatusUnauthorized:

@@ -42,6 +42,13 @@ func parent(description string) schema.StringAttribute {
 	}
 }
 
+// parentID returns the id, and no other name, of the object that another belongs to for ever.
+func parentID(description, noun string) schema.StringAttribute {
+	attribute := parent(description)
+	attribute.Validators = []validator.String{id{noun}}
+	return attribute
+}
+
 // choice returns a text of a few; the first of them is the default.
 func choice(description string, values ...string) schema.StringAttribute {
 	return schema.StringAttribute{

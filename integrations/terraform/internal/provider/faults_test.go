@@ -46,6 +46,7 @@ func TestSettingsThatAreWrong(t *testing.T) {
 	ended, id := account.NewToken(t, acctest.AllScopes...)
 	account.CallLoggedIn(t, http.MethodDelete, "/v1/tokens/"+id, nil)
 	narrow, _ := account.NewToken(t, "sockets:read")
+	services := strings.Replace(account.Environment()["SALLYPORT_API"], "https://api.", "https://", 1)
 	for _, wrong := range []struct {
 		name, variable, value string
 		words                 []string
@@ -56,8 +57,11 @@ func TestSettingsThatAreWrong(t *testing.T) {
 		{"half a token", "SALLYPORT_TOKEN", "spt_a b", []string{"The token has white space in it"}},
 		{"no address", "SALLYPORT_API", "", []string{"does not know where the API is: set `api`, or SALLYPORT_API"}},
 		{"a wrong address", "SALLYPORT_API", "http://api.localhost", []string{"is no address of the API: write https://HOST"}},
+		{"an address with a path", "SALLYPORT_API", account.Environment()["SALLYPORT_API"] + "/v1", []string{"has more than a host and a port: write https://api.localhost"}},
+		{"the address of services", "SALLYPORT_API", services, []string{"Services are at " + services + ", and not the API: check `api` (or SALLYPORT_API)"}},
 		{"nobody there", "SALLYPORT_API", nobody, []string{"Control cannot be reached at " + nobody + ": nothing accepts connections there"}},
 		{"an unknown authority", "SALLYPORT_CA", "", []string{"is of an authority that this machine does not trust", "name its root in `ca` (or SALLYPORT_CA)"}},
+		{"a home that no shell has put in", "SALLYPORT_CA", "~/ca.pem", []string{"pathexpand(\"~/ca.pem\")"}},
 		{"no file of authorities", "SALLYPORT_CA", "/nowhere.pem", []string{"The file of `ca` cannot be read"}},
 		{"no organisation", "SALLYPORT_ORGANISATION", "nobody", []string{"This API token is for another organisation"}},
 	} {
@@ -270,9 +274,9 @@ func TestInterruptedApply(t *testing.T) {
 func TestImportsOfNothing(t *testing.T) {
 	account, w := one(t, `
 resource "sallyport_socket" "it" { name = "shop" }
-resource "sallyport_tunnel" "it" { socket_id = "x" }
+resource "sallyport_tunnel" "it" { socket_id = sallyport_socket.it.id }
 resource "sallyport_policy_attachment" "it" {
-  policy_id  = "x"
+  policy_id  = "00000000-0000-4000-8000-000000000000"
   everywhere = true
 }
 `)
@@ -360,8 +364,20 @@ func TestMistakesInConfigurations(t *testing.T) {
   document = "{}"
 }`, `the name of a policy has 1 to 64 lower-case letters`},
 		{`resource "sallyport_policy_attachment" "it" {
-  policy_id = "x"
+  policy_id = "00000000-0000-4000-8000-000000000000"
 }`, "An attachment has either `socket_id` or `everywhere = true`."},
+		// The API would take the name, and answer with the id.
+		{`resource "sallyport_tunnel" "it" {
+  socket_id = "shop"
+}`, "\"shop\" is no id of a socket: write `sallyport_socket.NAME.id`"},
+		{`resource "sallyport_policy_attachment" "it" {
+  policy_id  = "staff"
+  everywhere = true
+}`, "\"staff\" is no id of a policy: write `sallyport_policy.NAME.id`"},
+		{`resource "sallyport_origin" "it" {
+  socket_id = "shop"
+  address   = "192.0.2.1:80"
+}`, "\"shop\" is no id of a socket"},
 	} {
 		w.Write(t, "main.tf", mistake.configuration)
 		w.Fails(t, []string{mistake.words}, "validate")
@@ -371,4 +387,15 @@ func TestMistakesInConfigurations(t *testing.T) {
   access = { allow = ["192.0.2.5/24"] }
 }`)
 	w.Fails(t, []string{`"192.0.2.5/24" has address bits after its prefix: write 192.0.2.0/24 for that network.`, "on main.tf line 3"}, "apply", "-auto-approve")
+	w.Write(t, "main.tf", `resource "sallyport_socket" "it" {
+  name     = "x"
+  policies = ["nobody"]
+}`)
+	w.Fails(t, []string{"`policies[0]`: there is no policy of this name.", "on main.tf line 3"}, "apply", "-auto-approve")
+	w.Write(t, "main.tf", `resource "sallyport_identity_provider" "it" {
+  name      = "google"
+  kind      = "google"
+  client_id = "x"
+}`)
+	w.Fails(t, []string{"`client_secret_wo`: the client secret that the provider gave is needed."}, "apply", "-auto-approve")
 }

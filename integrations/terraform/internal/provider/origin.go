@@ -18,7 +18,7 @@ func origin() *rest.Kind {
 			Attributes: map[string]schema.Attribute{
 				"id":           stable("The id of the origin."),
 				"created_at":   stable("When the origin was made."),
-				"socket_id":    parent("The id of the socket. Another socket makes a new origin."),
+				"socket_id":    parentID("The id of the socket. Another socket makes a new origin.", "socket"),
 				"address":      required("The host name or address of the origin, which edges can reach, and its port: `10.0.0.7:8080`."),
 				"region":       optional("The region of the origin; when absent, the region of each edge that dials the origin."),
 				"weight":       numberOr(100, "The origin's share of the socket's flows beside the others, up to 1000; 0 takes no new ones."),

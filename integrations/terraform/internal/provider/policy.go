@@ -87,7 +87,7 @@ func sameDocument(mine, theirs any) bool {
 func deletePolicy(ctx context.Context, call *rest.Call) error {
 	_, err := call.Client.Do(ctx, http.MethodDelete, call.Path(call.Kind.Item), nil, nil)
 	if client.HasCode(err, "policy-attached") {
-		return fmt.Errorf("%w; in Terraform: take it out of `policies` by an apply of its own, or give it `lifecycle { create_before_destroy = true }` beforehand", err)
+		return fmt.Errorf("%w; in Terraform: take it out of `policies` (the last one: `policies = []`) by an apply of its own, or give it `lifecycle { create_before_destroy = true }` beforehand", err)
 	}
 	return err
 }

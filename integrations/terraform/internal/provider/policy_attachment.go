@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/boolplanmodifier"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/planmodifier"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/stringplanmodifier"
+	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/sallyport/sallyport/integrations/terraform/internal/client"
@@ -42,10 +43,11 @@ func attachmentSchema() schema.Schema {
 		MarkdownDescription: "A policy at its place: one socket, or all sockets of the organisation.",
 		Attributes: map[string]schema.Attribute{
 			"id":        stable("The id: the policy's, a slash, and the socket's id or `everywhere`."),
-			"policy_id": parent("The id of the policy."),
+			"policy_id": parentID("The id of the policy.", "policy"),
 			"socket_id": schema.StringAttribute{
 				Optional: true, MarkdownDescription: "The id of the socket.",
 				PlanModifiers: []planmodifier.String{stringplanmodifier.RequiresReplace()},
+				Validators:    []validator.String{id{"socket"}},
 			},
 			"everywhere": schema.BoolAttribute{
 				Optional: true, MarkdownDescription: "`true`: all sockets of the organisation, future ones included, in place of `socket_id`.",

@@ -28,7 +28,7 @@ func tunnel() *rest.Kind {
 					Computed: true, MarkdownDescription: "The port that selects this tunnel for a stock ssh client: `ssh -R FORWARD_PORT:host:port`.",
 					PlanModifiers: []planmodifier.Int64{int64planmodifier.UseStateForUnknown()},
 				},
-				"socket_id":    parent("The id of the socket. Another socket makes a new tunnel."),
+				"socket_id":    parentID("The id of the socket. Another socket makes a new tunnel.", "socket"),
 				"name":         optional("The name of the tunnel, which no other tunnel of the organisation has: one line of 1 to 100 characters."),
 				"labels":       labels(),
 				"weight":       numberOr(100, "The tunnel's share of the socket's flows beside the others, up to 1000; 0 takes no new ones."),

@@ -26,6 +26,26 @@ func (rps) ValidateString(_ context.Context, request validator.StringRequest, re
 	}
 }
 
+// id checks that a text is the id of an object, which control answers with. The API also takes names, and a plan with a
+// name would not fit the answer.
+type id struct{ noun string }
+
+var uuid = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
+
+// Description says what is good.
+func (i id) Description(context.Context) string { return "the id of a " + i.noun }
+
+// MarkdownDescription says what is good.
+func (i id) MarkdownDescription(ctx context.Context) string { return i.Description(ctx) }
+
+// ValidateString checks a value.
+func (i id) ValidateString(_ context.Context, request validator.StringRequest, response *validator.StringResponse) {
+	if text := request.ConfigValue.ValueString(); !request.ConfigValue.IsUnknown() && !request.ConfigValue.IsNull() && !uuid.MatchString(text) {
+		response.Diagnostics.AddAttributeError(request.Path, "Wrong id", fmt.Sprintf(
+			"%q is no id of a %[2]s: write `sallyport_%[2]s.NAME.id`, where NAME is what the resource is called here.", text, i.noun))
+	}
+}
+
 // jsonObject checks that a text is a JSON object.
 type jsonObject struct{}
 

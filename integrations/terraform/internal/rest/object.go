@@ -364,6 +364,9 @@ func (o *object) fail(to *diag.Diagnostics, verb string, call *Call, err error) 
 		if name := o.kind.attributeOf(field); name != "" {
 			if name == field { // the line of the attribute says so
 				text = Sentence(errors.New(strings.TrimPrefix(err.Error(), field+": ")))
+			} else if detail, has := strings.CutPrefix(err.Error(), field+": "); has {
+				first := len(o.kind.fieldName(name, name))
+				text = Sentence(errors.New("`" + name + field[first:] + "`: " + detail))
 			}
 			to.AddAttributeError(path.Root(name), summary, text)
 			return

@@ -2,6 +2,22 @@
 
 locals {
   names = [for number in range(var.instances) : format("%s-%d", var.region, number + 1)]
+
+  settings = {
+    region      = var.region
+    environment = var.environment
+    anycast     = length(var.anycast_allow) == 0 ? null : { allow = var.anycast_allow }
+    program     = var.program
+    apt         = var.apt
+    installed   = var.installed
+  }
+  # User data with no real secret: a wrong setting ends the plan, and makes no edge whose token nobody would get.
+  sample = {
+    for name in local.names : name => provider::sallyport::cloud_init_edge(merge(local.settings, {
+      token     = "spe_sample"
+      advertise = lookup(var.advertise, name, null)
+    }))
+  }
 }
 
 resource "sallyport_edge" "this" {
@@ -9,6 +25,13 @@ resource "sallyport_edge" "this" {
   name          = each.key
   region        = var.region
   token_minutes = var.token_minutes
+
+  lifecycle {
+    precondition {
+      condition     = local.sample[each.key] != ""
+      error_message = "There is no user data."
+    }
+  }
 }
 
 # The join token in the run that makes the edge. Later runs neither get it nor make another one.
@@ -22,15 +45,9 @@ locals {
 
   # Only a machine whose edge this run made needs user data.
   own = {
-    for name, token in local.secrets : name => token == null ? null : provider::sallyport::cloud_init_edge({
-      token       = token
-      region      = var.region
-      advertise   = lookup(var.advertise, name, null)
-      environment = var.environment
-      anycast     = length(var.anycast_allow) == 0 ? null : { allow = var.anycast_allow }
-      program     = var.program
-      apt         = var.apt
-      installed   = var.installed
-    })
+    for name, token in local.secrets : name => token == null ? null : provider::sallyport::cloud_init_edge(merge(local.settings, {
+      token     = token
+      advertise = lookup(var.advertise, name, null)
+    }))
   }
 }

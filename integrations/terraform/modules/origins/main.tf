@@ -2,6 +2,18 @@
 
 locals {
   names = [for number in range(var.instances) : format("%s-%d", var.name, number + 1)]
+
+  settings = { api = var.api, ca = var.ca, program = var.program, apt = var.apt, installed = var.installed }
+  # User data with no real secret: a wrong setting ends the plan, and makes no tunnel whose credential nobody would get.
+  sample = provider::sallyport::cloud_init_origin(merge(local.settings, {
+    services = [{
+      name              = "sample"
+      socket_id         = "sample"
+      tunnel_id         = "00000000-0000-4000-8000-000000000000"
+      tunnel_credential = "spc_sample"
+      port              = var.port
+    }]
+  }))
 }
 
 resource "sallyport_tunnel" "this" {
@@ -9,6 +21,13 @@ resource "sallyport_tunnel" "this" {
   socket_id = var.socket_id
   name      = each.key
   labels    = var.labels
+
+  lifecycle {
+    precondition {
+      condition     = local.sample != ""
+      error_message = "There is no user data."
+    }
+  }
 }
 
 # The credential in the run that makes the tunnel. Later runs neither get it nor make another one.
@@ -22,12 +41,7 @@ locals {
 
   # Only a machine whose tunnel this run made needs user data.
   own = {
-    for name, credential in local.secrets : name => credential == null ? null : provider::sallyport::cloud_init_origin({
-      api       = var.api
-      ca        = var.ca
-      program   = var.program
-      apt       = var.apt
-      installed = var.installed
+    for name, credential in local.secrets : name => credential == null ? null : provider::sallyport::cloud_init_origin(merge(local.settings, {
       services = [{
         name              = name
         socket_id         = var.socket_id
@@ -35,6 +49,6 @@ locals {
         tunnel_credential = credential
         port              = var.port
       }]
-    })
+    }))
   }
 }

@@ -82,7 +82,8 @@ impl Check {
 
     /// It does not work.
     pub(super) fn fail(name: &'static str, found: impl Into<String>, next: impl Into<String>) -> Self {
-        Self { name, state: State::Fail, found: found.into(), next: Some(next.into()) }
+        let next = Some(next.into()).filter(|next| !next.is_empty());
+        Self { name, state: State::Fail, found: found.into(), next }
     }
 
     /// It cannot be checked from here.
@@ -116,7 +117,7 @@ pub(crate) async fn run(context: &Context, args: DoctorArgs) -> anyhow::Result<(
         Err(error) => {
             let failure = failure::describe(&error).ok_or(error)?;
             let next = failure.next_step.unwrap_or_default();
-            checks.push(Check { next: Some(next), ..Check::fail("API", failure.message, "") });
+            checks.push(Check::fail("API", failure.message, next));
         }
     }
     checks.push(machine::files());
@@ -353,6 +354,7 @@ mod tests {
         let checks = [
             Check::ok("clock", "as that of the API"),
             Check::fail("certificate", "ended\u{1b}[2J", "renew it"),
+            Check::fail("login", "it is open to others: run `chmod 700 x`", ""),
             Check::skip("API", "not tried"),
         ];
         let lines: Vec<_> = text(&checks, false).lines().map(str::to_owned).collect();
@@ -362,6 +364,7 @@ mod tests {
                 "ok    clock        as that of the API",
                 "fail  certificate  ended\\u{1b}[2J",
                 "                   -> renew it",
+                "fail  login        it is open to others: run `chmod 700 x`",
                 "-     API          not tried",
             ]
         );
