@@ -229,7 +229,7 @@ mod tests {
         assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
         assert!(!can_watch(&path));
         let (found_in, found) = std::sync::mpsc::channel();
-        thread::spawn(move || found_in.send((Look::again_at(&path), digest(&path))));
+        thread::spawn(move || drop(found_in.send((Look::again_at(&path), digest(&path)))));
         let (look, digest) = found.recv_timeout(Duration::from_secs(60)).expect("a reader waits for a writer");
         assert!(look.content.unwrap_err().message.contains("no regular file"));
         assert_eq!(digest, None);
