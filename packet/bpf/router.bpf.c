@@ -6,6 +6,7 @@
  * `sallyport_explain` only decides, for `packet explain`. What this program cannot do itself is left to the kernel:
  * neighbours, ICMP errors, options, packets for this machine.
  */
+#include "dump.h"
 #include "parse.h"
 
 struct {
@@ -243,12 +244,14 @@ int sallyport_router(struct xdp_md *ctx)
 	struct packet packet = {};
 	struct bpf_fib_lookup fib = {};
 	struct port *from = (void *)0, *to = (void *)0;
-	__u64 bytes = ctx->data_end - ctx->data;
+	__u64 bytes = bytes_of(ctx);
+	struct dump *dump = dump_begin(ctx);
 	enum reason reason = decide(ctx, &packet, &fib, &from, &to);
 
 	if (reason == REASON_FORWARDED && to)
 		reason = forward(ctx, &packet, &fib, to);
 	count(from, reason, bytes);
+	dump_end(ctx, dump, reason, from, to);
 	if (LIKELY(reason == REASON_FORWARDED && to))
 		return bpf_redirect_map(&devices, to->parent & PORT_MASK, XDP_DROP);
 	return action_of(reason);

@@ -4,6 +4,7 @@
 //! process. [`kernel`] reads devices, routes and neighbours from the kernel.
 
 mod attach;
+pub mod dump;
 mod error;
 mod explain;
 pub mod kernel;

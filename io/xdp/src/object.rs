@@ -13,11 +13,14 @@ use crate::{
 /// The programs, compiled by build.rs; empty without clang.
 static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/router.bpf.o"));
 /// The maps that outlive the process.
-pub(crate) const PINNED: [Shape; 4] = [
+pub(crate) const PINNED: [Shape; 7] = [
     Shape { name: "ports", sizes: (4, 20), entries: SLOTS },
     Shape { name: "vlans", sizes: (8, 4), entries: MAX_VLANS as u32 },
     Shape { name: "devices", sizes: (4, 4), entries: SLOTS },
     Shape { name: "counters", sizes: (4, 16), entries: (MAX_ROUTER_PORTS as u32 + 1) * ROW_REASONS },
+    Shape { name: "dump_control", sizes: (4, 32), entries: 1 },
+    Shape { name: "dump_lost", sizes: (4, 8), entries: 1 },
+    Shape { name: "dump_rings", sizes: (4, 4), entries: 1 },
 ];
 
 /// What a map of this version looks like.
