@@ -83,7 +83,9 @@ fn failure_of(error: &XdpError) -> Failure {
         XdpError::NotRoot => Kind::NotAllowed,
         XdpError::NoDevice(_) | XdpError::NotUp => Kind::NotFound,
         XdpError::IsVlan { .. } | XdpError::TooManyPorts(_) | XdpError::TooManyVlans(_) => Kind::Usage,
-        XdpError::GenericOnly(_) | XdpError::AlreadyAttached { .. } | XdpError::SameSlot(..) => Kind::Refused,
+        XdpError::GenericOnly(_) | XdpError::AlreadyAttached { .. } | XdpError::SameSlot(..) | XdpError::DumpBusy => {
+            Kind::Refused
+        }
         _ => Kind::Failed,
     };
     Failure::new(kind, error.to_string())

@@ -22,8 +22,6 @@ pub const MAX_SNAP_BYTES: u32 = 4096;
 const HEAD_BYTES: usize = 128;
 /// The bytes of `struct dump_record` before the frames.
 const RECORD_BYTES: usize = 32;
-/// The bytes of the ring between the kernel and the reader.
-const RING_BYTES: u32 = 8 << 20;
 /// How long the program goes on without news from the reader. The reader renews more often.
 const LEASE: Duration = Duration::from_secs(3);
 /// The only key of the maps.
@@ -38,6 +36,8 @@ pub struct Look {
     pub snap_bytes: u32,
     /// One packet of so many.
     pub sample: u32,
+    /// The bytes of the ring between the kernel and the reader: a power of two, and whole pages.
+    pub ring_bytes: u32,
     /// The port or VLAN on either side.
     pub device: Option<u32>,
 }
@@ -108,7 +108,7 @@ impl Router {
             sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
             ..Default::default()
         };
-        let ring = MapHandle::create(MapType::RingBuf, Some("dump_ring"), 0, 0, RING_BYTES, &options);
+        let ring = MapHandle::create(MapType::RingBuf, Some("dump_ring"), 0, 0, look.ring_bytes, &options);
         let ring = ring.map_err(asked("make the ring of packets"))?;
         let records = Rc::new(RefCell::new(Vec::new()));
         let reader = {

@@ -1,5 +1,7 @@
 //! The commands of the packet path.
 
+mod capture;
+mod dump;
 mod explain;
 mod router;
 mod show;
@@ -22,6 +24,9 @@ pub(crate) enum PacketCommand {
     /// Say what would become of a packet, and why
     #[command(after_help = explain::EXAMPLES)]
     Explain(explain::ExplainArgs),
+    /// Show what became of packets, as tcpdump would: forwarded, dropped with the reason, rewritten
+    #[command(after_help = dump::EXAMPLES)]
+    Dump(dump::DumpArgs),
 }
 
 /// What a router does.
@@ -45,6 +50,7 @@ pub(crate) async fn run(output: Output, pins: PathBuf, command: PacketCommand) -
         PacketCommand::Router(RouterCommand::Down) => router::down(output, &router).await,
         PacketCommand::Router(RouterCommand::Show(command)) => show::show(output, &router, command).await,
         PacketCommand::Explain(args) => explain::explain(output, &router, args).await,
+        PacketCommand::Dump(args) => dump::dump(output, &router, args).await,
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod balance;
 mod checksum;
+mod dump;
 mod explain;
 mod filter;
 mod forward;
