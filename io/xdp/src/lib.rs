@@ -7,13 +7,16 @@ mod attach;
 pub mod dump;
 mod error;
 mod explain;
+mod fib;
 pub mod kernel;
+pub mod netlink;
 mod object;
 mod reason;
 mod router;
 mod table;
 
 pub use error::XdpError;
+pub use fib::{FibMaps, FibSizes, FibStatus, Link, Shared, Written};
 pub use explain::{Question, Verdict};
 pub use object::has_program;
 pub use reason::{Action, Reason};
