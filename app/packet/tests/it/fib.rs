@@ -272,8 +272,8 @@ fn a_full_table_leaves_packets_to_the_kernel_and_says_so() {
     drop(rig.serve("sink", &["echo"]));
     rig.ip("dut", "route del 192.0.2.0/24 via 10.0.1.2");
     rig.ip("dut", "route add 192.0.0.0/16 via 10.0.1.99");
-    // The addresses of the router itself take two blocks: those of d0 and d1, and that of lo.
-    let _router = run_with(&rig, "[limits]\nipv4_blocks = 3");
+    // The addresses of the router itself take four blocks: d0, d1, and both ends of lo's network.
+    let _router = run_with(&rig, "[limits]\nipv4_blocks = 4");
     assert_eq!(number(&rig, "refused_prefixes"), 0, "{}", status(&rig));
     rig.ip("dut", "route add 192.0.2.0/25 via 10.0.1.2");
     let shown = wait("the refusal", || Some(status(&rig)).filter(|shown| shown["numbers"]["refused_prefixes"] == 1));
