@@ -4,7 +4,11 @@ use std::net::IpAddr;
 
 use libbpf_rs::{MapCore as _, MapFlags, Object, ProgramInput};
 
-use crate::{Reason, Router, StandingPort, XdpError, error::asked, object::{self, Tables}};
+use crate::{
+    Reason, Router, StandingPort, XdpError,
+    error::asked,
+    object::{self, Tables},
+};
 
 /// The function of the program.
 const FUNCTION: &str = "sallyport_explain";

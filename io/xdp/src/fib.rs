@@ -5,8 +5,8 @@ use std::{cell::RefCell, fs, net::IpAddr, path::Path, rc::Rc, time::Duration};
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, MapType, Object, libbpf_sys};
 use sallyport_packet_model::{
     layout::{
-        FIB4_BLOCK_CELLS, FIB4_FIRST_CELLS, FIB6_FIRST_CELLS, FIB6_NODE_CELLS, GROUP_SLOTS, HOP_VERSION, NEXT_HOP_CELLS,
-        NODE_DEPTH,
+        FIB4_BLOCK_CELLS, FIB4_FIRST_CELLS, FIB6_FIRST_CELLS, FIB6_NODE_CELLS, GROUP_SLOTS, HOP_VERSION,
+        NEXT_HOP_CELLS, NODE_DEPTH,
     },
     route::{Cells, Storage},
 };

@@ -16,8 +16,8 @@ mod router;
 mod table;
 
 pub use error::XdpError;
-pub use fib::{FibMaps, FibSizes, FibStatus, Link, Shared, Written};
 pub use explain::{Question, Verdict};
+pub use fib::{FibMaps, FibSizes, FibStatus, Link, Shared, Written};
 pub use object::has_program;
 pub use reason::{Action, Reason};
 pub use router::{Change, Count, Router, StandingPort};

@@ -11,9 +11,7 @@ use std::{
 
 use ipnet::IpNet;
 use rtnetlink::{
-    packet_core::{
-        NLM_F_DUMP, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR, NetlinkHeader, NetlinkMessage, NetlinkPayload,
-    },
+    packet_core::{NLM_F_DUMP, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR, NetlinkHeader, NetlinkMessage, NetlinkPayload},
     packet_route::{
         AddressFamily, RouteNetlinkMessage,
         link::LinkMessage,
@@ -218,7 +216,8 @@ fn list_once(list: List, take: &mut impl FnMut(Event)) -> io::Result<bool> {
     while !is_done {
         let mut sockets = [PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN)];
         let end = Instant::now() + PATIENCE;
-        while poll(&mut sockets, Timespec::try_from(end.saturating_duration_since(Instant::now())).ok().as_ref())? == 0 {
+        while poll(&mut sockets, Timespec::try_from(end.saturating_duration_since(Instant::now())).ok().as_ref())? == 0
+        {
             if Instant::now() >= end {
                 return Err(io::Error::new(ErrorKind::TimedOut, format!("no answer in {} s", PATIENCE.as_secs())));
             }
@@ -290,7 +289,9 @@ fn parse(bytes: &[u8], mut take: impl FnMut(u16, u16, Option<Event>) -> io::Resu
             RTM_NEWNEXTHOP | RTM_DELNEXTHOP => object_of(message.get(16..).unwrap_or_default(), kind == RTM_NEWNEXTHOP),
             NLMSG_DONE | NLMSG_ERROR => None,
             // What the library cannot read is nothing that is followed.
-            _ => NetlinkMessage::<RouteNetlinkMessage>::deserialize(message).ok().and_then(|message| event_of(message, flags)),
+            _ => NetlinkMessage::<RouteNetlinkMessage>::deserialize(message)
+                .ok()
+                .and_then(|message| event_of(message, flags)),
         };
         take(kind, flags, event)?;
         rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();

@@ -259,9 +259,9 @@ impl Tables {
     /// Writes the devices of the router, which are the ports and their VLANs.
     fn set_ports(&mut self, ports: &[(Device, Urpf)], devices: &[Device]) {
         let is_port = |index: u32| ports.iter().any(|(port, _)| port.index == index);
-        let of_router = devices.iter().filter(|device| {
-            is_port(device.index) || device.vlan.is_some_and(|(parent, _)| is_port(parent))
-        });
+        let of_router = devices
+            .iter()
+            .filter(|device| is_port(device.index) || device.vlan.is_some_and(|(parent, _)| is_port(parent)));
         self.ports = of_router.map(|device| (device.index, device.name.clone())).collect();
         self.ports.keys().filter_map(|index| self.links.get(index)).for_each(|link| write_link(&self.maps, link));
     }

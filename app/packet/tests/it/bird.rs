@@ -1,11 +1,6 @@
 //! BIRD fills the kernel's routes over eBGP, RPKI filters them, and the table follows.
 
-use std::{
-    fs,
-    path::Path,
-    process::Stdio,
-    time::Instant,
-};
+use std::{fs, path::Path, process::Stdio, time::Instant};
 
 use crate::{
     fib::{Running, explained, run, status, wait, wait_reason},

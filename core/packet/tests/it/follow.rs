@@ -77,7 +77,10 @@ fn an_object_and_a_group_of_objects_reroute_all_prefixes() {
     follower.set_failed(leg(2), false);
     follower.set_up(2, false);
     follower.set_up(3, false);
-    assert_eq!((to(&follower, "fd00::1", 0), to(&follower, "10.0.0.1", 0)), (Some(NextHop::Local), Some(NextHop::Local)));
+    assert_eq!(
+        (to(&follower, "fd00::1", 0), to(&follower, "10.0.0.1", 0)),
+        (Some(NextHop::Local), Some(NextHop::Local))
+    );
     follower.set_up(3, true);
     assert_eq!((to(&follower, "10.0.0.1", 0), shares(&follower)), (forward(3), [0, 0, 4]));
     follower.set_object(1, None);
