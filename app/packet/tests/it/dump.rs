@@ -81,7 +81,7 @@ fn packets_are_shown_with_what_became_of_them() {
     let lines: Vec<_> = printed.lines().map(timeless).collect();
     let wanted = [
         "d0 > d1 forward IP 10.0.0.2.5000 > 192.0.2.7.9: UDP, length 32, ttl 64",
-        "d1 > d0 forward IP 192.0.2.7.9 > 10.0.0.2.5000: UDP, length 32, ttl 64",
+        "d1 > d0 forward IP 10.0.1.2.9 > 10.0.0.2.5000: UDP, length 32, ttl 64",
         "d0 drop (blackhole) IP 10.0.0.2.5001 > 203.0.113.9.9: UDP, length 32, ttl 64",
         "d0 kernel (ttl) IP 10.0.0.2.5002 > 192.0.2.7.9: UDP, length 32, ttl 1",
     ];
