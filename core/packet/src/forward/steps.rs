@@ -138,6 +138,10 @@ fn routing_hash<C: Cells>(router: &Router<C>, packet: &Packet) -> u32 {
 
 /// The interface that the frame came by; its hardware address is the frame's destination.
 fn incoming_interface<C: Cells>(router: &Router<C>, port: u32, ethernet: &Ethernet) -> Result<u32, Verdict> {
+    // One tag is of 802.1Q, and of two the outer is of 802.1ad, as they are written.
+    if ethernet.tags != Tags::default() && ethernet.is_service != ethernet.tags.inner.is_some() {
+        return Err(Verdict::Pass(PassReason::NotRouted));
+    }
     // The number 0 names no VLAN: the tag has a priority only (IEEE 802.1Q, section 9.6).
     let tags = if ethernet.tags == Tags::one(0) { Tags::default() } else { ethernet.tags };
     let index = router.interface_of(port, tags).ok_or(Verdict::Pass(PassReason::NotRouted))?;
