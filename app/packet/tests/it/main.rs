@@ -9,4 +9,5 @@ mod dump;
 mod faults;
 mod forward;
 mod frames;
+mod hostile;
 mod rig;

@@ -37,7 +37,7 @@ def probe(to, *options):
     packet = b"x" * int(options.get("size", "32"))
     poll = select.poll()
     poll.register(sock, select.POLLIN)
-    # The kernel bounds its ICMP errors: for those, another packet goes out after a second.
+    # The kernel bounds its ICMP errors, also by those of this whole machine: then another packet goes out.
     turns = int(ANSWER) if options.get("retry") else 1
     for _ in range(turns):
         sock.sendto(packet, (to, int(options.get("to", "9"))))

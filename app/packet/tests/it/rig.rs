@@ -1,6 +1,7 @@
 //! The three machines of a test.
 
 use std::{
+    cell::Cell,
     fs,
     io::{BufRead as _, BufReader, Write as _},
     path::PathBuf,
@@ -26,6 +27,8 @@ pub(crate) struct Rig {
     mark: String,
     folder: TempDir,
     children: Vec<Child>,
+    /// Sources of refused packets.
+    sources: Cell<u8>,
 }
 
 pub(crate) fn text(bytes: &[u8]) -> String {
@@ -61,7 +64,7 @@ impl Rig {
             return None;
         }
         let mark = format!("pkt{}-{}", std::process::id(), RIGS.fetch_add(1, Ordering::Relaxed));
-        let rig = Self { mark, folder: tempfile::tempdir().unwrap(), children: Vec::new() };
+        let rig = Self { mark, folder: tempfile::tempdir().unwrap(), children: Vec::new(), sources: Cell::new(0) };
         fs::create_dir(rig.folder.path().join("bpf")).unwrap();
         done(Command::new("mount").args(["-t", "bpf", "bpf"]).arg(rig.folder.path().join("bpf")));
         for name in ["gen", "dut", "sink"] {
@@ -104,7 +107,9 @@ impl Rig {
             "net.ipv4.conf.all.rp_filter=0",
             "net.ipv4.conf.default.rp_filter=0",
             "net.ipv4.fib_multipath_hash_policy=1",
-            "net.ipv4.icmp_ratelimit=0",
+            // Not icmp_ratelimit=0: that empties the account of a host at each ICMP error, and the kernel answers to
+            // routes of errors only from that account (net.ipv4.route.error_cost, which a namespace cannot set).
+            "net.ipv4.icmp_ratemask=0",
             "net.ipv6.icmp.ratelimit=0",
         ];
         done(rig.inside("dut", "sysctl").arg("-qw").args(sysctl));
@@ -189,9 +194,15 @@ impl Rig {
         }
     }
 
-    /// Sends packets until the kernel answers by ICMP, and tells its answer.
+    /// Sends a packet that the kernel refuses by ICMP, and tells its answer. The source is a new one, for the kernel
+    /// answers only some packets of a host.
     pub(crate) fn refused(&self, to: &str, options: &[&str]) -> String {
-        self.probe(to, &[&["retry=1"], options].concat())
+        let number = self.sources.get() + 1;
+        self.sources.set(number);
+        let source = if to.contains(':') { format!("fd00::1:{number}") } else { format!("10.0.0.{}", 100 + number) };
+        let length = if to.contains(':') { "64 dev g0 nodad" } else { "24 dev g0" };
+        self.ip("gen", &format!("addr add {source}/{length}"));
+        self.probe(to, &[&["retry=1", &format!("source={source}")], options].concat())
     }
 
     /// A Python program of probe.py in a namespace.
