@@ -8,6 +8,7 @@ windows TO PACKETS STOP: numbered packets in acknowledged windows, until PACKETS
 tcp-serve: sends back the SHA-256 of what came
 tcp TO BYTES: sends bytes over TCP, and compares
 raw DEVICE HEX COUNT: frames as they are
+several DEVICE HEX...: one frame after the other
 sniff DEVICE COUNT: prints frames of UDP to port 9, with their tags
 """
 import hashlib, os, select, socket, struct, sys
@@ -140,6 +141,11 @@ def raw(device, frame, times):
     for _ in range(int(times)):
         sock.send(bytes.fromhex(frame))
     print("sent")
+
+
+def several(device, *frames):
+    for frame in frames:
+        raw(device, frame, 1)
 
 
 def sniff(device, times):

@@ -2,6 +2,7 @@
 
 use std::{
     cell::Cell,
+    collections::HashMap,
     fs,
     io::{BufRead as _, BufReader, Write as _},
     path::PathBuf,
@@ -172,13 +173,17 @@ impl Rig {
         serde_json::from_str(&printed).unwrap()
     }
 
-    /// The packets that a port has counted for a reason.
-    pub(crate) fn count(&self, port: &str, reason: &str) -> u64 {
+    /// The packets that a port has counted, by their reasons.
+    pub(crate) fn counts(&self, port: &str) -> HashMap<String, u64> {
         let printed = done(&mut self.packet(&["router", "show", "drops", "--all", "-o", "json"]));
         let counts: Value = serde_json::from_str(&printed).unwrap();
-        let mut counts = counts.as_array().unwrap().iter();
-        let found = counts.find(|count| count["port"] == port && count["reason"] == reason);
-        found.map_or(0, |count| count["packets"].as_u64().unwrap())
+        let counts = counts.as_array().unwrap().iter().filter(|count| count["port"] == port);
+        counts.map(|count| (count["reason"].as_str().unwrap().to_owned(), count["packets"].as_u64().unwrap())).collect()
+    }
+
+    /// The packets that a port has counted for a reason.
+    pub(crate) fn count(&self, port: &str, reason: &str) -> u64 {
+        self.counts(port).get(reason).copied().unwrap_or_default()
     }
 
     /// Waits until a counter has a number.
