@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0
 /*
- * The router: looks up the kernel's routes, and forwards.
+ * The router: looks up the kernel's routes, or the copy of them in `fib.h`, and forwards.
  *
  * `decide` says what becomes of a packet, and `forward` rewrites it. `sallyport_router` runs on every port;
  * `sallyport_explain` only decides, for `packet explain`. What this program cannot do itself is left to the kernel:
  * neighbours, ICMP errors, options, packets for this machine.
  */
 #include "dump.h"
+#include "fib.h"
 #include "parse.h"
 
 struct {
@@ -90,7 +91,7 @@ INLINE enum reason reason_of_lookup(long result)
 INLINE int has_way(enum reason reason)
 {
 	return reason == REASON_FORWARDED || reason == REASON_TOO_BIG || reason == REASON_NEIGHBOR ||
-	       reason == REASON_UNSUPPORTED;
+	       reason == REASON_OTHER_PORT || reason == REASON_UNSUPPORTED;
 }
 
 /* Whether the source has a way back: by the device that the packet came from, or by any (RFC 3704). */
@@ -98,6 +99,8 @@ INLINE int is_source_right(struct xdp_md *ctx, const struct bpf_fib_lookup *fib,
 {
 	struct bpf_fib_lookup back = {};
 
+	if (has_fib)
+		return is_fib_source_right(fib, urpf);
 	back.family = fib->family;
 	back.l4_protocol = fib->l4_protocol;
 	back.ifindex = fib->ifindex;
@@ -172,14 +175,18 @@ INLINE enum reason decide(struct xdp_md *ctx, struct packet *packet, struct bpf_
 		return REASON_URPF;
 	if (packet->has_options)
 		return REASON_OPTIONS;
-	reason = reason_of_lookup(bpf_fib_lookup(ctx, fib, sizeof(*fib), 0));
+	reason = has_fib ? look_up(fib) : reason_of_lookup(bpf_fib_lookup(ctx, fib, sizeof(*fib), 0));
 	/* As in the kernel: only what has a way can end on it. Black holes swallow the rest, and this machine takes it. */
 	if (packet->hops <= 1 && has_way(reason))
 		return REASON_TTL;
 	if (reason != REASON_FORWARDED)
 		return reason;
 	*to = port_of(fib->ifindex);
-	return *to ? REASON_FORWARDED : REASON_OTHER_PORT;
+	if (!*to)
+		return REASON_OTHER_PORT;
+	if (has_fib)
+		__builtin_memcpy(fib->smac, (*to)->mac, 6);
+	return REASON_FORWARDED;
 }
 
 /* Takes one from the time to live. The sum changes by the same (RFC 1624). */

@@ -4,7 +4,11 @@ use std::net::IpAddr;
 
 use libbpf_rs::{MapCore as _, MapFlags, Object, ProgramInput};
 
-use crate::{Reason, Router, StandingPort, XdpError, error::asked, object};
+use crate::{
+    Reason, Router, StandingPort, XdpError,
+    error::asked,
+    object::{self, Tables},
+};
 
 /// The function of the program.
 const FUNCTION: &str = "sallyport_explain";
@@ -77,7 +81,7 @@ impl Router {
     /// # Errors
     /// No router stands.
     pub fn runner(&self) -> Result<Runner, XdpError> {
-        Ok(Runner { object: object::load(self.pins(), false)? })
+        Ok(Runner { object: object::load(self.pins(), false, Tables::Standing)? })
     }
 }
 

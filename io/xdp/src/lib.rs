@@ -7,7 +7,9 @@ mod attach;
 pub mod dump;
 mod error;
 mod explain;
+mod fib;
 pub mod kernel;
+pub mod netlink;
 mod object;
 mod reason;
 mod router;
@@ -15,6 +17,7 @@ mod table;
 
 pub use error::XdpError;
 pub use explain::{Question, Runner, Verdict};
+pub use fib::{FibMaps, FibSizes, FibStatus, Link, Shared, Written};
 pub use object::has_program;
 pub use reason::{Action, Reason};
 pub use router::{Change, Count, Router, StandingPort};

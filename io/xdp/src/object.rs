@@ -7,6 +7,7 @@ use libbpf_rs::{MapCore as _, MapHandle, Object, ObjectBuilder, OpenObject, Prin
 use crate::{
     XdpError,
     error::{asked, pinned},
+    fib::{self, FibSizes},
     table::{MAX_ROUTER_PORTS, MAX_VLANS, ROW_REASONS, SLOTS},
 };
 
@@ -77,9 +78,35 @@ fn open() -> Result<OpenObject, XdpError> {
     ObjectBuilder::default().open_memory(PROGRAM).map_err(asked("read the compiled programs"))
 }
 
+/// Where a program looks up.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Tables<'a> {
+    /// In the kernel's routes.
+    Kernel,
+    /// In new tables of these sizes.
+    New(&'a FibSizes),
+    /// In what the standing router has.
+    Standing,
+}
+
 /// Loads the programs with the maps in this folder; makes those that are not there, where `may_make`.
-pub(crate) fn load(pins: &Path, may_make: bool) -> Result<Object, XdpError> {
+pub(crate) fn load(pins: &Path, may_make: bool, tables: Tables<'_>) -> Result<Object, XdpError> {
     let mut open = open()?;
+    let is_standing = matches!(tables, Tables::Standing) && pins.join(fib::STATUS).exists();
+    for name in fib::MAPS {
+        let Some(mut map) = open.maps_mut().find(|map| map.name() == name) else { continue };
+        if is_standing {
+            let path = pins.join(name);
+            map.reuse_pinned_map(&path).map_err(asked(format!("open {}", path.display())))?;
+        } else if let Tables::New(sizes) = tables {
+            map.set_max_entries(sizes.entries(name)).map_err(asked(format!("size the map {name}")))?;
+        }
+    }
+    if is_standing || matches!(tables, Tables::New(_)) {
+        let mut constants = open.maps_mut().find(|map| map.name() == ".rodata.fib").ok_or(XdpError::NoProgram)?;
+        let value = constants.initial_value_mut().ok_or(XdpError::NoProgram)?;
+        value.copy_from_slice(&1_u32.to_ne_bytes());
+    }
     for shape in PINNED {
         let path = pins.join(shape.name);
         let is_there = path.try_exists().map_err(pinned(format!("look for {}", path.display())))?;

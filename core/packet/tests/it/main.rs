@@ -6,6 +6,7 @@ mod checksum;
 mod dump;
 mod explain;
 mod filter;
+mod follow;
 mod forward;
 mod frames;
 mod nat;
