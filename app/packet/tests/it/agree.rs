@@ -2,7 +2,12 @@
 //!
 //! `PACKET_FRAMES=1000000` runs more frames, and `PACKET_SEED` runs those of a failure again.
 
-use std::{env, path::Path, process::Command};
+use std::{
+    env,
+    io::{BufRead as _, BufReader},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
 
 use sallyport_packet_model::{
     checksum,
@@ -16,7 +21,7 @@ use serde_json::Value;
 use crate::rig::{Rig, done};
 
 const PINS: &str = "PACKET_TEST_PINS";
-/// Frames of a normal run.
+/// Frames of a normal run, for each lookup.
 const FRAMES: u64 = 50_000;
 /// The results of XDP.
 const DROP: u32 = 1;
@@ -25,7 +30,26 @@ const REDIRECT: u32 = 4;
 
 #[test]
 fn the_programs_and_the_model_agree() {
-    let Some(rig) = Rig::new() else { return };
+    let Some(rig) = prepared() else { return };
+    rig.up(&["--config", file(&rig).to_str().unwrap()]);
+    agree(&rig);
+}
+
+#[test]
+fn the_programs_with_tables_of_their_own_and_the_model_agree() {
+    let Some(mut rig) = prepared() else { return };
+    let mut run = rig.packet(&["router", "run", "--lookup", "fib", "--config", file(&rig).to_str().unwrap()]);
+    let mut child = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stderr.take().unwrap()).read_line(&mut line).unwrap();
+    rig.keep(child);
+    assert!(line.starts_with("following the kernel"), "{line}");
+    agree(&rig);
+}
+
+/// The machine of the router, with all that [`SETUP`] has.
+fn prepared() -> Option<Rig> {
+    let rig = Rig::new()?;
     rig.resolve();
     for device in ["v100", "v200", "x0"] {
         rig.ip("dut", &format!("link add {device} type veth peer name {device}p"));
@@ -38,9 +62,18 @@ fn the_programs_and_the_model_agree() {
     for line in SETUP.lines().map(str::trim).filter(|line| !line.is_empty()) {
         rig.ip("dut", line);
     }
+    Some(rig)
+}
+
+/// The file of the router.
+fn file(rig: &Rig) -> PathBuf {
     let file = "[[port]]\ndev = \"d0\"\nurpf = \"strict\"\n[[port]]\ndev = \"d1\"\nurpf = \"loose\"\n\
                 [[vlan]]\ndev = \"v100\"\nport = \"d0\"\nid = 100\n[[vlan]]\ndev = \"v200\"\nport = \"d1\"\nid = 200\n";
-    rig.up(&["--config", rig.write("router.toml", file).to_str().unwrap()]);
+    rig.write("router.toml", file)
+}
+
+/// Runs the comparison in the namespace of the router.
+fn agree(rig: &Rig) {
     let test = env::current_exe().unwrap();
     let mut inner = rig.inside("dut", test.to_str().unwrap());
     inner.args(["--exact", "agree::inside_the_namespace", "--ignored", "--nocapture"]).env(PINS, rig.pins());

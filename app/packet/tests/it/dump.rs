@@ -317,6 +317,11 @@ fn bad_arguments_have_a_sentence() {
     failed(&["--sample", "0"], 2, "--sample");
     failed(&["-w", "/nowhere/file.pcapng"], 1, "cannot write /nowhere/file.pcapng: No such file");
     failed(&["-w", "-", "-o", "json"], 2, "use one of both");
+    // A look leaves a lock among the pins.
+    let looking = Looking::start(&rig, &[]);
+    looking.signal(Signal::INT);
+    looking.end();
     done(&mut rig.packet(&["router", "down"]));
+    assert!(!rig.pins().exists(), "nothing stays, not even the lock of a look");
     failed(&[], 4, "no router stands here");
 }

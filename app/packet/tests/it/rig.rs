@@ -228,6 +228,11 @@ impl Rig {
         reader
     }
 
+    /// Ends this process with the rig.
+    pub(crate) fn keep(&mut self, child: Child) {
+        self.children.push(child);
+    }
+
     /// Sends one packet of UDP from `gen`, and tells what came back.
     pub(crate) fn probe(&self, to: &str, options: &[&str]) -> String {
         done(&mut self.python("gen", &[&["probe", to], options].concat())).trim().to_owned()
