@@ -181,3 +181,23 @@ fn a_vlan_that_cannot_be_is_refused_and_the_router_stays() {
     let shown: Value = serde_json::from_str(&rig.ip("dut", "-j link show d1")).unwrap();
     assert!(shown[0]["xdp"]["prog"]["id"].is_u64(), "the router stands: {shown}");
 }
+
+#[test]
+fn a_root_that_may_not_load_programs_is_told_so() {
+    let Some(rig) = Rig::new() else { return };
+    let program = env!("CARGO_BIN_EXE_sallyport-packet");
+    let said = |limits: &[&str]| {
+        let mut command = rig.inside("dut", "setpriv");
+        command.args(limits).arg(program).arg("--pins").arg(rig.pins()).args(["router", "up", "--dev", "d0,d1"]);
+        let output = command.output().unwrap();
+        (output.status.code(), crate::rig::text(&output.stderr))
+    };
+    // A user, and the root of a container.
+    let (code, words) = said(&["--reuid=65534", "--clear-groups"]);
+    assert!(code == Some(3) && words.contains("the packet path needs root"), "{code:?}: {words}");
+    let (code, words) = said(&["--bounding-set=-sys_admin,-bpf", "--inh-caps=-sys_admin,-bpf"]);
+    assert!(code == Some(1) && words.contains("ermi"), "{code:?}: {words}");
+    assert!(words.lines().count() <= 2, "one sentence: {words}");
+    let shown: Value = serde_json::from_str(&rig.ip("dut", "-j link show d0")).unwrap();
+    assert_eq!(shown[0]["xdp"], Value::Null, "nothing is attached");
+}
