@@ -92,7 +92,7 @@ struct {
 } dump_rings SEC(".maps");
 
 /* Keeps the beginning of the frame as it came; returns 0 if this packet is not wanted. */
-static __attribute__((noinline)) struct dump *dump_take(struct xdp_md *ctx, struct dump_control *control)
+NOINLINE struct dump *dump_take(struct xdp_md *ctx, struct dump_control *control)
 {
 	__u32 key = 0, head = bytes_of(ctx);
 	struct dump *dump = bpf_map_lookup_elem(&dump_space, &key);
@@ -117,8 +117,8 @@ static __attribute__((noinline)) struct dump *dump_take(struct xdp_md *ctx, stru
 }
 
 /* Hands the record over. The reader has what a slow one has missed as a number. */
-static __attribute__((noinline)) int dump_write(struct xdp_md *ctx, struct dump *dump, __u32 reason,
-						const struct port *from, const struct port *to)
+NOINLINE int dump_write(struct xdp_md *ctx, struct dump *dump, __u32 reason, const struct port *from,
+			const struct port *to)
 {
 	__u32 key = 0, length = bytes_of(ctx), came_by = ctx->ingress_ifindex, wanted;
 	struct dump_control *control = bpf_map_lookup_elem(&dump_control, &key);

@@ -87,6 +87,13 @@ INLINE enum reason reason_of_lookup(long result)
 	}
 }
 
+/* Whether a route leads on, to a neighbour. */
+INLINE int has_way(enum reason reason)
+{
+	return reason == REASON_FORWARDED || reason == REASON_TOO_BIG || reason == REASON_NEIGHBOR ||
+	       reason == REASON_OTHER_PORT || reason == REASON_UNSUPPORTED;
+}
+
 /* Whether the source has a way back: by the device that the packet came from, or by any (RFC 3704). */
 INLINE int is_source_right(struct xdp_md *ctx, struct bpf_fib_lookup *fib, __u8 urpf)
 {
@@ -156,17 +163,22 @@ INLINE enum reason decide(struct xdp_md *ctx, struct packet *packet, struct bpf_
 		return reason;
 	/* Two calls with a constant each, so that the compiler knows every offset. */
 	if (packet->offset == sizeof(struct ethernet))
-		reason = packet->is_v6 ? read_v6(ctx, sizeof(struct ethernet), fib)
-				       : read_v4(ctx, sizeof(struct ethernet), fib);
+		reason = packet->is_v6 ? read_v6(ctx, sizeof(struct ethernet), packet, fib)
+				       : read_v4(ctx, sizeof(struct ethernet), packet, fib);
 	else
-		reason = packet->is_v6 ? read_v6(ctx, sizeof(struct ethernet) + sizeof(struct vlan), fib)
-				       : read_v4(ctx, sizeof(struct ethernet) + sizeof(struct vlan), fib);
+		reason = packet->is_v6 ? read_v6(ctx, sizeof(struct ethernet) + sizeof(struct vlan), packet, fib)
+				       : read_v4(ctx, sizeof(struct ethernet) + sizeof(struct vlan), packet, fib);
 	if (reason != REASON_FORWARDED)
 		return reason;
 	fib->ifindex = (*from)->ifindex;
 	if ((*from)->urpf != URPF_OFF && !is_source_right(ctx, fib, (*from)->urpf))
 		return REASON_URPF;
+	if (packet->has_options)
+		return REASON_OPTIONS;
 	reason = has_fib ? look_up(fib) : reason_of_lookup(bpf_fib_lookup(ctx, fib, sizeof(*fib), 0));
+	/* As in the kernel: only what has a way can end on it. Black holes swallow the rest, and this machine takes it. */
+	if (packet->hops <= 1 && has_way(reason))
+		return REASON_TTL;
 	if (reason != REASON_FORWARDED)
 		return reason;
 	*to = port_of(fib->ifindex);

@@ -24,6 +24,8 @@ const HEAD_BYTES: usize = 128;
 const RECORD_BYTES: usize = 32;
 /// How long the program goes on without news from the reader. The reader renews more often.
 const LEASE: Duration = Duration::from_secs(3);
+/// The folder among the pins that the one look has locked; it goes with the pins.
+pub(crate) const LOCK: &str = "dump";
 /// The only key of the maps.
 const KEY: [u8; 4] = [0; 4];
 
@@ -79,7 +81,7 @@ pub struct Dump {
     reader: RingBuffer<'static>,
     records: Rc<RefCell<Vec<Record>>>,
     _ring: MapHandle,
-    /// The folder, locked: one look at a time.
+    /// One look at a time.
     _lock: fs::File,
 }
 
@@ -101,7 +103,10 @@ impl Router {
         let control = object::map(self.pins(), "dump_control")?;
         let rings = object::map(self.pins(), "dump_rings")?;
         let lost = object::map(self.pins(), "dump_lost")?;
-        let lock = fs::File::open(self.pins()).map_err(pinned(format!("open {}", self.pins().display())))?;
+        let folder = self.pins().join(LOCK);
+        let locked = || pinned(format!("lock {}", folder.display()));
+        fs::create_dir_all(&folder).map_err(locked())?;
+        let lock = fs::File::open(&folder).map_err(locked())?;
         rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive)
             .map_err(|_| XdpError::DumpBusy)?;
         let options = libbpf_sys::bpf_map_create_opts {

@@ -11,6 +11,12 @@ pub enum XdpError {
     /// No root.
     #[error("the packet path needs root: run the command with sudo")]
     NotRoot,
+    /// Root without the capabilities.
+    #[error(
+        "the kernel lets this process load no programs: the packet path needs CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON and \
+         CAP_SYS_ADMIN, which containers lack"
+    )]
+    NotCapable,
     /// No device of this name.
     #[error("there is no device {0} in this network namespace: `ip link` lists the devices")]
     NoDevice(String),

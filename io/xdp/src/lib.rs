@@ -16,7 +16,7 @@ mod router;
 mod table;
 
 pub use error::XdpError;
-pub use explain::{Question, Verdict};
+pub use explain::{Question, Runner, Verdict};
 pub use fib::{FibMaps, FibSizes, FibStatus, Link, Shared, Written};
 pub use object::has_program;
 pub use reason::{Action, Reason};

@@ -122,7 +122,11 @@ pub(crate) fn load(pins: &Path, may_make: bool, tables: Tables<'_>) -> Result<Ob
         }
     }
     SAID.lock().map(|mut said| said.clear()).unwrap_or_default();
-    open.load().map_err(|source| XdpError::Load { source, said: last_words() })
+    open.load().map_err(|source| match last_words() {
+        // A program that is wrong gets another answer: EACCES.
+        said if said.contains("-EPERM") => XdpError::NotCapable,
+        said => XdpError::Load { source, said },
+    })
 }
 
 /// A map in this folder.

@@ -11,6 +11,7 @@ use libbpf_rs::{MapCore as _, MapFlags, MapHandle, Object, Program};
 use crate::{
     Reason, Urpf, XdpError,
     attach::{Attached, id_of},
+    dump,
     error::{asked, pinned},
     fib::{self, FibMaps, FibSizes},
     kernel::Device,
@@ -386,6 +387,7 @@ impl Router {
                 _ => {}
             }
         }
+        drop(fs::remove_dir(self.pins.join(dump::LOCK)));
         drop(fs::remove_dir(&self.pins));
         Ok(())
     }

@@ -81,7 +81,7 @@ fn packets_are_shown_with_what_became_of_them() {
     let lines: Vec<_> = printed.lines().map(timeless).collect();
     let wanted = [
         "d0 > d1 forward IP 10.0.0.2.5000 > 192.0.2.7.9: UDP, length 32, ttl 64",
-        "d1 > d0 forward IP 192.0.2.7.9 > 10.0.0.2.5000: UDP, length 32, ttl 64",
+        "d1 > d0 forward IP 10.0.1.2.9 > 10.0.0.2.5000: UDP, length 32, ttl 64",
         "d0 drop (blackhole) IP 10.0.0.2.5001 > 203.0.113.9.9: UDP, length 32, ttl 64",
         "d0 kernel (ttl) IP 10.0.0.2.5002 > 192.0.2.7.9: UDP, length 32, ttl 1",
     ];
@@ -317,6 +317,11 @@ fn bad_arguments_have_a_sentence() {
     failed(&["--sample", "0"], 2, "--sample");
     failed(&["-w", "/nowhere/file.pcapng"], 1, "cannot write /nowhere/file.pcapng: No such file");
     failed(&["-w", "-", "-o", "json"], 2, "use one of both");
+    // A look leaves a lock among the pins.
+    let looking = Looking::start(&rig, &[]);
+    looking.signal(Signal::INT);
+    looking.end();
     done(&mut rig.packet(&["router", "down"]));
+    assert!(!rig.pins().exists(), "nothing stays, not even the lock of a look");
     failed(&[], 4, "no router stands here");
 }

@@ -3,6 +3,7 @@
 //! `gen (g0)-(d0) dut (d1)-(s0) sink`. Each test has namespaces and a bpffs of its own.
 #![allow(missing_docs, clippy::unwrap_used)]
 
+mod agree;
 mod bird;
 mod commands;
 mod dump;
@@ -10,4 +11,5 @@ mod faults;
 mod fib;
 mod forward;
 mod frames;
+mod hostile;
 mod rig;

@@ -1,10 +1,6 @@
 //! A frame at a glance: what can be read of it, whether or not the rest is right or was kept.
 
-use std::net::IpAddr;
-
-use crate::parse::{
-    self, ETHERTYPE_IPV4, ETHERTYPE_IPV6, Ethernet, ICMP, ICMPV6, Ip, Tags, parse_ethernet, read_ip, word,
-};
+use crate::parse::{self, ETHERTYPE_IPV4, ETHERTYPE_IPV6, Ethernet, ICMP, ICMPV6, Ip, parse_ethernet, read_ip, word};
 
 /// What can be read of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,9 +24,8 @@ impl Glance {
     pub fn of(frame: &[u8]) -> Option<Self> {
         let ethernet = parse_ethernet(frame).ok()?;
         let ip = read_ip(frame, &ethernet);
-        let ports = ip.filter(|ip| {
-            WITH_PORTS.contains(&ip.protocol) && !ip.fragment.is_some_and(|fragment| fragment.offset != 0)
-        });
+        let ports = ip
+            .filter(|ip| WITH_PORTS.contains(&ip.protocol) && ip.fragment.is_none_or(|fragment| fragment.offset == 0));
         let ports = ports.and_then(|ip| Some((word(frame, ip.payload())?, word(frame, ip.payload() + 2)?)));
         let echo = ip.filter(|ip| {
             let kind = frame.get(ip.payload());
@@ -61,18 +56,19 @@ impl Glance {
     pub fn is_icmp(&self) -> bool {
         self.ip.is_some_and(|ip| ip.protocol == if self.is_v4() { ICMP } else { ICMPV6 })
     }
-
-    /// What a NAT or a VLAN changes: tags, addresses, ports, and the identifiers of echoes.
-    fn names(&self) -> (Tags, Option<(IpAddr, IpAddr)>, Option<(u16, u16)>, Option<u16>) {
-        (self.ethernet.tags, self.ip.map(|ip| (ip.source, ip.destination)), self.ports, self.echo)
-    }
 }
 
-/// Whether a frame was rewritten beyond what every router does: its tags, its addresses or its ports have changed.
+/// Whether a frame was rewritten beyond what every router does: its tags, addresses, ports or identifiers of
+/// echoes have changed.
 #[must_use]
 pub fn is_rewritten(before: &[u8], after: &[u8]) -> bool {
     match (Glance::of(before), Glance::of(after)) {
-        (Some(before), Some(after)) => before.names() != after.names(),
+        (Some(before), Some(after)) => {
+            let addresses = |glance: &Glance| glance.ip.map(|ip| (ip.source, ip.destination));
+            before.ethernet.tags != after.ethernet.tags
+                || addresses(&before) != addresses(&after)
+                || (before.ports, before.echo) != (after.ports, after.echo)
+        }
         _ => false,
     }
 }
