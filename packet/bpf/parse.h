@@ -60,6 +60,10 @@ struct packet {
 	__u16 priority;
 	/* The VLAN, 0 for none. A tag with the number 0 has only a priority. */
 	__u16 vid;
+	/* The time to live, or the hop limit. */
+	__u8 hops;
+	/* Whether routers have to look at options. */
+	__u8 has_options;
 };
 
 INLINE void *at(struct xdp_md *ctx, __u32 offset)
@@ -72,6 +76,15 @@ INLINE void *end(struct xdp_md *ctx)
 	return (void *)(long)ctx->data_end;
 }
 
+/* The bytes of the frame: a number at once, for the kernel takes no half of an address that is kept for later. */
+INLINE __u64 bytes_of(struct xdp_md *ctx)
+{
+	__u64 bytes = end(ctx) - at(ctx, 0);
+
+	asm volatile("" : "+r"(bytes));
+	return bytes;
+}
+
 INLINE int is_same_mac(const __u8 *a, const __u8 *b)
 {
 	int different = 0;
@@ -81,14 +94,25 @@ INLINE int is_same_mac(const __u8 *a, const __u8 *b)
 	return !different;
 }
 
-/* Whether the sum over a header of 20 bytes is right (RFC 1812, section 5.2.2). */
-INLINE int is_sum_right(const struct ipv4 *ip)
+/* Whether the sum over a header of IPv4 with its options is right (RFC 1812, section 5.2.2). All of it is there. */
+INLINE int is_sum_right(struct xdp_md *ctx, __u32 offset, const struct ipv4 *ip)
 {
 	const __u16 *words = (const __u16 *)ip;
 	__u32 sum = 0;
 #pragma unroll
 	for (int i = 0; i < 10; i++)
 		sum += words[i];
+	if (UNLIKELY(ip->version_ihl != 0x45)) {
+		__u32 count = (ip->version_ihl & 15) * 2u;
+#pragma unroll
+		for (__u32 i = 10; i < 30; i++) {
+			__u16 *word = at(ctx, offset + 2 * i);
+
+			if (i >= count || (void *)(word + 1) > end(ctx))
+				break;
+			sum += *word;
+		}
+	}
 	sum = (sum & 0xffff) + (sum >> 16);
 	sum += sum >> 16;
 	return (sum & 0xffff) == 0xffff;
@@ -107,37 +131,40 @@ INLINE void read_ports(struct xdp_md *ctx, __u32 offset, __u8 proto, struct bpf_
 	fib->dport = ports->dest;
 }
 
-/* Reads IPv4 into the question to the routes. REASON_FORWARDED means: nothing speaks against it. */
-INLINE enum reason read_v4(struct xdp_md *ctx, __u32 offset, struct bpf_fib_lookup *fib)
+/*
+ * Reads IPv4 into the question to the routes. REASON_FORWARDED means: nothing speaks against it. What is for the kernel
+ * for its options or its time to live is still asked about its source first, so that nobody gets around that.
+ */
+INLINE enum reason read_v4(struct xdp_md *ctx, __u32 offset, struct packet *packet, struct bpf_fib_lookup *fib)
 {
 	struct ipv4 *ip = at(ctx, offset);
-	__u32 length, dest, source;
+	__u32 length, header, dest, source;
 
 	if ((void *)(ip + 1) > end(ctx))
 		return REASON_TRUNCATED;
-	if (ip->version_ihl >> 4 != 4 || (ip->version_ihl & 15) < 5)
+	header = (ip->version_ihl & 15) * 4u;
+	if (ip->version_ihl >> 4 != 4 || header < sizeof(*ip))
 		return REASON_MALFORMED;
+	if (header > (__u32)(end(ctx) - (void *)ip))
+		return REASON_TRUNCATED;
 	length = be16(ip->total);
-	if (length < (ip->version_ihl & 15) * 4u)
+	if (length < header)
 		return REASON_MALFORMED;
 	if (length > (__u32)(end(ctx) - (void *)ip))
 		return REASON_TRUNCATED;
+	if (!is_sum_right(ctx, offset, ip))
+		return REASON_CHECKSUM;
 	dest = be32(ip->dest);
 	/* Multicast, broadcast, link-local (RFC 3927), loopback and "this network" (RFC 6890). */
 	if (dest >= 0xe0000000 || dest >> 16 == 0xa9fe || dest >> 24 == 127 || dest >> 24 == 0)
 		return REASON_NOT_UNICAST;
-	/* The kernel processes options, and checks their sum. */
-	if (ip->version_ihl != 0x45)
-		return REASON_OPTIONS;
-	if (!is_sum_right(ip))
-		return REASON_CHECKSUM;
 	source = be32(ip->source);
 	if (source >= 0xe0000000 || source >> 24 == 127 || source >> 24 == 0)
 		return REASON_MARTIAN;
 	if (source >> 16 == 0xa9fe)
 		return REASON_NOT_UNICAST;
-	if (ip->ttl <= 1)
-		return REASON_TTL;
+	packet->hops = ip->ttl;
+	packet->has_options = header != sizeof(*ip);
 	fib->family = AF_INET;
 	fib->l4_protocol = ip->proto;
 	fib->tot_len = length;
@@ -151,7 +178,7 @@ INLINE enum reason read_v4(struct xdp_md *ctx, __u32 offset, struct bpf_fib_look
 }
 
 /* Reads IPv6 into the question to the routes. */
-INLINE enum reason read_v6(struct xdp_md *ctx, __u32 offset, struct bpf_fib_lookup *fib)
+INLINE enum reason read_v6(struct xdp_md *ctx, __u32 offset, struct packet *packet, struct bpf_fib_lookup *fib)
 {
 	struct ipv6 *ip = at(ctx, offset);
 	__u32 length;
@@ -174,10 +201,8 @@ INLINE enum reason read_v6(struct xdp_md *ctx, __u32 offset, struct bpf_fib_look
 	    !(ip->source[0] | ip->source[1] | ip->source[2] | (ip->source[3] & be32(0xfffffffe))))
 		return REASON_MARTIAN;
 	/* Every router looks at options of hop by hop (RFC 8200, section 4.3). */
-	if (ip->next == PROTO_HOP_BY_HOP)
-		return REASON_OPTIONS;
-	if (ip->hops <= 1)
-		return REASON_TTL;
+	packet->has_options = ip->next == PROTO_HOP_BY_HOP;
+	packet->hops = ip->hops;
 	fib->family = AF_INET6;
 	fib->l4_protocol = ip->next;
 	fib->tot_len = length > 0xffff ? 0xffff : length;

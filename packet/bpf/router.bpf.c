@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0
 /*
- * The router: looks up the kernel's routes, and forwards.
+ * The router: looks up the kernel's routes, or the copy of them in `fib.h`, and forwards.
  *
  * `decide` says what becomes of a packet, and `forward` rewrites it. `sallyport_router` runs on every port;
  * `sallyport_explain` only decides, for `packet explain`. What this program cannot do itself is left to the kernel:
  * neighbours, ICMP errors, options, packets for this machine.
  */
+#include "dump.h"
+#include "fib.h"
 #include "parse.h"
 
 struct {
@@ -85,11 +87,20 @@ INLINE enum reason reason_of_lookup(long result)
 	}
 }
 
+/* Whether a route leads on, to a neighbour. */
+INLINE int has_way(enum reason reason)
+{
+	return reason == REASON_FORWARDED || reason == REASON_TOO_BIG || reason == REASON_NEIGHBOR ||
+	       reason == REASON_OTHER_PORT || reason == REASON_UNSUPPORTED;
+}
+
 /* Whether the source has a way back: by the device that the packet came from, or by any (RFC 3704). */
-INLINE int is_source_right(struct xdp_md *ctx, const struct bpf_fib_lookup *fib, __u8 urpf)
+INLINE int is_source_right(struct xdp_md *ctx, struct bpf_fib_lookup *fib, __u8 urpf)
 {
 	struct bpf_fib_lookup back = {};
 
+	if (has_fib)
+		return is_fib_source_right(fib, urpf);
 	back.family = fib->family;
 	back.l4_protocol = fib->l4_protocol;
 	back.ifindex = fib->ifindex;
@@ -152,21 +163,30 @@ INLINE enum reason decide(struct xdp_md *ctx, struct packet *packet, struct bpf_
 		return reason;
 	/* Two calls with a constant each, so that the compiler knows every offset. */
 	if (packet->offset == sizeof(struct ethernet))
-		reason = packet->is_v6 ? read_v6(ctx, sizeof(struct ethernet), fib)
-				       : read_v4(ctx, sizeof(struct ethernet), fib);
+		reason = packet->is_v6 ? read_v6(ctx, sizeof(struct ethernet), packet, fib)
+				       : read_v4(ctx, sizeof(struct ethernet), packet, fib);
 	else
-		reason = packet->is_v6 ? read_v6(ctx, sizeof(struct ethernet) + sizeof(struct vlan), fib)
-				       : read_v4(ctx, sizeof(struct ethernet) + sizeof(struct vlan), fib);
+		reason = packet->is_v6 ? read_v6(ctx, sizeof(struct ethernet) + sizeof(struct vlan), packet, fib)
+				       : read_v4(ctx, sizeof(struct ethernet) + sizeof(struct vlan), packet, fib);
 	if (reason != REASON_FORWARDED)
 		return reason;
 	fib->ifindex = (*from)->ifindex;
 	if ((*from)->urpf != URPF_OFF && !is_source_right(ctx, fib, (*from)->urpf))
 		return REASON_URPF;
-	reason = reason_of_lookup(bpf_fib_lookup(ctx, fib, sizeof(*fib), 0));
+	if (packet->has_options)
+		return REASON_OPTIONS;
+	reason = has_fib ? look_up(fib) : reason_of_lookup(bpf_fib_lookup(ctx, fib, sizeof(*fib), 0));
+	/* As in the kernel: only what has a way can end on it. Black holes swallow the rest, and this machine takes it. */
+	if (packet->hops <= 1 && has_way(reason))
+		return REASON_TTL;
 	if (reason != REASON_FORWARDED)
 		return reason;
 	*to = port_of(fib->ifindex);
-	return *to ? REASON_FORWARDED : REASON_OTHER_PORT;
+	if (!*to)
+		return REASON_OTHER_PORT;
+	if (has_fib)
+		__builtin_memcpy(fib->smac, (*to)->mac, 6);
+	return REASON_FORWARDED;
 }
 
 /* Takes one from the time to live. The sum changes by the same (RFC 1624). */
@@ -243,12 +263,14 @@ int sallyport_router(struct xdp_md *ctx)
 	struct packet packet = {};
 	struct bpf_fib_lookup fib = {};
 	struct port *from = (void *)0, *to = (void *)0;
-	__u64 bytes = ctx->data_end - ctx->data;
+	__u64 bytes = bytes_of(ctx);
+	struct dump *dump = dump_begin(ctx);
 	enum reason reason = decide(ctx, &packet, &fib, &from, &to);
 
 	if (reason == REASON_FORWARDED && to)
 		reason = forward(ctx, &packet, &fib, to);
 	count(from, reason, bytes);
+	dump_end(ctx, dump, reason, from, to);
 	if (LIKELY(reason == REASON_FORWARDED && to))
 		return bpf_redirect_map(&devices, to->parent & PORT_MASK, XDP_DROP);
 	return action_of(reason);

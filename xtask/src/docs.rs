@@ -240,7 +240,7 @@ impl Code {
 
 /// The functions that a source in C defines: a definition starts its line, and helpers of the kernel are constants.
 fn c_functions(text: &str) -> impl Iterator<Item = &str> {
-    let starts = |line: &&str| line.starts_with("INLINE ") || line.starts_with("int ");
+    let starts = |line: &&str| ["INLINE ", "NOINLINE ", "int "].iter().any(|start| line.starts_with(start));
     text.lines().filter(starts).filter_map(|line| line.split_once('(')?.0.rsplit([' ', '*']).next())
 }
 

@@ -80,10 +80,12 @@ fn main() -> ExitCode {
 /// The kind of a failure of the packet path.
 fn failure_of(error: &XdpError) -> Failure {
     let kind = match error {
-        XdpError::NotRoot => Kind::NotAllowed,
+        XdpError::NotRoot | XdpError::NotCapable => Kind::NotAllowed,
         XdpError::NoDevice(_) | XdpError::NotUp => Kind::NotFound,
         XdpError::IsVlan { .. } | XdpError::TooManyPorts(_) | XdpError::TooManyVlans(_) => Kind::Usage,
-        XdpError::GenericOnly(_) | XdpError::AlreadyAttached { .. } | XdpError::SameSlot(..) => Kind::Refused,
+        XdpError::GenericOnly(_) | XdpError::AlreadyAttached { .. } | XdpError::SameSlot(..) | XdpError::DumpBusy => {
+            Kind::Refused
+        }
         _ => Kind::Failed,
     };
     Failure::new(kind, error.to_string())

@@ -11,6 +11,12 @@ pub enum XdpError {
     /// No root.
     #[error("the packet path needs root: run the command with sudo")]
     NotRoot,
+    /// Root without the capabilities.
+    #[error(
+        "the kernel lets this process load no programs: the packet path needs CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON and \
+         CAP_SYS_ADMIN, which containers lack"
+    )]
+    NotCapable,
     /// No device of this name.
     #[error("there is no device {0} in this network namespace: `ip link` lists the devices")]
     NoDevice(String),
@@ -58,6 +64,9 @@ pub enum XdpError {
     /// Nothing stands.
     #[error("no router stands here: `sallyport packet router up --dev DEVICE,DEVICE` starts one")]
     NotUp,
+    /// Another process looks at packets.
+    #[error("another `sallyport packet dump` looks at this router: end it first")]
+    DumpBusy,
     /// The pinned state is of another version.
     #[error(
         "the state in {0} has another layout: run `sallyport packet router down`, and `router up` again; \

@@ -4,7 +4,11 @@ use std::net::IpAddr;
 
 use libbpf_rs::{MapCore as _, MapFlags, Object, ProgramInput};
 
-use crate::{Reason, Router, StandingPort, XdpError, error::asked, object};
+use crate::{
+    Reason, Router, StandingPort, XdpError,
+    error::asked,
+    object::{self, Tables},
+};
 
 /// The function of the program.
 const FUNCTION: &str = "sallyport_explain";
@@ -60,11 +64,7 @@ impl Router {
     /// # Errors
     /// No router stands, or the frame has fewer than 14 bytes.
     pub fn explain_frame(&self, frame: &[u8], ifindex: u32) -> Result<Verdict, XdpError> {
-        let object = object::load(self.pins(), false)?;
-        run(&object, FUNCTION, frame, ifindex)?;
-        let verdicts = object.maps().find(|map| map.name() == "verdicts").ok_or(XdpError::NoProgram)?;
-        let found = verdicts.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY).map_err(asked("read the verdict"))?;
-        found.and_then(|bytes| Verdict::of_bytes(&bytes, frame)).ok_or(XdpError::NoProgram)
+        self.runner()?.explain(frame, ifindex)
     }
 
     /// Runs the router over frames that come in by this device: what XDP says to each, and the frame after it.
@@ -72,8 +72,43 @@ impl Router {
     /// # Errors
     /// No router stands, or a frame has fewer than 14 bytes.
     pub fn run_frames(&self, frames: &[Vec<u8>], ifindex: u32) -> Result<Vec<(u32, Vec<u8>)>, XdpError> {
-        let object = object::load(self.pins(), false)?;
-        frames.iter().map(|frame| run(&object, "sallyport_router", frame, ifindex)).collect()
+        let runner = self.runner()?;
+        frames.iter().map(|frame| runner.run(frame, ifindex)).collect()
+    }
+
+    /// The programs of the router, for frames that nobody sends.
+    ///
+    /// # Errors
+    /// No router stands.
+    pub fn runner(&self) -> Result<Runner, XdpError> {
+        Ok(Runner { object: object::load(self.pins(), false, Tables::Standing)? })
+    }
+}
+
+/// The programs of a router, which share its maps with those at its ports.
+#[derive(Debug)]
+pub struct Runner {
+    object: Object,
+}
+
+impl Runner {
+    /// Says what would become of a frame that comes in by this device. No counter moves.
+    ///
+    /// # Errors
+    /// The frame has fewer than 14 bytes.
+    pub fn explain(&self, frame: &[u8], ifindex: u32) -> Result<Verdict, XdpError> {
+        run(&self.object, FUNCTION, frame, ifindex)?;
+        let verdicts = self.object.maps().find(|map| map.name() == "verdicts").ok_or(XdpError::NoProgram)?;
+        let found = verdicts.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY).map_err(asked("read the verdict"))?;
+        found.and_then(|bytes| Verdict::of_bytes(&bytes, frame)).ok_or(XdpError::NoProgram)
+    }
+
+    /// Runs the router over a frame that comes in by this device: what XDP says, and the frame after it.
+    ///
+    /// # Errors
+    /// The frame has fewer than 14 bytes.
+    pub fn run(&self, frame: &[u8], ifindex: u32) -> Result<(u32, Vec<u8>), XdpError> {
+        run(&self.object, "sallyport_router", frame, ifindex)
     }
 }
 

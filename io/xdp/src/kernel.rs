@@ -12,7 +12,7 @@ use rtnetlink::{
     Error, Handle, RouteMessageBuilder,
     packet_route::{
         AddressFamily,
-        link::{InfoData, InfoVlan, LinkAttribute, LinkFlags, LinkInfo, LinkMessage},
+        link::{InfoData, InfoVlan, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, VlanProtocol},
         neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState},
         route::{RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteType},
     },
@@ -131,6 +131,16 @@ impl Kernel {
     }
 }
 
+/// Whether a device forwards IPv4, and IPv6, as `sysctl` says.
+#[must_use]
+pub fn forwards(device: &str) -> (bool, bool) {
+    let is_on = |family: &str| {
+        let file = format!("/proc/sys/net/{family}/conf/{device}/forwarding");
+        std::fs::read_to_string(file).is_ok_and(|value| value.trim() != "0")
+    };
+    (is_on("ipv4"), is_on("ipv6"))
+}
+
 /// Says which list failed.
 fn failed<E: fmt::Display>(what: &'static str) -> impl Fn(E) -> XdpError {
     move |error| XdpError::Netlink { what, reason: error.to_string() }
@@ -156,7 +166,7 @@ async fn all<T>(
     timeout(PATIENCE, read).await.map_err(late)?
 }
 
-fn device_of(message: LinkMessage) -> Option<Device> {
+pub(crate) fn device_of(message: LinkMessage) -> Option<Device> {
     let mut device = Device {
         index: message.header.index,
         name: String::new(),
@@ -165,10 +175,12 @@ fn device_of(message: LinkMessage) -> Option<Device> {
         is_up: message.header.flags.contains(LinkFlags::Up),
         vlan: None,
     };
-    let (mut below, mut vid) = (None, None);
+    let (mut below, mut vid, mut is_elsewhere) = (None, None, false);
     for attribute in message.attributes {
         match attribute {
             LinkAttribute::IfName(name) => device.name = name,
+            // The index of the device below is that of another network namespace.
+            LinkAttribute::LinkNetNsId(_) => is_elsewhere = true,
             LinkAttribute::Address(bytes) => device.mac = bytes.try_into().unwrap_or_default(),
             LinkAttribute::Mtu(mtu) => device.mtu = mtu,
             LinkAttribute::Link(index) => below = Some(index),
@@ -176,19 +188,21 @@ fn device_of(message: LinkMessage) -> Option<Device> {
             _ => {}
         }
     }
-    device.vlan = below.zip(vid);
+    device.vlan = below.zip(vid).filter(|_| !is_elsewhere);
     Some(device)
 }
 
+/// The number of a VLAN of 802.1Q; those of 802.1ad are the kernel's.
 fn vid_of(info: LinkInfo) -> Option<u16> {
     let LinkInfo::Data(InfoData::Vlan(attributes)) = info else { return None };
+    let is_service = attributes.contains(&InfoVlan::Protocol(VlanProtocol::Ieee8021Ad));
     attributes.into_iter().find_map(|attribute| match attribute {
-        InfoVlan::Id(vid) => Some(vid),
+        InfoVlan::Id(vid) if !is_service => Some(vid),
         _ => None,
     })
 }
 
-fn address_of(address: RouteAddress) -> Option<IpAddr> {
+pub(crate) fn address_of(address: RouteAddress) -> Option<IpAddr> {
     match address {
         RouteAddress::Inet(address) => Some(address.into()),
         RouteAddress::Inet6(address) => Some(address.into()),
@@ -239,7 +253,7 @@ fn route_of(message: RouteMessage) -> Option<Route> {
     (table == u32::from(RouteHeader::RT_TABLE_MAIN)).then_some(route)
 }
 
-fn neighbor_of(message: NeighbourMessage) -> Option<Neighbor> {
+pub(crate) fn neighbor_of(message: NeighbourMessage) -> Option<Neighbor> {
     let state = match message.header.state {
         NeighbourState::Incomplete => "incomplete",
         NeighbourState::Reachable => "reachable",
@@ -261,4 +275,39 @@ fn neighbor_of(message: NeighbourMessage) -> Option<Neighbor> {
         }
     }
     Some(Neighbor { address: address?, device: message.header.ifindex, mac, state })
+}
+
+#[cfg(test)]
+mod tests {
+    use rtnetlink::packet_core::{Emitable as _, Parseable as _};
+    use rtnetlink::packet_route::link::InfoKind;
+
+    use super::*;
+
+    /// A device as the kernel's message on the wire tells it.
+    fn told(attributes: Vec<LinkAttribute>) -> Device {
+        let mut message = LinkMessage::default();
+        message.header.index = 7;
+        message.attributes = vec![LinkAttribute::IfName("eth1.100".to_owned()), LinkAttribute::Address(vec![2; 6])];
+        message.attributes.extend(attributes);
+        let mut bytes = vec![0; message.buffer_len()];
+        message.emit(&mut bytes);
+        device_of(LinkMessage::parse(&bytes[..]).unwrap()).unwrap()
+    }
+
+    fn vlan(protocol: VlanProtocol) -> LinkAttribute {
+        let data = vec![InfoVlan::Protocol(protocol), InfoVlan::Id(100)];
+        LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Vlan), LinkInfo::Data(InfoData::Vlan(data))])
+    }
+
+    #[test]
+    fn a_vlan_is_known_by_netlink_with_the_port_below() {
+        let device = told(vec![LinkAttribute::Link(3), vlan(VlanProtocol::Ieee8021Q)]);
+        let wanted = (7, "eth1.100", [2; 6], Some((3, 100)));
+        assert_eq!((device.index, device.name.as_str(), device.mac, device.vlan), wanted);
+        assert_eq!(told(vec![LinkAttribute::Link(3)]).vlan, None, "the other end of a veth pair");
+        assert_eq!(told(vec![LinkAttribute::Link(3), vlan(VlanProtocol::Ieee8021Ad)]).vlan, None, "a service tag");
+        let elsewhere = vec![LinkAttribute::Link(3), LinkAttribute::LinkNetNsId(1), vlan(VlanProtocol::Ieee8021Q)];
+        assert_eq!(told(elsewhere).vlan, None, "the port is in another network namespace");
+    }
 }

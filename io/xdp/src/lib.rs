@@ -4,16 +4,20 @@
 //! process. [`kernel`] reads devices, routes and neighbours from the kernel.
 
 mod attach;
+pub mod dump;
 mod error;
 mod explain;
+mod fib;
 pub mod kernel;
+pub mod netlink;
 mod object;
 mod reason;
 mod router;
 mod table;
 
 pub use error::XdpError;
-pub use explain::{Question, Verdict};
+pub use explain::{Question, Runner, Verdict};
+pub use fib::{FibMaps, FibSizes, FibStatus, Link, Shared, Written};
 pub use object::has_program;
 pub use reason::{Action, Reason};
 pub use router::{Change, Count, Router, StandingPort};

@@ -1,7 +1,10 @@
 //! The commands of the packet path.
 
+mod capture;
+mod dump;
 mod explain;
 mod router;
+mod run;
 mod show;
 
 use std::path::PathBuf;
@@ -22,6 +25,9 @@ pub(crate) enum PacketCommand {
     /// Say what would become of a packet, and why
     #[command(after_help = explain::EXAMPLES)]
     Explain(explain::ExplainArgs),
+    /// Show what became of packets, as tcpdump would: forwarded, dropped with the reason, rewritten
+    #[command(after_help = dump::EXAMPLES)]
+    Dump(dump::DumpArgs),
     /// Write the manual pages of the packet path into a folder
     #[command(hide = true)]
     Man(ManualArgs),
@@ -36,9 +42,12 @@ pub(crate) enum RouterCommand {
     /// Bring the router up, or change the one that stands, without a lost packet
     #[command(after_help = router::EXAMPLES)]
     Up(router::UpArgs),
+    /// Bring the router up, and follow the kernel: routes for the lookup fib, VLANs, addresses
+    #[command(after_help = run::EXAMPLES)]
+    Run(run::RunArgs),
     /// Take the router down: the kernel forwards again
     Down,
-    /// Show routes, neighbours, or what was forwarded and dropped
+    /// Show routes, neighbours, the lookup, or what was forwarded and dropped
     #[command(subcommand)]
     Show(show::ShowCommand),
 }
@@ -48,9 +57,11 @@ pub(crate) async fn run(output: Output, pins: PathBuf, command: PacketCommand) -
     let router = Router::new(pins);
     match command {
         PacketCommand::Router(RouterCommand::Up(args)) => router::up(output, &router, args).await,
+        PacketCommand::Router(RouterCommand::Run(args)) => run::run(output, &router, args).await,
         PacketCommand::Router(RouterCommand::Down) => router::down(output, &router).await,
         PacketCommand::Router(RouterCommand::Show(command)) => show::show(output, &router, command).await,
         PacketCommand::Explain(args) => explain::explain(output, &router, args).await,
+        PacketCommand::Dump(args) => dump::dump(output, &router, args).await,
         // They are answered before, without a kernel.
         PacketCommand::Man(_) | PacketCommand::Completion(_) => Ok(()),
     }

@@ -45,7 +45,8 @@ fn v4(mac: &[u8], total: u16, ttl: u8, length: usize) -> Vec<u8> {
 /// Sets the sum of the header.
 fn sum(mut frame: Vec<u8>) -> Vec<u8> {
     frame[24..26].fill(0);
-    let words: u32 = frame[14..34].chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum();
+    let end = 14 + usize::from(frame[14] & 15).clamp(5, 11) * 4;
+    let words: u32 = frame[14..end].chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum();
     let folded = (words & 0xffff) + (words >> 16);
     let folded = (folded & 0xffff) + (folded >> 16);
     frame[24..26].copy_from_slice(&(!(folded as u16)).to_be_bytes());
@@ -62,6 +63,12 @@ fn v6(mac: &[u8], payload: u16, length: usize) -> Vec<u8> {
     frame.extend("fd00:2::7".parse::<std::net::Ipv6Addr>().unwrap().octets());
     frame.extend([0x13, 0x88, 0, 9, 0, 8, 0, 0]);
     frame.resize(length, 0);
+    frame
+}
+
+/// The frame to the router itself.
+fn local(mut frame: Vec<u8>) -> Vec<u8> {
+    frame[30..34].copy_from_slice(&[10, 0, 1, 1]);
     frame
 }
 
@@ -92,7 +99,10 @@ fn inside_the_namespace() {
         ("a length below the header's", sum(v4(&mac, 19, 64, 60)), Reason::Malformed),
         ("version 5", changed(good.clone(), 14, 0x55), Reason::Malformed),
         ("a header of 16 bytes", changed(good.clone(), 14, 0x44), Reason::Malformed),
-        ("a header beyond its length", changed(good.clone(), 14, 0x4f), Reason::Malformed),
+        ("a header beyond its length", changed(good.clone(), 14, 0x48), Reason::Malformed),
+        ("a header beyond its frame", changed(good.clone(), 14, 0x4f), Reason::Truncated),
+        ("options with a wrong sum", changed(v4(&mac, 46, 64, 60), 14, 0x46), Reason::Checksum),
+        ("no time to live, for this machine", sum(local(v4(&mac, 28, 1, 60))), Reason::NotRouted),
         ("with options", sum(changed(v4(&mac, 46, 64, 60), 14, 0x46)), Reason::Options),
         ("a wrong sum", changed(good.clone(), 25, good[25] ^ 1), Reason::Checksum),
         ("from loopback", sum(changed(good.clone(), 26, 127)), Reason::Martian),

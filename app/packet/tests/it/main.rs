@@ -3,8 +3,13 @@
 //! `gen (g0)-(d0) dut (d1)-(s0) sink`. Each test has namespaces and a bpffs of its own.
 #![allow(missing_docs, clippy::unwrap_used)]
 
+mod agree;
+mod bird;
 mod commands;
+mod dump;
 mod faults;
+mod fib;
 mod forward;
 mod frames;
+mod hostile;
 mod rig;

@@ -8,6 +8,7 @@ windows TO PACKETS STOP: numbered packets in acknowledged windows, until PACKETS
 tcp-serve: sends back the SHA-256 of what came
 tcp TO BYTES: sends bytes over TCP, and compares
 raw DEVICE HEX COUNT: frames as they are
+several DEVICE HEX...: one frame after the other
 sniff DEVICE COUNT: prints frames of UDP to port 9, with their tags
 """
 import hashlib, os, select, socket, struct, sys
@@ -37,7 +38,7 @@ def probe(to, *options):
     packet = b"x" * int(options.get("size", "32"))
     poll = select.poll()
     poll.register(sock, select.POLLIN)
-    # The kernel bounds its ICMP errors: for those, another packet goes out after a second.
+    # The kernel bounds its ICMP errors, also by those of this whole machine: then another packet goes out.
     turns = int(ANSWER) if options.get("retry") else 1
     for _ in range(turns):
         sock.sendto(packet, (to, int(options.get("to", "9"))))
@@ -140,6 +141,11 @@ def raw(device, frame, times):
     for _ in range(int(times)):
         sock.send(bytes.fromhex(frame))
     print("sent")
+
+
+def several(device, *frames):
+    for frame in frames:
+        raw(device, frame, 1)
 
 
 def sniff(device, times):

@@ -1,6 +1,8 @@
 //! The three machines of a test.
 
 use std::{
+    cell::Cell,
+    collections::HashMap,
     fs,
     io::{BufRead as _, BufReader, Write as _},
     path::PathBuf,
@@ -13,7 +15,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// How long a test waits for what must come.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// How long a probe waits for an answer that must come, in seconds.
 const ANSWER: &str = "30";
 const PROBE: &str = include_str!("probe.py");
@@ -26,6 +28,8 @@ pub(crate) struct Rig {
     mark: String,
     folder: TempDir,
     children: Vec<Child>,
+    /// Sources of refused packets.
+    sources: Cell<u8>,
 }
 
 pub(crate) fn text(bytes: &[u8]) -> String {
@@ -61,7 +65,7 @@ impl Rig {
             return None;
         }
         let mark = format!("pkt{}-{}", std::process::id(), RIGS.fetch_add(1, Ordering::Relaxed));
-        let rig = Self { mark, folder: tempfile::tempdir().unwrap(), children: Vec::new() };
+        let rig = Self { mark, folder: tempfile::tempdir().unwrap(), children: Vec::new(), sources: Cell::new(0) };
         fs::create_dir(rig.folder.path().join("bpf")).unwrap();
         done(Command::new("mount").args(["-t", "bpf", "bpf"]).arg(rig.folder.path().join("bpf")));
         for name in ["gen", "dut", "sink"] {
@@ -104,7 +108,9 @@ impl Rig {
             "net.ipv4.conf.all.rp_filter=0",
             "net.ipv4.conf.default.rp_filter=0",
             "net.ipv4.fib_multipath_hash_policy=1",
-            "net.ipv4.icmp_ratelimit=0",
+            // Not icmp_ratelimit=0: that empties the account of a host at each ICMP error, and the kernel answers to
+            // routes of errors only from that account (net.ipv4.route.error_cost, which a namespace cannot set).
+            "net.ipv4.icmp_ratemask=0",
             "net.ipv6.icmp.ratelimit=0",
         ];
         done(rig.inside("dut", "sysctl").arg("-qw").args(sysctl));
@@ -167,13 +173,17 @@ impl Rig {
         serde_json::from_str(&printed).unwrap()
     }
 
-    /// The packets that a port has counted for a reason.
-    pub(crate) fn count(&self, port: &str, reason: &str) -> u64 {
+    /// The packets that a port has counted, by their reasons.
+    pub(crate) fn counts(&self, port: &str) -> HashMap<String, u64> {
         let printed = done(&mut self.packet(&["router", "show", "drops", "--all", "-o", "json"]));
         let counts: Value = serde_json::from_str(&printed).unwrap();
-        let mut counts = counts.as_array().unwrap().iter();
-        let found = counts.find(|count| count["port"] == port && count["reason"] == reason);
-        found.map_or(0, |count| count["packets"].as_u64().unwrap())
+        let counts = counts.as_array().unwrap().iter().filter(|count| count["port"] == port);
+        counts.map(|count| (count["reason"].as_str().unwrap().to_owned(), count["packets"].as_u64().unwrap())).collect()
+    }
+
+    /// The packets that a port has counted for a reason.
+    pub(crate) fn count(&self, port: &str, reason: &str) -> u64 {
+        self.counts(port).get(reason).copied().unwrap_or_default()
     }
 
     /// Waits until a counter has a number.
@@ -189,9 +199,15 @@ impl Rig {
         }
     }
 
-    /// Sends packets until the kernel answers by ICMP, and tells its answer.
+    /// Sends a packet that the kernel refuses by ICMP, and tells its answer. The source is a new one, for the kernel
+    /// answers only some packets of a host.
     pub(crate) fn refused(&self, to: &str, options: &[&str]) -> String {
-        self.probe(to, &[&["retry=1"], options].concat())
+        let number = self.sources.get() + 1;
+        self.sources.set(number);
+        let source = if to.contains(':') { format!("fd00::1:{number}") } else { format!("10.0.0.{}", 100 + number) };
+        let length = if to.contains(':') { "64 dev g0 nodad" } else { "24 dev g0" };
+        self.ip("gen", &format!("addr add {source}/{length}"));
+        self.probe(to, &[&["retry=1", &format!("source={source}")], options].concat())
     }
 
     /// A Python program of probe.py in a namespace.
@@ -210,6 +226,11 @@ impl Rig {
         reader.read_line(&mut line).unwrap();
         assert_eq!(line, "ready\n");
         reader
+    }
+
+    /// Ends this process with the rig.
+    pub(crate) fn keep(&mut self, child: Child) {
+        self.children.push(child);
     }
 
     /// Sends one packet of UDP from `gen`, and tells what came back.

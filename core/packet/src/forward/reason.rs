@@ -25,9 +25,6 @@ pub enum DropReason {
     /// The source cannot be that of a packet on a network (RFC 1812, section 5.3.7; RFC 4291).
     #[error("the source address is not that of a host")]
     MartianSource,
-    /// The destination cannot be routed.
-    #[error("the destination address cannot be routed")]
-    MartianDestination,
     /// No route leads back to the source (RFC 3704).
     #[error("no route leads back to the source by this interface")]
     SpoofedSource,
@@ -108,6 +105,9 @@ pub enum PassReason {
     /// A packet to an address of the NAT has no mapping: it may be for this machine.
     #[error("no mapping of the NAT has this destination")]
     NatNoMapping,
+    /// The destination is loopback, reserved or none: networks that use such addresses have the kernel's routes.
+    #[error("the destination address is not that of a host")]
+    MartianDestination,
 }
 
 impl DropReason {
@@ -117,7 +117,6 @@ impl DropReason {
         match self {
             Self::Malformed(malformed) => 1 + malformed as u32,
             Self::MartianSource => 32,
-            Self::MartianDestination => 33,
             Self::SpoofedSource => 34,
             Self::BlackHole => 35,
             Self::Policy => 36,

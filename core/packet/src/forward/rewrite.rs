@@ -7,17 +7,19 @@ use crate::{
 };
 
 /// The frame for a neighbor: new addresses, the tags of the interface, one hop less. One tag has the type 802.1Q; of
-/// two, the outer has 802.1ad. New tags have the priority 0. Everything from the IP header on stays at its place behind
+/// two, the outer has 802.1ad. A tag keeps the priority of the outer one that came. Everything from the IP header on stays at its place behind
 /// the Ethernet header, padding too. The packet has an IP header and a hop limit above 1.
 #[must_use]
 pub fn rewrite(frame: &[u8], packet: &Packet, out: &Interface, neighbor: Mac) -> Vec<u8> {
     let mut result = Vec::with_capacity(frame.len() + 8);
     result.extend_from_slice(&neighbor);
     result.extend_from_slice(&out.mac);
+    // Priority and drop eligibility; a new tag has 0.
+    let priority = packet.ethernet.tags.outer.and_then(|_| word(frame, 14)).unwrap_or_default() & 0xf000;
     if let Some(outer) = out.tags.outer {
         let kind = if out.tags.inner.is_some() { ETHERTYPE_SERVICE } else { ETHERTYPE_VLAN };
         result.extend_from_slice(&kind.to_be_bytes());
-        result.extend_from_slice(&outer.to_be_bytes());
+        result.extend_from_slice(&(priority | outer).to_be_bytes());
     }
     if let Some(inner) = out.tags.inner {
         result.extend_from_slice(&ETHERTYPE_VLAN.to_be_bytes());

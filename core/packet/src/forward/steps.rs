@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use super::{DropReason, PassReason, ReversePath, Router, Verdict, rewrite, special};
 use crate::{
-    parse::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, Ethernet, Flow, Ip, Mac, Packet, flow_hash, parse, parse_ethernet},
+    parse::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, Ethernet, Flow, Ip, Mac, Packet, Tags, flow_hash, parse, parse_ethernet},
     route::{Cells, Found, NextHop},
 };
 
@@ -96,6 +96,10 @@ pub fn admit<C: Cells>(
     observer.observe(Step::Parsed(packet));
     let ip = routable(&packet)?;
     check_reverse_path(router, incoming, &ip, routing_hash(router, &packet), observer)?;
+    // Options come after the source: the kernel that processes them does not check it again.
+    if ip.has_router_options {
+        return Err(Verdict::Pass(PassReason::RouterOptions));
+    }
     Ok(packet)
 }
 
@@ -134,7 +138,13 @@ fn routing_hash<C: Cells>(router: &Router<C>, packet: &Packet) -> u32 {
 
 /// The interface that the frame came by; its hardware address is the frame's destination.
 fn incoming_interface<C: Cells>(router: &Router<C>, port: u32, ethernet: &Ethernet) -> Result<u32, Verdict> {
-    let index = router.interface_of(port, ethernet.tags).ok_or(Verdict::Pass(PassReason::NotRouted))?;
+    // One tag is of 802.1Q, and of two the outer is of 802.1ad, as they are written.
+    if ethernet.tags != Tags::default() && ethernet.is_service != ethernet.tags.inner.is_some() {
+        return Err(Verdict::Pass(PassReason::NotRouted));
+    }
+    // The number 0 names no VLAN: the tag has a priority only (IEEE 802.1Q, section 9.6).
+    let tags = if ethernet.tags == Tags::one(0) { Tags::default() } else { ethernet.tags };
+    let index = router.interface_of(port, tags).ok_or(Verdict::Pass(PassReason::NotRouted))?;
     let interface = router.interface(index).ok_or(Verdict::Pass(PassReason::NotRouted))?;
     if !matches!(ethernet.ether_type, ETHERTYPE_IPV4 | ETHERTYPE_IPV6) {
         return Err(Verdict::Pass(PassReason::NotIp));
@@ -151,17 +161,14 @@ fn routable(packet: &Packet) -> Result<Ip, Verdict> {
     if special::is_multicast(ip.destination) {
         return Err(Verdict::Pass(PassReason::Multicast));
     }
+    if special::is_martian_destination(ip.destination) {
+        return Err(Verdict::Pass(PassReason::MartianDestination));
+    }
     if special::is_link_local(ip.source) || special::is_link_local(ip.destination) {
         return Err(Verdict::Pass(PassReason::LinkLocal));
     }
     if special::is_martian_source(ip.source) {
         return Err(Verdict::Drop(DropReason::MartianSource));
-    }
-    if special::is_martian_destination(ip.destination) {
-        return Err(Verdict::Drop(DropReason::MartianDestination));
-    }
-    if ip.has_router_options {
-        return Err(Verdict::Pass(PassReason::RouterOptions));
     }
     Ok(ip)
 }

@@ -66,6 +66,7 @@ pub fn parse_ethernet(frame: &[u8]) -> Result<Ethernet, Malformed> {
     let destination = bytes(frame, 0).ok_or(truncated)?;
     let source = bytes(frame, 6).ok_or(truncated)?;
     let mut ether_type = word(frame, 12).ok_or(truncated)?;
+    let is_service = ether_type == ETHERTYPE_SERVICE;
     let (mut tags, mut offset) = (Tags::default(), 14);
     for slot in [&mut tags.outer, &mut tags.inner] {
         if !matches!(ether_type, ETHERTYPE_VLAN | ETHERTYPE_SERVICE) {
@@ -75,7 +76,17 @@ pub fn parse_ethernet(frame: &[u8]) -> Result<Ethernet, Malformed> {
         ether_type = word(frame, offset + 2).ok_or(Malformed::TruncatedTag)?;
         offset += 4;
     }
-    Ok(Ethernet { destination, source, tags, ether_type, bytes: offset })
+    Ok(Ethernet { destination, source, tags, is_service, ether_type, bytes: offset })
+}
+
+/// Reads the header of IP, where it can be read: its lengths, its checksum and the end of the packet do not matter.
+pub(crate) fn read_ip(frame: &[u8], ethernet: &Ethernet) -> Option<Ip> {
+    let read = match ethernet.ether_type {
+        ETHERTYPE_IPV4 => ip::ipv4(frame, ethernet.bytes, ip::Place::Quote),
+        ETHERTYPE_IPV6 => ip::ipv6(frame, ethernet.bytes, ip::Place::Quote),
+        _ => return None,
+    };
+    read.ok().map(|read| read.header)
 }
 
 /// The payload of a whole packet or a first fragment.

@@ -27,6 +27,8 @@ pub struct Ethernet {
     pub source: Mac,
     /// VLAN tags, the outer one first.
     pub tags: Tags,
+    /// Whether the outer tag is one of 802.1ad.
+    pub is_service: bool,
     /// Type behind the tags.
     pub ether_type: u16,
     /// Bytes of the header with its tags: 14, 18 or 22.

@@ -82,6 +82,9 @@ fn tags_go_and_come() {
     let two = [0x88, 0xa8, 0, 200, 0x81, 0, 0, 100];
     assert_eq!(run(&to("198.51.101.9").bytes()).frame, left(&to("198.51.101.9"), &one));
     assert_eq!(run(&to("198.51.102.9").bytes()).frame, left(&to("198.51.102.9"), &two));
+    // A priority stays, also that of a tag without a VLAN.
+    let urgent = Frame { tags: vec![0xa000], ..to("198.51.101.9") };
+    assert_eq!(run(&urgent.bytes()).frame, left(&to("198.51.101.9"), &[0x81, 0, 0xa0, 100]));
     // From a VLAN to a port without one.
     let mut tagged = Frame { tags: vec![200, 100], ..to("198.51.100.9") }.bytes();
     tagged[..6].copy_from_slice(&OUT);
@@ -120,9 +123,9 @@ fn every_reason_leaves_the_bytes_as_they_are() {
         ("loopback source", from("127.0.0.1"), Verdict::Drop(DropReason::MartianSource)),
         ("no source", from("0.0.0.0"), Verdict::Drop(DropReason::MartianSource)),
         ("multicast source", from("224.0.0.1"), Verdict::Drop(DropReason::MartianSource)),
-        ("loopback", to("127.0.0.1").bytes(), Verdict::Drop(DropReason::MartianDestination)),
-        ("reserved", to("240.0.0.1").bytes(), Verdict::Drop(DropReason::MartianDestination)),
-        ("loopback 6", to("::1").bytes(), Verdict::Drop(DropReason::MartianDestination)),
+        ("loopback", to("127.0.0.1").bytes(), pass(PassReason::MartianDestination)),
+        ("reserved", to("240.0.0.1").bytes(), pass(PassReason::MartianDestination)),
+        ("loopback 6", to("::1").bytes(), pass(PassReason::MartianDestination)),
         ("local", to("192.0.2.254").bytes(), pass(PassReason::Local)),
         ("no route", to("8.8.8.8").bytes(), pass(PassReason::NoRoute)),
         ("black hole", to("100.64.0.1").bytes(), Verdict::Drop(DropReason::BlackHole)),
@@ -177,6 +180,9 @@ fn sources_have_to_lead_back_if_that_is_asked_for() {
     ] {
         assert_eq!(sent(mode, source), verdict, "{mode:?} {source}");
     }
+    // Options are no way around the check.
+    let frame = Frame { extra: vec![0x94, 4, 0, 0], source: "8.8.8.8".parse().unwrap(), ..to("198.51.100.9") };
+    assert_eq!(forward(&router(ReversePath::Strict), 1, &frame.bytes(), &mut ()).verdict, spoofed);
 }
 
 #[test]
@@ -228,7 +234,6 @@ fn each_reason_has_a_counter_of_its_own() {
         D::Malformed(Malformed::TruncatedEthernet),
         D::Malformed(Malformed::BadQuote),
         D::MartianSource,
-        D::MartianDestination,
         D::SpoofedSource,
         D::BlackHole,
         D::Policy,
@@ -237,7 +242,15 @@ fn each_reason_has_a_counter_of_its_own() {
         D::NatSessionsExhausted,
         D::NatNoSession,
     ];
-    let passes = [P::NotRouted, P::NotIp, P::NotForRouter, P::RouterOptions, P::NoNeighbor, P::NatNoMapping];
+    let passes = [
+        P::NotRouted,
+        P::NotIp,
+        P::NotForRouter,
+        P::RouterOptions,
+        P::NoNeighbor,
+        P::NatNoMapping,
+        P::MartianDestination,
+    ];
     let numbers = drops.map(D::number).into_iter().chain(passes.map(P::number));
     let numbers: std::collections::BTreeSet<u32> = numbers.collect();
     assert_eq!(numbers.len(), drops.len() + passes.len());

@@ -1,9 +1,21 @@
-//! What the fuzzer does with a frame: whatever it is, it is read within its bytes, and never differently.
+//! What the fuzzer does with a frame: whatever it is, it is read within its bytes, and never differently, and shown.
 
-use sallyport_packet_model::parse::{IcmpMessage, Transport, parse};
+use sallyport_packet_model::{
+    dump::{Filter, line},
+    parse::{IcmpMessage, Transport, parse},
+};
+
+/// Filters that ask for all that a frame has.
+const FILTERS: [&str; 4] = ["host 192.0.2.1", "tcp port 53", "vlan 100 and icmp6", "not net fd00::/8"];
 
 /// Reads the frame, and checks what was read.
 pub(crate) fn packet_frame(frame: &[u8]) {
+    // Whatever the frame is, it has a line, and a filter takes it or leaves it.
+    let shown = line(frame, frame.len() as u32);
+    assert!(!shown.is_empty() && !shown.contains(char::is_control), "{shown}");
+    for filter in FILTERS.map(|filter| Filter::parse(filter).unwrap_or_default()) {
+        assert_eq!(filter.is_match(frame, 9), filter.is_match(frame, 9));
+    }
     let Ok(packet) = parse(frame) else { return };
     assert!(packet.ethernet.bytes <= frame.len());
     assert_eq!(packet.ethernet.bytes, 14 + 4 * packet.ethernet.tags.count());
