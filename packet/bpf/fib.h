@@ -9,6 +9,9 @@
 
 #include "parse.h"
 
+/* A function that the kernel checks once, and not for each call: the checks of loops take long. */
+#define GLOBAL __attribute__((noinline))
+
 /* Whether the program looks up here. Set before the program is loaded, so the kernel leaves out the other branch. */
 const volatile __u32 has_fib SEC(".rodata.fib") = 0;
 
@@ -66,7 +69,7 @@ INLINE __u64 mask_of(__u32 depth)
 }
 
 /* The cell of an IPv6 address, in two words of the host's order; 0 without a route. */
-static __attribute__((noinline)) __u32 cell_of_v6(__u64 upper, __u64 lower)
+GLOBAL __u32 cell_of_v6(__u64 upper, __u64 lower)
 {
 	__u32 key = upper >> 49, cell = 0;
 	struct fib_pair *pair = bpf_map_lookup_elem(&fib6_first, &key);
@@ -164,7 +167,7 @@ INLINE struct link *link_of(__u32 ifindex)
 }
 
 /* Whether the source has a way back: by the device that the packet came from, or by any (RFC 3704). */
-static __attribute__((noinline)) int is_fib_source_right(const struct bpf_fib_lookup *fib, __u32 urpf)
+GLOBAL int is_fib_source_right(struct bpf_fib_lookup *fib, __u32 urpf)
 {
 	struct next_hop hop = {};
 	struct group *group;
@@ -215,7 +218,7 @@ INLINE enum reason reason_of_hop(__u32 kind)
 }
 
 /* Answers the question as bpf_fib_lookup does, but for the address of our own device. */
-static __attribute__((noinline)) int look_up(struct bpf_fib_lookup *fib)
+GLOBAL int look_up(struct bpf_fib_lookup *fib)
 {
 	struct neighbor_key key = {};
 	struct next_hop hop = {};

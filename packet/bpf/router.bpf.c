@@ -95,7 +95,7 @@ INLINE int has_way(enum reason reason)
 }
 
 /* Whether the source has a way back: by the device that the packet came from, or by any (RFC 3704). */
-INLINE int is_source_right(struct xdp_md *ctx, const struct bpf_fib_lookup *fib, __u8 urpf)
+INLINE int is_source_right(struct xdp_md *ctx, struct bpf_fib_lookup *fib, __u8 urpf)
 {
 	struct bpf_fib_lookup back = {};
 

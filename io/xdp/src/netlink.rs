@@ -33,6 +33,8 @@ use crate::{
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The bytes of one read: the kernel sends up to 32 KiB at once.
 const READ_BYTES: usize = 1 << 18;
+/// The most events that are read after an overrun.
+const MAX_DRAINED: usize = 4_000_000;
 /// Message types of next-hop objects (include/uapi/linux/rtnetlink.h).
 const RTM_NEWNEXTHOP: u16 = 104;
 const RTM_DELNEXTHOP: u16 = 105;
@@ -156,15 +158,17 @@ impl Events {
     /// # Errors
     /// The kernel refuses.
     pub fn read(&mut self, most: usize, mut take: impl FnMut(Event)) -> Result<Received, XdpError> {
-        let mut count = 0;
-        while count < most {
+        let (mut count, mut has_overrun) = (0, false);
+        // After an overrun the kernel drops events without a word until the socket is empty.
+        while count < most || has_overrun && count < MAX_DRAINED {
             self.buffer.clear();
             match self.socket.recv(&mut self.buffer, 0) {
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NOBUFS.raw_os_error()) => {
-                    return Ok(Received::Overrun);
+                    has_overrun = true;
+                    continue;
                 }
                 Err(error) => return Err(failed("events")(error)),
             }
@@ -177,7 +181,7 @@ impl Events {
             })
             .map_err(failed("events"))?;
         }
-        Ok(Received::Events(count))
+        Ok(if has_overrun { Received::Overrun } else { Received::Events(count) })
     }
 }
 

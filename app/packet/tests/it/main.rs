@@ -4,9 +4,11 @@
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod agree;
+mod bird;
 mod commands;
 mod dump;
 mod faults;
+mod fib;
 mod forward;
 mod frames;
 mod hostile;

@@ -253,11 +253,18 @@ impl Targets {
                 group
             }
         };
-        let is_dead = |leg: &Leg| self.down.contains(&leg.interface) || self.failed.contains(leg);
-        // If none answers, all stay: the kernel gets the packets, and asks for the neighbours.
-        let all_dead = legs.iter().all(|(leg, _)| is_dead(leg));
+        let is_up = |leg: &Leg| !self.down.contains(&leg.interface);
+        let answers = |leg: &Leg| is_up(leg) && !self.failed.contains(leg);
+        // If none answers, all that are up stay: the kernel gets the packets, and asks for the neighbours.
+        let any_answers = legs.iter().any(|(leg, _)| answers(leg));
+        let stays = |leg: &Leg| if any_answers { answers(leg) } else { is_up(leg) };
+        let staying: Vec<_> = legs.iter().copied().filter(|(leg, _)| stays(leg)).collect();
+        if staying.is_empty() {
+            // The number of the way leads to the kernel.
+            return Ok(());
+        }
         let mut members = Vec::new();
-        for (leg, weight) in legs.iter().filter(|(leg, _)| all_dead || !is_dead(leg)) {
+        for (leg, weight) in &staying {
             let number = match self.members.get(leg) {
                 Some(number) => *number,
                 None => fib.next_hops_mut().create(forward(*leg))?,
