@@ -150,7 +150,7 @@ class GifService(Fleet):
         workspace.write("machines.tf", MACHINES % {
             "machines": BY_REGION % {"module": "module.origins"},
             "user_data": "module.origins[each.value.region].user_data[each.key]",
-            "made": "module.origins[each.value.region].tunnels[each.key]", "needs": "module.origins"})
+            "made": "module.origins[each.value.region].made[each.key]", "needs": "module.origins"})
         common = {"program": {"url": here.url, "sha256": here.sha256}, "api": here.api, "ca": here.ca.read_text()}
         began = time.monotonic()
         workspace.apply(instances=1, **common)

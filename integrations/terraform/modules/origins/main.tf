@@ -9,9 +9,11 @@ resource "sallyport_tunnel" "this" {
   socket_id = var.socket_id
   name      = each.key
   labels    = var.labels
+
+  credential_version = var.credential_version
 }
 
-# The credential in the run that makes the tunnel. Later runs neither get it nor make another one.
+# The credential in the run that makes the tunnel, or another credential of it. Other runs neither get nor make one.
 ephemeral "sallyport_initial_secret" "this" {
   for_each = sallyport_tunnel.this
   id       = each.value.id
@@ -20,7 +22,7 @@ ephemeral "sallyport_initial_secret" "this" {
 locals {
   secrets = { for name in local.names : name => ephemeral.sallyport_initial_secret.this[name].secret }
 
-  # Only a machine whose tunnel this run made needs user data.
+  # Only a machine whose credential this run made needs user data.
   own = {
     for name, credential in local.secrets : name => credential == null ? null : provider::sallyport::cloud_init_origin({
       api       = var.api
