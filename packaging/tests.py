@@ -242,6 +242,18 @@ class Releases(unittest.TestCase):
         self.assertEqual(name, f"terraform-provider-sallyport_v{version}")
         self.assertEqual(good(program, "-version").split(), ["terraform-provider-sallyport", version])
 
+    def test_terraform_finds_the_provider_in_the_mirror(self):
+        if shutil.which("terraform") is None:
+            self.skipTest("terraform is not there")
+        home, work = folder / "home of terraform", folder / "configuration"
+        shutil.copytree(first / "terraform/mirror", home / ".terraform.d/plugins")
+        work.mkdir()
+        shutil.copy(ROOT / "integrations/terraform/examples/provider/provider.tf", work)
+        # No network: a source that the mirror lacks would be asked for at its host.
+        said = good("unshare", "--net", "terraform", f"-chdir={work}", "init", "-no-color",
+                    env={"PATH": os.environ["PATH"], "HOME": str(home), "CHECKPOINT_DISABLE": "1"})
+        self.assertIn(f"Installed sallyport.dev/sallyport/sallyport v{good(HERE / 'version').strip()} (unauthenticated)", said)
+
     def test_each_crate_whose_code_is_in_a_program_is_among_its_components(self):
         for name in PROGRAMS:
             listed = {(one["name"], one["version"]) for one in json.loads((first / f"sbom/{name}.cdx.json").read_text())["components"]}

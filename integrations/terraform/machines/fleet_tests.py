@@ -1,10 +1,13 @@
 """Fleets that Terraform makes: its examples, with real machines in the place of a cloud's."""
 
 import collections
+import http.server
 import pathlib
+import random
 import re
 import subprocess
 import tempfile
+import threading
 import time
 import unittest
 
@@ -150,7 +153,7 @@ class GifService(Fleet):
         workspace.write("machines.tf", MACHINES % {
             "machines": BY_REGION % {"module": "module.origins"},
             "user_data": "module.origins[each.value.region].user_data[each.key]",
-            "made": "module.origins[each.value.region].tunnels[each.key]", "needs": "module.origins"})
+            "made": "module.origins[each.value.region].made[each.key]", "needs": "module.origins"})
         common = {"program": {"url": here.url, "sha256": here.sha256}, "api": here.api, "ca": here.ca.read_text()}
         began = time.monotonic()
         workspace.apply(instances=1, **common)
@@ -252,6 +255,64 @@ class AnycastFleet(Fleet):
         self.nothing_left(here)
         self.assertEqual(here.edges(), {})
         self.assertEqual(here.json("anycast", "prefix", "ls"), [])
+
+    def test_two_edges_become_four_and_two_again_under_load(self):
+        if rig.shutil.which("bird", path=rig.os.environ["PATH"] + ":/usr/sbin") is None:
+            self.skipTest("bird is missing (Debian's package bird2)")
+        here = rig.Installation(sites=("hub", "eu", "us"), more=("--anycast-allow", "198.51.100.0/24"))
+        self.addCleanup(here.close)
+        sites = ("eu", "us")
+        self.router(here, sites, 2)
+        workspace = terraform.Workspace(here, self.plugins, "anycast-fleet")
+        workspace.env["HOSTS"] = str(here.hosts_file)
+        workspace.write("machines.tf", MACHINES % {
+            "machines": BY_REGION % {"module": "module.fleet.sites"},
+            "user_data": "module.fleet.user_data[each.key]", "made": "module.fleet.made[each.key]", "needs": "module.fleet"})
+        common = {"program": {"url": here.url, "sha256": here.sha256}, "prefix": "198.51.100.0/24",
+                  "sites": {site: {"router": f"10.81.{rig.SITES[site]}.1", "router_as": 64500} for site in sites}}
+        of = lambda count: {f"10.81.{rig.SITES[site]}.{2 + number}" for site in sites for number in range(count)}  # noqa: E731
+        workspace.apply(instances=1, **common)
+        rig.wait_until("routes by two", lambda: self.routes(here) == of(1))
+        clients = self.clients(here)
+        rig.wait_until("requests by two", lambda: clients.edges_since(0) == of(1))
+
+        began = time.monotonic()
+        workspace.apply(instances=2, **common)
+        rig.wait_until("routes by four", lambda: self.routes(here) == of(2))
+        moment = time.monotonic()
+        rig.wait_until("requests by four", lambda: clients.edges_since(moment) == of(2))
+        print(f"anycast fleet: two edges more serve {time.monotonic() - began:.1f} s after the apply began")
+        workspace.apply(instances=1, **common)
+        rig.wait_until("routes by two again", lambda: self.routes(here) == of(1))
+        moment = time.monotonic()
+        rig.wait_until("requests by two again", lambda: clients.edges_since(moment) == of(1))
+        answered, failures = clients.stop()
+        self.assertEqual(failures, [], f"of {answered + len(failures)} requests")
+        print(f"anycast fleet: 2 -> 4 -> 2 edges under load, {answered} requests, none failed")
+
+    def clients(self, here):
+        """A service, and clients whose router takes one of its next hops for each connection."""
+        service = http.server.ThreadingHTTPServer((rig.HUB, 8000), load.Service)
+        self.addCleanup(service.server_close)
+        self.addCleanup(service.shutdown)
+        threading.Thread(target=service.serve_forever, daemon=True).start()
+        here.spawn("connector", "connect", f"{rig.HUB}:8000", "--name", "load")
+        rig.wait_until("the socket", lambda: here.json("socket", "ls"))
+        (host,) = [item["dns_name"] for item in here.json("socket", "ls")]
+
+        def hop():
+            return random.choice(sorted(self.routes(here)))
+
+        def answers():
+            try:
+                return here.get(host, edge=hop())[0] == 200
+            except OSError:
+                return False
+
+        rig.wait_until("the service answers", answers)
+        clients = load.Load(here, host, hop, pause=0.1)
+        self.addCleanup(clients.stop)
+        return clients
 
     def come_and_go(self, here, workspace, common):
         """Imports, what was deleted elsewhere, and resources with all that they take."""

@@ -53,7 +53,7 @@ class Plugins:
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="sallyport-plugins-"))
         build(self.folder)
         self.rc = self.folder / "terraform.rc"
-        self.rc.write_text(f'provider_installation {{\n  dev_overrides {{\n    "sallyport/sallyport" = "{self.folder}"\n'
+        self.rc.write_text(f'provider_installation {{\n  dev_overrides {{\n    "sallyport.dev/sallyport/sallyport" = "{self.folder}"\n'
                            "  }\n  direct {}\n}\n")
         self.env = {"TF_CLI_CONFIG_FILE": str(self.rc), "TF_IN_AUTOMATION": "1", "TF_INPUT": "0", "CHECKPOINT_DISABLE": "1"}
 

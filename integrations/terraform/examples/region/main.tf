@@ -4,7 +4,7 @@ terraform {
   required_version = ">= 1.11"
   required_providers {
     sallyport = {
-      source = "sallyport/sallyport"
+      source = "sallyport.dev/sallyport/sallyport"
     }
   }
 }

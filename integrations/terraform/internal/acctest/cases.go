@@ -17,6 +17,9 @@ type Case struct {
 	Resource string
 	// Name tells the cases of one resource apart; may be empty.
 	Name string
+	// IsOfInstallation says that only the account which owns an installation may have the resource. These cases share
+	// one control, and have names of their own.
+	IsOfInstallation bool
 	// Prepare makes what the resource needs beforehand; may be nil. What it returns replaces {NAME} in the texts.
 	Prepare func(t *testing.T, account *Account) map[string]string
 	// Others are other resources that all configurations need.
@@ -55,11 +58,16 @@ func (c Case) address() string { return c.Resource + ".it" }
 // RunCases runs all cases.
 func RunCases(t *testing.T, cases []func() Case) {
 	t.Helper()
+	Need(t)
+	owner := StartControl(t, "--anycast-allow", "198.51.100.0/22")
 	for _, make := range cases {
 		c := make()
 		t.Run(strings.TrimPrefix(c.Resource, "sallyport_")+c.Name, func(t *testing.T) {
 			t.Parallel()
-			account := Need(t).NewAccount(t)
+			account := owner
+			if !c.IsOfInstallation {
+				account = Need(t).NewAccount(t)
+			}
 			values := map[string]string{}
 			if c.Prepare != nil {
 				values = c.Prepare(t, account)

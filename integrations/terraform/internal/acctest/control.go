@@ -18,8 +18,8 @@ import (
 
 var controlReady = regexp.MustCompile(`ready api=(\S+) .* data=(\S+) `)
 
-// StartControl starts a bus and a `sallyport control`, which takes edges, and returns the account that owns it.
-func StartControl(t *testing.T) *Account {
+// StartControl starts a bus and a `sallyport control` with more flags, which takes edges, and returns the account that owns it.
+func StartControl(t *testing.T, flags ...string) *Account {
 	t.Helper()
 	folder := t.TempDir()
 	root, err := moduleRoot()
@@ -38,8 +38,11 @@ func StartControl(t *testing.T) *Account {
 		t.Fatal(err)
 	}
 	server := &Server{Data: filepath.Join(folder, "data"), log: filepath.Join(folder, "control.log"), ready: controlReady}
-	server.process = exec.Command(program, "control", "--domain", "edges.localhost", "--bus", "nats://"+bus, "--listen", "127.0.0.1:0",
-		"--listen-edges", "127.0.0.1:0", "--data", server.Data, "--log-format", "text")
+	arguments := append([]string{
+		"control", "--domain", "edges.localhost", "--bus", "nats://" + bus, "--listen", "127.0.0.1:0",
+		"--listen-edges", "127.0.0.1:0", "--data", server.Data, "--log-format", "text",
+	}, flags...)
+	server.process = exec.Command(program, arguments...)
 	server.process.Env = []string{"HOME=" + folder, "PATH=" + os.Getenv("PATH")}
 	output, err := server.process.StderrPipe()
 	if err == nil {

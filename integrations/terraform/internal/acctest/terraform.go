@@ -38,7 +38,7 @@ type Plan struct {
 func NewWorkspace(t *testing.T, account *Account) *Workspace {
 	t.Helper()
 	folder := t.TempDir()
-	rc := fmt.Sprintf("provider_installation {\n  dev_overrides {\n    \"sallyport/sallyport\" = %q\n  }\n  direct {}\n}\n", shared.plugins)
+	rc := fmt.Sprintf("provider_installation {\n  dev_overrides {\n    \"sallyport.dev/sallyport/sallyport\" = %q\n  }\n  direct {}\n}\n", shared.plugins)
 	w := &Workspace{Folder: folder, environment: map[string]string{
 		"HOME": folder, "PATH": os.Getenv("PATH"), "TF_CLI_CONFIG_FILE": filepath.Join(folder, "terraform.rc"),
 		"TF_IN_AUTOMATION": "1", "CHECKPOINT_DISABLE": "1", "TF_INPUT": "0", "GOGC": "400",
@@ -47,7 +47,7 @@ func NewWorkspace(t *testing.T, account *Account) *Workspace {
 		maps.Copy(w.environment, account.Environment())
 	}
 	w.Write(t, "terraform.rc", rc)
-	w.Write(t, "versions.tf", "terraform {\n  required_providers {\n    sallyport = {\n      source = \"sallyport/sallyport\"\n    }\n  }\n}\n")
+	w.Write(t, "versions.tf", "terraform {\n  required_providers {\n    sallyport = {\n      source = \"sallyport.dev/sallyport/sallyport\"\n    }\n  }\n}\n")
 	return w
 }
 

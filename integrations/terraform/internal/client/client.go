@@ -30,6 +30,8 @@ const (
 	maxTries = 5
 	// maxPages bounds how many pages of a list are read.
 	maxPages = 1000
+	// maxListBytes bounds the items of a list.
+	maxListBytes = 64 << 20
 	// pageItems is how many items a page has.
 	pageItems = 100
 )
@@ -101,8 +103,11 @@ func NewKey() string {
 // New returns a client, or an error in one sentence.
 func New(config Config) (*Client, error) {
 	base, err := url.Parse(strings.TrimSuffix(config.API, "/"))
-	if err != nil || base.Host == "" || base.Scheme != "https" {
-		return nil, fmt.Errorf("%q is no address of the API: write https://HOST or https://HOST:PORT", config.API)
+	if err == nil && base.User != nil {
+		return nil, errors.New("the address of the API has a user in it: write https://HOST or https://HOST:PORT, and the token into SALLYPORT_TOKEN")
+	}
+	if err != nil || base.Host == "" || base.Scheme != "https" || base.RawQuery != "" || base.ForceQuery || strings.Contains(config.API, "#") {
+		return nil, fmt.Errorf("%q is no address of the API: write https://HOST or https://HOST:PORT", shown(config.API, config.Token))
 	}
 	if base.Path != "" || base.RawQuery != "" || base.Fragment != "" || base.User != nil {
 		return nil, fmt.Errorf("%q has more than a host and a port: write https://%s", config.API, base.Host)
@@ -178,7 +183,7 @@ func (c *Client) Check(ctx context.Context) error {
 	if _, err := c.Get(ctx, "/v1/info", &info); err != nil {
 		return err
 	}
-	c.control = info.Version
+	c.control = shown(info.Version, c.config.Token)
 	_, err := c.Get(ctx, "/v1/organisation", nil)
 	if HasCode(err, "missing-scope") || HasCode(err, "missing-role") {
 		return nil // it is good for something else
@@ -202,7 +207,7 @@ func (c *Client) Create(ctx context.Context, path string, body, out any) (*Answe
 // List reads all items of a list, page by page; query may be empty.
 func (c *Client) List(ctx context.Context, path string, query url.Values) ([]json.RawMessage, error) {
 	items := []json.RawMessage{}
-	after := ""
+	after, bytes := "", 0
 	for range maxPages {
 		values := url.Values{}
 		for name, value := range query {
@@ -219,9 +224,18 @@ func (c *Client) List(ctx context.Context, path string, query url.Values) ([]jso
 		if _, err := c.Get(ctx, path+"?"+values.Encode(), &page); err != nil {
 			return nil, err
 		}
+		for _, item := range page.Items {
+			bytes += len(item)
+		}
+		if bytes > maxListBytes {
+			return nil, fmt.Errorf("the list %s has more than %d bytes", path, maxListBytes)
+		}
 		items = append(items, page.Items...)
 		if page.Next == nil || *page.Next == "" {
 			return items, nil
+		}
+		if *page.Next == after {
+			return nil, fmt.Errorf("the list %s does not end: a page names itself as the next", path)
 		}
 		after = *page.Next
 	}
@@ -288,6 +302,10 @@ func (c *Client) once(ctx context.Context, method, path string, body []byte, opt
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.config.Timeout)
 	defer cancel()
+	// A path may be what a server said: with anything else before it, the token could go to another host.
+	if !strings.HasPrefix(path, "/v1/") {
+		return nil, nil, 0, &failure{cause: fmt.Errorf("%q is no path of the API", shown(path, c.config.Token))}
+	}
 	request, err := http.NewRequestWithContext(ctx, method, c.base.String()+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, nil, 0, &failure{cause: err}

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"encoding/pem"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -11,8 +12,10 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
+	"unicode/utf8"
 )
 
 // served returns a client of a server that answers so.
@@ -166,5 +169,153 @@ func TestDeletionTwice(t *testing.T) {
 	})
 	if _, err := client.Do(context.Background(), http.MethodDelete, "/v1/sockets/x", nil, nil); err != nil || count != 2 {
 		t.Errorf("%v after %d requests", err, count)
+	}
+}
+
+// TestWhatServersSay hides secrets in messages, whatever a server echoes, and bounds them.
+func TestWhatServersSay(t *testing.T) {
+	long := strings.Repeat("long ", 100_000)
+	for _, one := range []struct{ name, body string }{
+		{"a page that echoes the token", "<pre>Authorization: Bearer spt_x</pre>"},
+		{"a page with a token where it is cut", strings.Repeat("x", maxShownBytes-4) + "spt_x"},
+		{"a problem", `{"status": 400, "title": "spt_x", "detail": "bad header: Bearer spt_x", "request_id": "spt_x"}`},
+		{"a problem with another secret", `{"status": 500, "detail": "spc_abcdefghijklmnop is known", "request_id": "spc_abcdefghijklmnop"}`},
+		{"fields", `{"status": 422, "detail": "x", "errors": [{"field": "a", "detail": "spt_x"}, {"field": "b", "detail": "spt_x"}]}`},
+		{"a cursor that moves", `{"status": 400, "detail": "\u001b[2Jgone\u009b2J"}`},
+		{"a long problem", `{"status": 400, "detail": "` + long + `"}`},
+		{"many fields", `{"status": 422, "errors": [` + strings.Repeat(`{"field": "a", "detail": "`+long[:5000]+`"}, `, 200) + `{"field": "a", "detail": "x"}]}`},
+		{"letters of many bytes", `{"status": 400, "detail": "` + strings.Repeat("é", maxTextBytes) + `"}`},
+	} {
+		client := served(t, func(writer http.ResponseWriter, _ *http.Request) {
+			writer.WriteHeader(http.StatusInternalServerError)
+			_, _ = io.WriteString(writer, one.body)
+		})
+		_, err := client.Get(context.Background(), "/v1/x", nil)
+		text := fmt.Sprint(err)
+		if err == nil || strings.Contains(text, "spt_") || strings.Contains(text, "spc_") || strings.ContainsAny(text, "\x1b\u009b") ||
+			!utf8.ValidString(text) || len(text) > maxErrors*(maxTextBytes+100) {
+			t.Errorf("%s: %d bytes: %.300s", one.name, len(text), text)
+		}
+	}
+}
+
+// TestOtherHosts sends the token to no host but that of the API, whatever a server names.
+func TestOtherHosts(t *testing.T) {
+	reached := 0
+	elsewhere := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached++ }))
+	defer elsewhere.Close()
+	for _, status := range []int{301, 302, 303, 307, 308} {
+		client := served(t, func(writer http.ResponseWriter, _ *http.Request) {
+			writer.Header().Set("Location", elsewhere.URL+"/v1/x")
+			writer.WriteHeader(status)
+		})
+		for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPatch, http.MethodDelete} {
+			if _, err := client.Do(context.Background(), method, "/v1/x", nil, nil); err == nil || !strings.Contains(err.Error(), "not as the API does") {
+				t.Errorf("%s %d: %v", method, status, err)
+			}
+		}
+	}
+	client := served(t, func(http.ResponseWriter, *http.Request) { reached++ })
+	for _, path := range []string{elsewhere.URL, "@" + strings.TrimPrefix(elsewhere.URL, "https://") + "/v1/x", ".example.com/v1/x", "0/v1/x", "", "/", "//x/v1/"} {
+		if _, err := client.Get(context.Background(), path, nil); err == nil || !strings.Contains(err.Error(), "is no path of the API") {
+			t.Errorf("%q: %v", path, err)
+		}
+	}
+	if reached > 0 {
+		t.Errorf("%d requests have left", reached)
+	}
+}
+
+// TestAddresses refuses addresses of the API with more than a host, without showing secrets in them.
+func TestAddresses(t *testing.T) {
+	for _, address := range []string{
+		"https://owner:hunter22@api.example.com", "https://spt_abcdefghijkl@api.example.com", "https://api.example.com/?a", "https://api.example.com?",
+		"https://api.example.com#a", "http://api.example.com", "https://", "api.example.com", "https://api.example.com/?token=spt_abcdefghijkl",
+	} {
+		_, err := New(Config{API: address, Token: "spt_x"})
+		if err == nil || !strings.Contains(err.Error(), "write https://HOST") || strings.Contains(err.Error(), "hunter22") || strings.Contains(err.Error(), "spt_a") {
+			t.Errorf("%s: %v", address, err)
+		}
+	}
+}
+
+// TestSlowAnswers ends a try that takes too long, also where each byte comes in time.
+func TestSlowAnswers(t *testing.T) {
+	over := make(chan struct{})
+	tries := atomic.Int64{}
+	client := served(t, func(writer http.ResponseWriter, request *http.Request) {
+		tries.Add(1)
+		for range 1_000_000 {
+			if _, err := writer.Write([]byte(" ")); err != nil || http.NewResponseController(writer).Flush() != nil {
+				return
+			}
+			select {
+			case <-over:
+				return
+			case <-request.Context().Done():
+				return
+			case <-time.After(time.Millisecond):
+			}
+		}
+	})
+	t.Cleanup(func() { close(over) })
+	client.config.Timeout = 100 * time.Millisecond
+	_, err := client.Get(context.Background(), "/v1/x", nil)
+	if err == nil || !strings.Contains(err.Error(), "control did not answer in time") || tries.Load() != maxTries {
+		t.Errorf("%v after %d tries", err, tries.Load())
+	}
+}
+
+// TestCancellation ends reads at once, and a change after its answer.
+func TestCancellation(t *testing.T) {
+	for _, method := range []string{http.MethodGet, http.MethodPatch} {
+		ctx, cancel := context.WithCancel(context.Background())
+		count := 0
+		client := served(t, func(writer http.ResponseWriter, request *http.Request) {
+			count++
+			_, _ = io.Copy(io.Discard, request.Body)
+			cancel()
+			if method == http.MethodGet {
+				<-request.Context().Done()
+			}
+			_, _ = io.WriteString(writer, `{"id": "x"}`)
+		})
+		answer := Object{}
+		_, err := client.Do(ctx, method, "/v1/x", Object{}, &answer)
+		if method == http.MethodGet && (err == nil || err.Error() != "the request was cancelled") {
+			t.Errorf("%s: %v", method, err)
+		}
+		if method != http.MethodGet && (err != nil || answer["id"] != "x") {
+			t.Errorf("%s: %v %v", method, answer, err)
+		}
+		if count != 1 {
+			t.Errorf("%s was sent %d times", method, count)
+		}
+	}
+}
+
+// TestListsWithoutEnd reads no list for ever, and keeps no more of it than it may.
+func TestListsWithoutEnd(t *testing.T) {
+	count := 0
+	item := `"` + strings.Repeat("x", maxAnswerBytes/2) + `"`
+	for _, one := range []struct {
+		item, next, want string
+		most             int
+	}{
+		{"1", "same", "does not end", 2},
+		{item, "", "has more than", 2*maxListBytes/maxAnswerBytes + 1},
+	} {
+		count = 0
+		client := served(t, func(writer http.ResponseWriter, _ *http.Request) {
+			count++
+			next := one.next
+			if next == "" {
+				next = strconv.Itoa(count)
+			}
+			_, _ = io.WriteString(writer, `{"items": [`+one.item+`], "next": "`+next+`"}`)
+		})
+		if _, err := client.List(context.Background(), "/v1/x", nil); err == nil || !strings.Contains(err.Error(), one.want) || count > one.most {
+			t.Errorf("%v after %d pages", err, count)
+		}
 	}
 }

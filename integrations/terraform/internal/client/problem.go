@@ -10,12 +10,40 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"regexp"
 	"strings"
 	"syscall"
+	"unicode"
 )
 
-// maxShownBytes bounds how much of an answer that is no problem is shown.
-const maxShownBytes = 200
+const (
+	// maxShownBytes bounds how much of an answer that is no problem is shown, and maxSearchedBytes how much is looked at.
+	maxShownBytes, maxSearchedBytes = 200, 8 << 10
+	// maxTextBytes bounds each text of a problem, and maxErrors its wrong fields.
+	maxTextBytes, maxErrors = 2000, 20
+)
+
+// secret finds tokens, credentials and keys of Sallyport.
+var secret = regexp.MustCompile(`\bsp[a-z]_[A-Za-z0-9_-]{8,}`)
+
+// shown returns a text of another program as a message may have it: without the token, other secrets and what moves
+// the cursor of a terminal, and not too long.
+func shown(text, token string) string {
+	if token != "" {
+		text = strings.ReplaceAll(text, token, "(secret)")
+	}
+	text = secret.ReplaceAllString(text, "(secret)")
+	text = strings.Map(func(one rune) rune {
+		if unicode.IsPrint(one) || one == '\n' {
+			return one
+		}
+		return ' '
+	}, text)
+	if len(text) > maxTextBytes {
+		text = strings.ToValidUTF8(text[:maxTextBytes], "") + " ..."
+	}
+	return text
+}
 
 // FieldError is one wrong field of a request.
 type FieldError struct {
@@ -43,9 +71,17 @@ type Problem struct {
 
 func (c *Client) readProblem(method, path string, response *http.Response, text []byte) *Problem {
 	problem := &Problem{}
+	show := func(text string) string { return shown(text, c.config.Token) }
 	if err := json.Unmarshal(text, problem); err != nil || problem.Status == 0 {
-		shown := strings.TrimSpace(string(text[:min(len(text), maxShownBytes)]))
-		problem = &Problem{Detail: fmt.Sprintf("the server answered %s, and not as the API does: %q; does `api` name a Sallyport?", response.Status, shown)}
+		// Secrets are hidden in all of it, since one may be where the text is cut.
+		found := strings.TrimSpace(show(string(text[:min(len(text), maxSearchedBytes)])))
+		found = strings.ToValidUTF8(found[:min(len(found), maxShownBytes)], "")
+		problem = &Problem{Detail: fmt.Sprintf("the server answered %s, and not as the API does: %q; does `api` name a Sallyport?", show(response.Status), found)}
+	}
+	problem.Detail, problem.Title, problem.RequestID = show(problem.Detail), show(problem.Title), show(problem.RequestID)
+	problem.Errors = problem.Errors[:min(len(problem.Errors), maxErrors)]
+	for index, one := range problem.Errors {
+		problem.Errors[index] = FieldError{one.Field, show(one.Detail)}
 	}
 	problem.Status = response.StatusCode
 	problem.Method, problem.Path, problem.API = method, path, c.config.API

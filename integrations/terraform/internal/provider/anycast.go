@@ -64,7 +64,7 @@ func anycastPeer() *rest.Kind {
 		},
 		Fields: map[string]rest.Field{
 			"password_wo":         {Name: "password"},
-			"password_wo_version": {Local: true},
+			"password_wo_version": {Local: true, Initial: int64(1)},
 		},
 	}
 }
@@ -99,12 +99,20 @@ func anycastPeerAttributes() map[string]schema.Attribute {
 			Optional: true, Sensitive: true, WriteOnly: true,
 			MarkdownDescription: "The password of the session (TCP MD5). It is not kept in the state.",
 		},
-		"password_wo_version": schema.Int64Attribute{
-			Optional:            true,
-			MarkdownDescription: "The number of the password: another number makes the router anew with the present password. After an import it is absent.",
-			PlanModifiers:       []planmodifier.Int64{int64planmodifier.RequiresReplace()},
-		},
+		"password_wo_version": passwordVersion(),
 	}
+}
+
+// passwordVersion returns the number of a password; another number makes a new object. A state without it is of an
+// earlier provider, and says nothing.
+func passwordVersion() schema.Int64Attribute {
+	const why = "Another number makes a new object."
+	replaced := func(_ context.Context, request planmodifier.Int64Request, response *int64planmodifier.RequiresReplaceIfFuncResponse) {
+		response.RequiresReplace = !request.StateValue.IsNull()
+	}
+	attribute := numberOr(1, "A number that changes with the password: another version makes the router anew with the present password, also where it had none.")
+	attribute.PlanModifiers = []planmodifier.Int64{int64planmodifier.RequiresReplaceIf(replaced, why, why)}
+	return attribute
 }
 
 // fromList reads an object that the API has only in a list.

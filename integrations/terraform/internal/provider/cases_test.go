@@ -25,6 +25,9 @@ var cases = []func() acctest.Case{
 	domainCase,
 	zoneCase,
 	zoneRecordCase,
+	edgeCase,
+	anycastPrefixCase,
+	anycastPeerCase,
 }
 
 func TestMain(m *testing.M) { acctest.Exit(acctest.Main(m)) }

@@ -33,7 +33,7 @@ func edge() *rest.Kind {
 					PlanModifiers: []planmodifier.String{stringplanmodifier.RequiresReplace()},
 				},
 				"token_id":      stable("The id of the token that the creation made. An edge that is made anew has another one, so that its machine can follow: `triggers_replace`. Null after the import of an edge that joined more than a month ago."),
-				"token_minutes": numberOr(60, "How long the machine may take until it joins, at most 10080."),
+				"token_minutes": numberOr(60, "How long the machine may take until it joins, at most 10080. After an import it is 60."),
 			},
 		},
 		Fields: map[string]rest.Field{"token_minutes": {Local: true, Initial: int64(60)}},

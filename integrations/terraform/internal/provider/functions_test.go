@@ -75,7 +75,7 @@ resource "terraform_data" "machine" {
 	}
 	// The result of ephemeral values is ephemeral: no output that is kept can have it.
 	w.Write(t, "main.tf", text+"output \"user_data\" {\n  value = local.user_data\n}\n")
-	w.Fails(t, []string{"Ephemeral value not allowed"}, "plan")
+	w.Fails(t, []string{"phemeral value", `in output "user_data"`}, "plan") // in the words of Terraform, or of OpenTofu
 }
 
 // TestFunctionsRefuse has wrong arguments refused in one sentence.

@@ -14,9 +14,9 @@ import (
 var initialSecret = rest.Secret{
 	Name: "initial_secret", Noun: "initial secret",
 	Schema: schema.Schema{
-		MarkdownDescription: "The secret that control showed when this run of Terraform made an object: the credential of a `sallyport_tunnel`, or the join token of a `sallyport_edge`. In every other run it is null, since control shows a secret once. So a plan makes no new secret, and ends none that a machine uses.",
+		MarkdownDescription: "The secret that control showed when this run of Terraform made an object: the credential of a `sallyport_tunnel` (also one that the run made by another `credential_version`), the join token of a `sallyport_edge`, or the secret of a `sallyport_service_token`. In every other run it is null, since control shows a secret once. So a plan makes no new secret, and ends none that a machine uses.",
 		Attributes: map[string]schema.Attribute{
-			"id":     schema.StringAttribute{Required: true, MarkdownDescription: "The id of the tunnel or of the edge."},
+			"id":     schema.StringAttribute{Required: true, MarkdownDescription: "The id of the tunnel, of the edge or of the service token."},
 			"secret": shownSecret("The secret, in the run that made the object; null otherwise."),
 		},
 	},

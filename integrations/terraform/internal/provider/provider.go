@@ -3,6 +3,7 @@ package provider
 
 import (
 	"context"
+	"io"
 	"os"
 	"strings"
 
@@ -17,11 +18,11 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/sallyport/sallyport/integrations/terraform/internal/client"
+	"github.com/sallyport/sallyport/integrations/terraform/internal/rest"
 )
 
-// Address names the provider in its own logs. Terraform takes the address that a configuration says:
-// sallyport/sallyport.
-const Address = "sallyport.invalid/sallyport/sallyport"
+// Address is the source that configurations say. Its host is the project's own, so that no registry stands in for it.
+const Address = "sallyport.dev/sallyport/sallyport"
 
 // maxTokenFileBytes bounds the file of `token_file`.
 const maxTokenFileBytes = 4096
@@ -96,8 +97,7 @@ func (p *sallyport) Configure(ctx context.Context, request provider.ConfigureReq
 		err = api.Check(ctx)
 	}
 	if err != nil {
-		text := err.Error()
-		response.Diagnostics.AddError("Sallyport cannot be used", strings.ToUpper(text[:1])+text[1:]+".")
+		response.Diagnostics.AddError("Sallyport cannot be used", rest.Sentence(err))
 		return
 	}
 	response.ResourceData = api
@@ -150,7 +150,7 @@ func token(from settings, diagnostics *diag.Diagnostics) string {
 		}
 		return from.Token.ValueString()
 	}
-	text, err := os.ReadFile(file)
+	text, err := readToken(file)
 	switch {
 	case err != nil:
 		diagnostics.AddAttributeError(path.Root("token_file"), "No token", "The file of the token cannot be read: "+err.Error()+".")
@@ -158,6 +158,16 @@ func token(from settings, diagnostics *diag.Diagnostics) string {
 		diagnostics.AddAttributeError(path.Root("token_file"), "No token", "The file "+file+" has no token: it shall have one line, the token.")
 	}
 	return strings.TrimSpace(string(text))
+}
+
+// readToken reads no more of a file than a token has.
+func readToken(name string) ([]byte, error) {
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	return io.ReadAll(io.LimitReader(file, maxTokenFileBytes+1))
 }
 
 func orEnvironment(value types.String, name string) string {

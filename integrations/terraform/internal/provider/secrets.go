@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"net/url"
 
 	"github.com/hashicorp/terraform-plugin-framework/ephemeral/schema"
 
@@ -75,7 +74,7 @@ var edgeToken = rest.Secret{
 var tunnelCredential = rest.Secret{
 	Name: "tunnel_credential", Noun: "credential of the tunnel",
 	Schema: schema.Schema{
-		MarkdownDescription: "The credential with which a connector holds a tunnel. In the run that makes the tunnel, it is the one that control showed then. In other runs it is null, since control shows a credential once: so a plan ends no credential that a machine uses. With `rotate = true`, every run makes another credential, a plan too, and the former one is no longer good: set it by a variable, for the run that gives the machine its new credential.",
+		MarkdownDescription: "The credential with which a connector holds a tunnel that another configuration or program made: with `rotate = true`, every run makes another credential, a plan too, and the former one is no longer good. So set `rotate` by a variable, for the run that gives the machine its new credential. Without it, the credential is null, apart from the run that makes the tunnel. For a tunnel of the same configuration, take `sallyport_initial_secret`, and raise `credential_version` of the tunnel.",
 		Attributes: map[string]schema.Attribute{
 			"socket_id":  schema.StringAttribute{Required: true, MarkdownDescription: "The id of the socket."},
 			"tunnel_id":  schema.StringAttribute{Required: true, MarkdownDescription: "The id of the tunnel."},
@@ -91,9 +90,7 @@ var tunnelCredential = rest.Secret{
 			}
 			return rest.Object{}, "", nil
 		}
-		made := rest.Object{}
-		path := fmt.Sprintf("/v1/sockets/%s/tunnels/%s/credential", url.PathEscape(fmt.Sprint(written["socket_id"])), url.PathEscape(id))
-		_, err := api.Create(ctx, path, nil, &made)
-		return made, "", err
+		credential, err := rotate(ctx, api, fmt.Sprint(written["socket_id"]), id)
+		return rest.Object{"credential": credential}, "", err
 	},
 }

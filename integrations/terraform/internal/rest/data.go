@@ -78,7 +78,7 @@ func Value(kind tftypes.Type, from any) (tftypes.Value, error) {
 	case tftypes.Object:
 		fields, ok := from.(Object)
 		if !ok {
-			return tftypes.Value{}, fmt.Errorf("control answered %v where an object is expected", from)
+			return tftypes.Value{}, fmt.Errorf("control answered %s where an object is expected", sort(from))
 		}
 		values := make(map[string]tftypes.Value, len(of.AttributeTypes))
 		for name, inner := range of.AttributeTypes {
@@ -92,7 +92,7 @@ func Value(kind tftypes.Type, from any) (tftypes.Value, error) {
 	case tftypes.Map:
 		fields, ok := from.(Object)
 		if !ok {
-			return tftypes.Value{}, fmt.Errorf("control answered %v where a map is expected", from)
+			return tftypes.Value{}, fmt.Errorf("control answered %s where a map is expected", sort(from))
 		}
 		values := make(map[string]tftypes.Value, len(fields))
 		for name, field := range fields {
@@ -106,7 +106,7 @@ func Value(kind tftypes.Type, from any) (tftypes.Value, error) {
 	case tftypes.List, tftypes.Set:
 		items, ok := from.([]any)
 		if !ok {
-			return tftypes.Value{}, fmt.Errorf("control answered %v where a list is expected", from)
+			return tftypes.Value{}, fmt.Errorf("control answered %s where a list is expected", sort(from))
 		}
 		values := make([]tftypes.Value, 0, len(items))
 		for _, item := range items {

@@ -31,6 +31,17 @@ func (k *Kind) stateAfter(ctx context.Context, answer Object, plan tftypes.Value
 	return tftypes.NewValue(state.Type(), values), nil
 }
 
+// withoutLast returns a state in which what Complete should have done is as before.
+func (k *Kind) withoutLast(state, prior tftypes.Value) tftypes.Value {
+	values, before := members(state), members(prior)
+	for name, field := range k.Fields {
+		if value, ok := before[name]; ok && field.IsLast {
+			values[name] = value
+		}
+	}
+	return tftypes.NewValue(state.Type(), values)
+}
+
 func (k *Kind) object(ctx context.Context, attributes map[string]attribute, path string, kind tftypes.Type, answer Object, prior tftypes.Value) (tftypes.Value, error) {
 	before := members(prior)
 	values := make(map[string]tftypes.Value, len(attributes))
@@ -81,7 +92,7 @@ func (k *Kind) value(ctx context.Context, of attribute, path string, answer any,
 	switch answer := answer.(type) {
 	case []any:
 		if kind.Is(tftypes.Map{}) {
-			return null, fmt.Errorf("control answered %v where an object is expected", answer)
+			return null, fmt.Errorf("control answered %s where an object is expected", sort(answer))
 		}
 		list := make([]tftypes.Value, 0, len(answer))
 		for _, item := range answer {
@@ -96,7 +107,7 @@ func (k *Kind) value(ctx context.Context, of attribute, path string, answer any,
 		return tftypes.NewValue(kind, list), nil
 	case Object:
 		if !kind.Is(tftypes.Map{}) {
-			return null, fmt.Errorf("control answered %v where no object is expected", answer)
+			return null, fmt.Errorf("control answered %s where no object is expected", sort(answer))
 		}
 		entries := make(map[string]tftypes.Value, len(answer))
 		for key, item := range answer {
@@ -117,7 +128,7 @@ func (k *Kind) nested(ctx context.Context, attributes map[string]attribute, path
 	case kind.Is(tftypes.List{}), kind.Is(tftypes.Set{}):
 		items, ok := answer.([]any)
 		if !ok {
-			return null, fmt.Errorf("control answered %v where a list is expected", answer)
+			return null, fmt.Errorf("control answered %s where a list is expected", sort(answer))
 		}
 		before := elements(prior)
 		list := make([]tftypes.Value, 0, len(items))
@@ -137,7 +148,7 @@ func (k *Kind) nested(ctx context.Context, attributes map[string]attribute, path
 	case kind.Is(tftypes.Map{}):
 		items, ok := answer.(Object)
 		if !ok {
-			return null, fmt.Errorf("control answered %v where an object is expected", answer)
+			return null, fmt.Errorf("control answered %s where an object is expected", sort(answer))
 		}
 		before := members(prior)
 		entries := make(map[string]tftypes.Value, len(items))
@@ -153,7 +164,7 @@ func (k *Kind) nested(ctx context.Context, attributes map[string]attribute, path
 	}
 	fields, ok := answer.(Object)
 	if !ok {
-		return null, fmt.Errorf("control answered %v where an object is expected", answer)
+		return null, fmt.Errorf("control answered %s where an object is expected", sort(answer))
 	}
 	value, err := k.object(ctx, attributes, path, kind, fields, prior)
 	if err != nil || hasPrior {

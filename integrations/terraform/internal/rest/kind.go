@@ -57,6 +57,8 @@ type Field struct {
 	IsCreateOnly bool
 	// IsChangeOnly fields are in requests that change the object.
 	IsChangeOnly bool
+	// IsLast attributes are local, and as planned only once Complete has succeeded.
+	IsLast bool
 	// IsShared attributes may change by other resources of the same apply, and nobody minds.
 	IsShared bool
 	// SentWith names the attribute with whose change a write-only attribute is sent.

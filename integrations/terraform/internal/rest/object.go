@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/hashicorp/terraform-plugin-framework/attr"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
@@ -215,6 +216,9 @@ func (o *object) Update(ctx context.Context, request resource.UpdateRequest, res
 		answer, err = o.complete(ctx, call, answer)
 		if state, failed := o.kind.stateAfter(ctx, answer, request.Plan.Raw); failed == nil {
 			response.State.Raw = state
+			if err != nil {
+				response.State.Raw = o.kind.withoutLast(state, request.State.Raw)
+			}
 		} else {
 			err = errors.Join(err, failed)
 		}
@@ -358,15 +362,15 @@ func (o *object) ImportState(ctx context.Context, request resource.ImportStateRe
 // fail reports an error at the attributes that it is about.
 func (o *object) fail(to *diag.Diagnostics, verb string, call *Call, err error) {
 	summary := fmt.Sprintf("Cannot %s the %s%s", verb, o.kind.Noun, call.label())
-	text := Sentence(err)
+	text := o.hide(call, Sentence(err))
 	if problem := client.AsProblem(err); problem != nil && len(problem.Errors) == 1 {
 		field := problem.Errors[0].Field
 		if name := o.kind.attributeOf(field); name != "" {
 			if name == field { // the line of the attribute says so
-				text = Sentence(errors.New(strings.TrimPrefix(err.Error(), field+": ")))
+				text = o.hide(call, Sentence(errors.New(strings.TrimPrefix(err.Error(), field+": "))))
 			} else if detail, has := strings.CutPrefix(err.Error(), field+": "); has {
 				first := len(o.kind.fieldName(name, name))
-				text = Sentence(errors.New("`" + name + field[first:] + "`: " + detail))
+				text = o.hide(call, Sentence(errors.New("`"+name+field[first:]+"`: "+detail)))
 			}
 			to.AddAttributeError(path.Root(name), summary, text)
 			return
@@ -375,13 +379,38 @@ func (o *object) fail(to *diag.Diagnostics, verb string, call *Call, err error) 
 	to.AddError(summary, text)
 }
 
+// hide takes the values of write-only attributes out of a message, which may be the words of a server.
+func (o *object) hide(call *Call, text string) string {
+	for _, value := range writeOnly(widen(o.kind.Schema.Attributes), call.Config) {
+		text = strings.ReplaceAll(text, value, "(secret)")
+	}
+	return text
+}
+
+// writeOnly returns the texts of write-only attributes.
+func writeOnly(attributes map[string]attribute, values Object) []string {
+	found := []string{}
+	for name, of := range attributes {
+		switch value := values[name].(type) {
+		case string:
+			if of.IsWriteOnly() && value != "" {
+				found = append(found, value)
+			}
+		case Object:
+			found = append(found, writeOnly(children(of), value)...)
+		}
+	}
+	return found
+}
+
 // Sentence returns an error as a sentence.
 func Sentence(err error) string {
 	text := err.Error()
 	if text == "" {
 		return text
 	}
-	text = strings.ToUpper(text[:1]) + text[1:]
+	_, first := utf8.DecodeRuneInString(text)
+	text = strings.ToUpper(text[:first]) + text[first:]
 	if !strings.HasSuffix(text, ".") && !strings.HasSuffix(text, "?") {
 		text += "."
 	}

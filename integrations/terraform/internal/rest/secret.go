@@ -2,6 +2,7 @@ package rest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
@@ -61,8 +62,15 @@ func (s *secret) Open(ctx context.Context, request ephemeral.OpenRequest, respon
 	if err == nil {
 		response.Result.Raw, err = beside(kind, request.Config.Raw, made, func(name string) bool { return s.Secret.Schema.Attributes[name].IsComputed() })
 	}
-	if err == nil && path != "" {
+	switch {
+	case path == "":
+	case err == nil:
 		response.Diagnostics.Append(response.Private.SetKey(ctx, pathKey, []byte(fmt.Sprintf("%q", path)))...)
+	default:
+		// Terraform closes only what was opened.
+		if _, failed := s.client.Do(ctx, "DELETE", path, nil, nil); failed != nil {
+			err = errors.Join(err, failed)
+		}
 	}
 	failMake(&response.Diagnostics, s.Noun, err)
 }

@@ -121,22 +121,39 @@ func typed(kind tftypes.Type, from any) (tftypes.Value, error) {
 		case int64:
 			number.SetInt64(from)
 		default:
-			return tftypes.Value{}, fmt.Errorf("control answered %v where a number is expected", from)
+			return tftypes.Value{}, fmt.Errorf("control answered %s where a number is expected", sort(from))
 		}
 		return tftypes.NewValue(kind, number), nil
 	case kind.Is(tftypes.String):
 		if _, ok := from.(string); !ok {
-			return tftypes.Value{}, fmt.Errorf("control answered %v where a text is expected", from)
+			return tftypes.Value{}, fmt.Errorf("control answered %s where a text is expected", sort(from))
 		}
 	case kind.Is(tftypes.Bool):
 		if _, ok := from.(bool); !ok {
-			return tftypes.Value{}, fmt.Errorf("control answered %v where true or false is expected", from)
+			return tftypes.Value{}, fmt.Errorf("control answered %s where true or false is expected", sort(from))
 		}
 	default:
-		return tftypes.Value{}, fmt.Errorf("control answered %v where a list or an object is expected", from)
+		return tftypes.Value{}, fmt.Errorf("control answered %s where a list or an object is expected", sort(from))
 	}
 	return tftypes.NewValue(kind, from), nil
 }
 
 // names returns the keys of a map in order.
 func names[V any](of map[string]V) []string { return slices.Sorted(maps.Keys(of)) }
+
+// sort names what a value is, for messages. The value itself may be a secret, or long.
+func sort(value any) string {
+	switch value.(type) {
+	case nil:
+		return "nothing"
+	case string:
+		return "a text"
+	case bool:
+		return "true or false"
+	case []any:
+		return "a list"
+	case Object:
+		return "an object"
+	}
+	return "a number"
+}

@@ -22,6 +22,8 @@ resource "sallyport_tunnel" "this" {
   name      = each.key
   labels    = var.labels
 
+  credential_version = var.credential_version
+
   lifecycle {
     precondition {
       condition     = local.sample != ""
@@ -30,7 +32,7 @@ resource "sallyport_tunnel" "this" {
   }
 }
 
-# The credential in the run that makes the tunnel. Later runs neither get it nor make another one.
+# The credential in the run that makes the tunnel, or another credential of it. Other runs neither get nor make one.
 ephemeral "sallyport_initial_secret" "this" {
   for_each = sallyport_tunnel.this
   id       = each.value.id
@@ -39,7 +41,7 @@ ephemeral "sallyport_initial_secret" "this" {
 locals {
   secrets = { for name in local.names : name => ephemeral.sallyport_initial_secret.this[name].secret }
 
-  # Only a machine whose tunnel this run made needs user data.
+  # Only a machine whose credential this run made needs user data.
   own = {
     for name, credential in local.secrets : name => credential == null ? null : provider::sallyport::cloud_init_origin(merge(local.settings, {
       services = [{

@@ -25,8 +25,13 @@ output "names" {
 }
 
 output "tunnels" {
-  description = "The ids of the tunnels, by the names of their machines. A machine is replaced together with its tunnel, since its credential is shown once: use the id in `replace_triggered_by`, `triggers_replace` or in a tag of the machine."
+  description = "The ids of the tunnels, by the names of their machines."
   value       = { for name, tunnel in sallyport_tunnel.this : name => tunnel.id }
+}
+
+output "made" {
+  description = "What differs when a tunnel was made anew or got another credential, by the names of machines. A machine follows by it, since a credential is shown once: `triggers_replace`, `replace_triggered_by` or a tag."
+  value       = { for name, tunnel in sallyport_tunnel.this : name => "${tunnel.id}/${tunnel.credential_version}" }
 }
 
 output "user_data" {
@@ -36,7 +41,7 @@ output "user_data" {
 }
 
 output "credentials" {
-  description = "The credentials of tunnels that this run made, for a secret store of the cloud; null for others."
+  description = "The credentials that this run made, for a secret store of the cloud; null for others."
   ephemeral   = true
   value       = var.ephemeral_outputs ? local.secrets : {}
 }

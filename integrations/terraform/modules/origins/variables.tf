@@ -73,6 +73,12 @@ variable "labels" {
   default     = {}
 }
 
+variable "credential_version" {
+  description = "A number that changes with the credentials: another version gives each tunnel another one, and its machine follows by `made`."
+  type        = number
+  default     = 1
+}
+
 variable "ephemeral_outputs" {
   description = "Leave it alone. Terraform takes an output as ephemeral only if a value that is ephemeral as a whole went into it."
   type        = bool

@@ -4,16 +4,13 @@ variable "rotate" {
   default     = false
 }
 
-resource "sallyport_socket" "shop" {
+# A tunnel that another configuration made.
+data "sallyport_socket" "shop" {
   name = "shop"
 }
 
-resource "sallyport_tunnel" "web" {
-  socket_id = sallyport_socket.shop.id
-}
-
 ephemeral "sallyport_tunnel_credential" "web" {
-  socket_id = sallyport_socket.shop.id
-  tunnel_id = sallyport_tunnel.web.id
+  socket_id = data.sallyport_socket.shop.id
+  tunnel_id = "0a1b2c3d-4e5f-4a6b-8c7d-9e0f1a2b3c4d"
   rotate    = var.rotate
 }
