@@ -82,8 +82,13 @@ fn failure_of(error: &XdpError) -> Failure {
     let kind = match error {
         XdpError::NotRoot => Kind::NotAllowed,
         XdpError::NoDevice(_) | XdpError::NotUp => Kind::NotFound,
-        XdpError::IsVlan { .. } | XdpError::TooManyPorts(_) | XdpError::TooManyVlans(_) => Kind::Usage,
-        XdpError::GenericOnly(_) | XdpError::AlreadyAttached { .. } | XdpError::SameSlot(..) => Kind::Refused,
+        XdpError::IsVlan { .. } | XdpError::TooManyPorts(_) | XdpError::TooManyVlans(_) | XdpError::NoProcessor(_) => {
+            Kind::Usage
+        }
+        XdpError::GenericOnly(_)
+        | XdpError::AlreadyAttached { .. }
+        | XdpError::SameSlot(..)
+        | XdpError::CannotSend(_) => Kind::Refused,
         _ => Kind::Failed,
     };
     Failure::new(kind, error.to_string())

@@ -39,6 +39,14 @@ pub enum XdpError {
          use a device with native XDP"
     )]
     GenericOnly(String),
+    /// The driver sends no frames of XDP.
+    #[error(
+        "the driver of {0} sends no XDP frames: use another device, or `ethtool -K PEER gro on` at the peer of a veth"
+    )]
+    CannotSend(String),
+    /// No such processor.
+    #[error("there is no processor {0} for this process: `nproc` says how many there are, from 0 on")]
+    NoProcessor(usize),
     /// Another program is there.
     #[error(
         "{device} has an XDP program already ({name}, id {id}): remove it by `ip link set dev {device} xdp off`, \

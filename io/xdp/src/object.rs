@@ -64,19 +64,19 @@ fn last_words() -> String {
     lines[lines.len().saturating_sub(LAST_LINES)..].join("; ")
 }
 
-/// Opens the programs; nothing is in the kernel yet.
-fn open() -> Result<OpenObject, XdpError> {
-    if !has_program() {
+/// Opens compiled programs; nothing is in the kernel yet. They are empty without clang.
+pub(crate) fn open_program(compiled: &[u8]) -> Result<OpenObject, XdpError> {
+    if compiled.is_empty() {
         return Err(XdpError::NoProgram);
     }
     // The library would print to standard error itself.
     libbpf_rs::set_print(Some((PrintLevel::Warn, keep)));
-    ObjectBuilder::default().open_memory(PROGRAM).map_err(asked("read the compiled programs"))
+    ObjectBuilder::default().open_memory(compiled).map_err(asked("read the compiled programs"))
 }
 
 /// Loads the programs with the maps in this folder; makes those that are not there, where `may_make`.
 pub(crate) fn load(pins: &Path, may_make: bool) -> Result<Object, XdpError> {
-    let mut open = open()?;
+    let mut open = open_program(PROGRAM)?;
     for shape in PINNED {
         let path = pins.join(shape.name);
         let is_there = path.try_exists().map_err(pinned(format!("look for {}", path.display())))?;
@@ -91,6 +91,11 @@ pub(crate) fn load(pins: &Path, may_make: bool) -> Result<Object, XdpError> {
             map.set_pin_path(&path).map_err(asked(format!("pin {}", path.display())))?;
         }
     }
+    load_program(open)
+}
+
+/// Loads opened programs into the kernel.
+pub(crate) fn load_program(open: OpenObject) -> Result<Object, XdpError> {
     SAID.lock().map(|mut said| said.clear()).unwrap_or_default();
     open.load().map_err(|source| XdpError::Load { source, said: last_words() })
 }

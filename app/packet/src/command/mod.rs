@@ -1,6 +1,7 @@
 //! The commands of the packet path.
 
 mod explain;
+mod generate;
 mod router;
 mod show;
 
@@ -22,6 +23,9 @@ pub(crate) enum PacketCommand {
     /// Say what would become of a packet, and why
     #[command(after_help = explain::EXAMPLES)]
     Explain(explain::ExplainArgs),
+    /// Send packets without taking the card from the kernel, count what arrives, find the rate without loss
+    #[command(after_help = generate::EXAMPLES)]
+    Generate(Box<generate::GenerateArgs>),
 }
 
 /// What a router does.
@@ -44,6 +48,7 @@ pub(crate) async fn run(output: Output, pins: PathBuf, command: PacketCommand) -
         PacketCommand::Router(RouterCommand::Up(args)) => router::up(output, &router, args).await,
         PacketCommand::Router(RouterCommand::Down) => router::down(output, &router).await,
         PacketCommand::Router(RouterCommand::Show(command)) => show::show(output, &router, command).await,
+        PacketCommand::Generate(args) => generate::generate(output, *args).await,
         PacketCommand::Explain(args) => explain::explain(output, &router, args).await,
     }
 }
