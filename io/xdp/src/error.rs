@@ -41,7 +41,8 @@ pub enum XdpError {
     GenericOnly(String),
     /// The driver sends no frames of XDP.
     #[error(
-        "the driver of {0} sends no XDP frames: use another device, or `ethtool -K PEER gro on` at the peer of a veth"
+        "the driver of {0} sends no XDP frames: use another device; for a veth that is up, turn GRO of its peer off and \
+         on (`ethtool -K PEER gro off` and `gro on`)"
     )]
     CannotSend(String),
     /// No such processor.

@@ -138,12 +138,9 @@ impl FromStr for To {
             return Ok(Self::Auto);
         }
         let wrong = || format!("expected a MAC such as 02:00:5e:10:00:01, or auto, not `{text}`");
-        let bytes: Vec<_> = text
-            .split(':')
-            .map(|part| (part.len() == 2).then(|| u8::from_str_radix(part, 16).ok()))
-            .map(Option::flatten)
-            .collect::<Option<_>>()
-            .ok_or_else(wrong)?;
+        let is_byte = |part: &str| part.len() == 2 && part.bytes().all(|digit| digit.is_ascii_hexdigit());
+        let byte = |part: &str| is_byte(part).then(|| u8::from_str_radix(part, 16).ok()).flatten();
+        let bytes: Vec<_> = text.split(':').map(byte).collect::<Option<_>>().ok_or_else(wrong)?;
         bytes.try_into().map(Self::Mac).map_err(|_| wrong())
     }
 }
