@@ -230,8 +230,9 @@ class Run:
             fixtures, contender = self.bench.start_link() if stage == "loss" else [], None
             place = harness.on_processor if stage == "apart" else contextlib.nullcontext
             try:
-                with place(harness.LOAD):
-                    fixtures += self.bench.start_origins(self.bench.far if stage == "loss" else ())
+                if stage != "packet":
+                    with place(harness.LOAD):
+                        fixtures += self.bench.start_origins(self.bench.far if stage == "loss" else ())
                 contender = kind(self.bench)
                 with place(harness.CONTENDER):
                     self.start(group, contender, stage, fixtures)
@@ -259,7 +260,7 @@ class Run:
             harness.wait_port(contender.leg_ports[0], fixtures[-1], host="127.0.0.2")
         elif stage == "gcm":
             contender.cipher = rows.GCM
-        elif stage == "own":
+        elif stage in ("own", "packet"):
             return
         contender.start()
         until_ready(contender, origins=[contenders.PAGES] if stage == "loss" else None)
@@ -412,6 +413,11 @@ def prepare(chosen, folder):
     if any(row.is_connection_load for table in chosen.rows.values() for row in table):
         build_or_end(["cargo", "build", "--release", "--package", "sallyport-connection-load", "--locked"])
         environment["BENCH_CONNECTION_LOAD"] = f"{target}/release/sallyport-connection-load"
+    if chosen.rows.get("packet"):
+        beside = os.path.join(os.path.dirname(os.path.abspath(chosen.sallyport)), "sallyport-packet") if chosen.sallyport else None
+        if not beside:
+            build_or_end(["cargo", "build", "--release", "--package", "sallyport-packet", "--locked"])
+        environment["BENCH_PACKET"] = beside or f"{target}/release/sallyport-packet"
     environment["BENCH_SALLYPORT"] = os.path.abspath(chosen.sallyport or f"{target}/{profile(chosen)}/sallyport")
     return environment
 

@@ -26,6 +26,7 @@ import http3  # noqa: E402
 import kept  # noqa: E402
 import load  # noqa: E402
 import measures  # noqa: E402
+import packet  # noqa: E402
 import report  # noqa: E402
 import rows  # noqa: E402
 import run  # noqa: E402
@@ -231,6 +232,24 @@ class Floods(unittest.TestCase):
         for status in (200, 500, 429):
             with self.assertRaises(harness.Failed), floods.guessing(lambda _, status=status: status, 2):
                 pass
+
+
+class Packets(unittest.TestCase):
+    def test_a_figure_is_the_difference_of_medians(self):
+        figures = packet.figures_of([0.1, 0.11, 9.0], [0.2, 0.21, 0.22], 100.0)
+        self.assertAlmostEqual((0.21 - 0.11) / packet.FRAMES * 1e9, figures["net_ns"])
+
+    def test_lost_frames_are_no_measurement(self):
+        with self.assertRaisesRegex(harness.Failed, "only 99.00 % of the frames"):
+            packet.figures_of([0.1], [0.2], 99.0)
+
+    def test_runs_alternate_and_what_arrives_is_a_share_of_what_was_sent(self):
+        bed = unittest.mock.Mock(**{"peer.side_effect": ["to", "drop"], "send.side_effect": lambda device, *_: {"g0": 2.0, "b0": 1.0}[device]})
+        with unittest.mock.patch.object(packet, "dropped", unittest.mock.Mock(side_effect=[10, 10 + packet.FRAMES * packet.LEAST_RUNS // 2])):
+            baseline, through, arrived = packet.alternate(bed, 0)
+        self.assertEqual(([1.0] * packet.LEAST_RUNS, [2.0] * packet.LEAST_RUNS, 50.0), (baseline, through, arrived))
+        devices = [call.args[0] for call in bed.send.call_args_list]
+        self.assertEqual(["g0", *["b0", "g0"] * packet.LEAST_RUNS], devices)
 
 
 class OverHttp3(unittest.TestCase):

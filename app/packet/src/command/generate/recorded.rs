@@ -75,7 +75,7 @@ fn keep(found: &mut Vec<Found>, frame: Vec<u8>, length: u32) -> Result<(), Strin
 
 fn of_pcap(bytes: &[u8]) -> Result<Vec<Found>, String> {
     let mut reader = PcapReader::new(bytes).map_err(broken(0))?;
-    is_ethernet(reader.header().datalink)?;
+    check_ethernet(reader.header().datalink)?;
     let mut found = Vec::new();
     while let Some(packet) = reader.next_packet() {
         let packet = packet.map_err(broken(found.len() + 1))?;
@@ -89,7 +89,7 @@ fn of_pcapng(bytes: &[u8]) -> Result<Vec<Found>, String> {
     let mut found = Vec::new();
     while let Some(block) = reader.next_block() {
         match block.map_err(broken(found.len() + 1))? {
-            Block::InterfaceDescription(interface) => is_ethernet(interface.linktype)?,
+            Block::InterfaceDescription(interface) => check_ethernet(interface.linktype)?,
             Block::EnhancedPacket(packet) => keep(&mut found, packet.data.into_owned(), packet.original_len)?,
             Block::SimplePacket(packet) => keep(&mut found, packet.data.into_owned(), packet.original_len)?,
             _ => {}
@@ -98,7 +98,7 @@ fn of_pcapng(bytes: &[u8]) -> Result<Vec<Found>, String> {
     Ok(found)
 }
 
-fn is_ethernet(link: DataLink) -> Result<(), String> {
+fn check_ethernet(link: DataLink) -> Result<(), String> {
     if link == DataLink::ETHERNET {
         return Ok(());
     }
