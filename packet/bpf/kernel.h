@@ -17,6 +17,7 @@ typedef __u32 __be32;
 /* Members of a map's definition, as libbpf reads them from the types. */
 #define __uint(name, value) int(*name)[value]
 #define __type(name, value) __typeof__(value) *name
+#define __array(name, value) __typeof__(value) *name[]
 
 #define be16(x) ((__be16)__builtin_bswap16(x))
 #define be32(x) ((__be32)__builtin_bswap32(x))
@@ -24,7 +25,14 @@ typedef __u32 __be32;
 #error "the programs are compiled for machines with the low byte first"
 #endif
 
-enum { BPF_MAP_TYPE_HASH = 1, BPF_MAP_TYPE_ARRAY = 2, BPF_MAP_TYPE_PERCPU_ARRAY = 6, BPF_MAP_TYPE_DEVMAP = 14 };
+enum {
+	BPF_MAP_TYPE_HASH = 1,
+	BPF_MAP_TYPE_ARRAY = 2,
+	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
+	BPF_MAP_TYPE_ARRAY_OF_MAPS = 12,
+	BPF_MAP_TYPE_DEVMAP = 14,
+	BPF_MAP_TYPE_RINGBUF = 27,
+};
 enum { XDP_ABORTED = 0, XDP_DROP = 1, XDP_PASS = 2, XDP_TX = 3, XDP_REDIRECT = 4 };
 
 /* The context of an XDP program. */
@@ -86,8 +94,12 @@ struct bpf_fib_lookup {
 _Static_assert(sizeof(struct bpf_fib_lookup) == 64, "the layout of the kernel");
 
 static void *(*const bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
+static __u64 (*const bpf_ktime_get_ns)(void) = (void *)5;
 static long (*const bpf_xdp_adjust_head)(struct xdp_md *ctx, int delta) = (void *)44;
 static long (*const bpf_redirect_map)(void *map, __u64 key, __u64 flags) = (void *)51;
 static long (*const bpf_fib_lookup)(void *ctx, struct bpf_fib_lookup *params, int size, __u32 flags) = (void *)69;
+static long (*const bpf_ringbuf_output)(void *ring, void *data, __u64 size, __u64 flags) = (void *)130;
+/* Linux 5.18. */
+static long (*const bpf_xdp_load_bytes)(struct xdp_md *ctx, __u32 offset, void *to, __u32 length) = (void *)189;
 
 #endif

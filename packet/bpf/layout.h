@@ -89,4 +89,88 @@ struct verdict {
 };
 _Static_assert(sizeof(struct verdict) == 44, "io/xdp reads 44 bytes");
 
+/*
+ * The tables of the lookup `fib`: core/packet/src/layout.rs describes them, and a test of io/xdp compares the numbers.
+ * Cells are numbers of 32 bits. An element of a map has several of them.
+ */
+#define FIB4_DEFAULT (1 << 24)
+#define FIB4_PAIR_CELLS 2
+#define FIB4_BLOCK_CELLS 256
+#define FIB6_DEFAULT (1 << 16)
+#define FIB6_NODE_CELLS 24
+#define FIB6_MAX_STEPS 28
+#define NEXT_HOP_CELLS 8
+#define ENTRY_NODE 0x80000000u
+#define ENTRY_HOP_MASK 0x007fffff
+#define GROUP_SLOT_BITS 8
+#define GROUP_SLOTS 256
+
+enum hop_kind {
+	KIND_NONE = 0,
+	KIND_FORWARD = 1,
+	KIND_LOCAL = 2,
+	KIND_BLACK_HOLE = 3,
+	KIND_PROHIBIT = 4,
+	KIND_UNREACHABLE = 5,
+	KIND_GROUP = 6,
+};
+
+struct fib_pair {
+	__u32 cells[FIB4_PAIR_CELLS];
+};
+
+struct fib_block {
+	__u32 cells[FIB4_BLOCK_CELLS];
+};
+
+struct fib_node {
+	__u32 depth;
+	__u32 fallback;
+	__u32 prefix[4];
+	__u32 unused[2];
+	__u32 entries[16];
+};
+_Static_assert(sizeof(struct fib_node) == 4 * FIB6_NODE_CELLS, "the cells of a node");
+
+struct next_hop {
+	/* enum hop_kind. */
+	__u32 kind;
+	/* The device, or the number of a group. */
+	__u32 interface;
+	__u32 gateway[4];
+	/* 0, 4 or 6. */
+	__u32 family;
+	/* Odd while the cells change. */
+	__u32 version;
+};
+_Static_assert(sizeof(struct next_hop) == 4 * NEXT_HOP_CELLS, "the cells of a next hop");
+
+struct group {
+	__u32 slots[GROUP_SLOTS];
+};
+
+/* An address on a device; words in the order of the network, IPv4 in the first. */
+struct neighbor_key {
+	__u32 ifindex;
+	__u32 family;
+	__u32 address[4];
+};
+_Static_assert(sizeof(struct neighbor_key) == 24, "io/xdp writes 24 bytes");
+
+struct neighbor {
+	__u8 mac[6];
+	__u8 unused[2];
+};
+_Static_assert(sizeof(struct neighbor) == 8, "io/xdp writes 8 bytes");
+
+/* What the lookup must know of a device. */
+struct link {
+	__u32 ifindex;
+	__u32 mtu;
+	/* Bit 0: forwards IPv4. Bit 1: forwards IPv6. */
+	__u32 forwards;
+	__u32 unused;
+};
+_Static_assert(sizeof(struct link) == 16, "io/xdp writes 16 bytes");
+
 #endif

@@ -72,6 +72,15 @@ INLINE void *end(struct xdp_md *ctx)
 	return (void *)(long)ctx->data_end;
 }
 
+/* The bytes of the frame: a number at once, for the kernel takes no half of an address that is kept for later. */
+INLINE __u64 bytes_of(struct xdp_md *ctx)
+{
+	__u64 bytes = end(ctx) - at(ctx, 0);
+
+	asm volatile("" : "+r"(bytes));
+	return bytes;
+}
+
 INLINE int is_same_mac(const __u8 *a, const __u8 *b)
 {
 	int different = 0;

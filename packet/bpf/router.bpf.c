@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0
 /*
- * The router: looks up the kernel's routes, and forwards.
+ * The router: looks up the kernel's routes, or the copy of them in `fib.h`, and forwards.
  *
  * `decide` says what becomes of a packet, and `forward` rewrites it. `sallyport_router` runs on every port;
  * `sallyport_explain` only decides, for `packet explain`. What this program cannot do itself is left to the kernel:
  * neighbours, ICMP errors, options, packets for this machine.
  */
+#include "dump.h"
+#include "fib.h"
 #include "parse.h"
 
 struct {
@@ -90,6 +92,8 @@ INLINE int is_source_right(struct xdp_md *ctx, const struct bpf_fib_lookup *fib,
 {
 	struct bpf_fib_lookup back = {};
 
+	if (has_fib)
+		return is_fib_source_right(fib, urpf);
 	back.family = fib->family;
 	back.l4_protocol = fib->l4_protocol;
 	back.ifindex = fib->ifindex;
@@ -162,11 +166,15 @@ INLINE enum reason decide(struct xdp_md *ctx, struct packet *packet, struct bpf_
 	fib->ifindex = (*from)->ifindex;
 	if ((*from)->urpf != URPF_OFF && !is_source_right(ctx, fib, (*from)->urpf))
 		return REASON_URPF;
-	reason = reason_of_lookup(bpf_fib_lookup(ctx, fib, sizeof(*fib), 0));
+	reason = has_fib ? look_up(fib) : reason_of_lookup(bpf_fib_lookup(ctx, fib, sizeof(*fib), 0));
 	if (reason != REASON_FORWARDED)
 		return reason;
 	*to = port_of(fib->ifindex);
-	return *to ? REASON_FORWARDED : REASON_OTHER_PORT;
+	if (!*to)
+		return REASON_OTHER_PORT;
+	if (has_fib)
+		__builtin_memcpy(fib->smac, (*to)->mac, 6);
+	return REASON_FORWARDED;
 }
 
 /* Takes one from the time to live. The sum changes by the same (RFC 1624). */
@@ -243,12 +251,14 @@ int sallyport_router(struct xdp_md *ctx)
 	struct packet packet = {};
 	struct bpf_fib_lookup fib = {};
 	struct port *from = (void *)0, *to = (void *)0;
-	__u64 bytes = ctx->data_end - ctx->data;
+	__u64 bytes = bytes_of(ctx);
+	struct dump *dump = dump_begin(ctx);
 	enum reason reason = decide(ctx, &packet, &fib, &from, &to);
 
 	if (reason == REASON_FORWARDED && to)
 		reason = forward(ctx, &packet, &fib, to);
 	count(from, reason, bytes);
+	dump_end(ctx, dump, reason, from, to);
 	if (LIKELY(reason == REASON_FORWARDED && to))
 		return bpf_redirect_map(&devices, to->parent & PORT_MASK, XDP_DROP);
 	return action_of(reason);

@@ -88,7 +88,8 @@ fn failure_of(error: &XdpError) -> Failure {
         XdpError::GenericOnly(_)
         | XdpError::AlreadyAttached { .. }
         | XdpError::SameSlot(..)
-        | XdpError::CannotSend(_) => Kind::Refused,
+        | XdpError::CannotSend(_)
+        | XdpError::DumpBusy => Kind::Refused,
         _ => Kind::Failed,
     };
     Failure::new(kind, error.to_string())

@@ -67,6 +67,9 @@ pub enum XdpError {
     /// Nothing stands.
     #[error("no router stands here: `sallyport packet router up --dev DEVICE,DEVICE` starts one")]
     NotUp,
+    /// Another process looks at packets.
+    #[error("another `sallyport packet dump` looks at this router: end it first")]
+    DumpBusy,
     /// The pinned state is of another version.
     #[error(
         "the state in {0} has another layout: run `sallyport packet router down`, and `router up` again; \

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use libbpf_rs::{MapCore as _, MapFlags, Object, ProgramInput};
 
-use crate::{Reason, Router, StandingPort, XdpError, error::asked, object};
+use crate::{Reason, Router, StandingPort, XdpError, error::asked, object::{self, Tables}};
 
 /// The function of the program.
 const FUNCTION: &str = "sallyport_explain";
@@ -60,7 +60,7 @@ impl Router {
     /// # Errors
     /// No router stands, or the frame has fewer than 14 bytes.
     pub fn explain_frame(&self, frame: &[u8], ifindex: u32) -> Result<Verdict, XdpError> {
-        let object = object::load(self.pins(), false)?;
+        let object = object::load(self.pins(), false, Tables::Standing)?;
         run(&object, FUNCTION, frame, ifindex)?;
         let verdicts = object.maps().find(|map| map.name() == "verdicts").ok_or(XdpError::NoProgram)?;
         let found = verdicts.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY).map_err(asked("read the verdict"))?;
@@ -72,7 +72,7 @@ impl Router {
     /// # Errors
     /// No router stands, or a frame has fewer than 14 bytes.
     pub fn run_frames(&self, frames: &[Vec<u8>], ifindex: u32) -> Result<Vec<(u32, Vec<u8>)>, XdpError> {
-        let object = object::load(self.pins(), false)?;
+        let object = object::load(self.pins(), false, Tables::Standing)?;
         frames.iter().map(|frame| run(&object, "sallyport_router", frame, ifindex)).collect()
     }
 }

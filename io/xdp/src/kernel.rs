@@ -131,6 +131,16 @@ impl Kernel {
     }
 }
 
+/// Whether a device forwards IPv4, and IPv6, as `sysctl` says.
+#[must_use]
+pub fn forwards(device: &str) -> (bool, bool) {
+    let is_on = |family: &str| {
+        let file = format!("/proc/sys/net/{family}/conf/{device}/forwarding");
+        std::fs::read_to_string(file).is_ok_and(|value| value.trim() != "0")
+    };
+    (is_on("ipv4"), is_on("ipv6"))
+}
+
 /// Says which list failed.
 fn failed<E: fmt::Display>(what: &'static str) -> impl Fn(E) -> XdpError {
     move |error| XdpError::Netlink { what, reason: error.to_string() }
@@ -156,7 +166,7 @@ async fn all<T>(
     timeout(PATIENCE, read).await.map_err(late)?
 }
 
-fn device_of(message: LinkMessage) -> Option<Device> {
+pub(crate) fn device_of(message: LinkMessage) -> Option<Device> {
     let mut device = Device {
         index: message.header.index,
         name: String::new(),
@@ -188,7 +198,7 @@ fn vid_of(info: LinkInfo) -> Option<u16> {
     })
 }
 
-fn address_of(address: RouteAddress) -> Option<IpAddr> {
+pub(crate) fn address_of(address: RouteAddress) -> Option<IpAddr> {
     match address {
         RouteAddress::Inet(address) => Some(address.into()),
         RouteAddress::Inet6(address) => Some(address.into()),
@@ -239,7 +249,7 @@ fn route_of(message: RouteMessage) -> Option<Route> {
     (table == u32::from(RouteHeader::RT_TABLE_MAIN)).then_some(route)
 }
 
-fn neighbor_of(message: NeighbourMessage) -> Option<Neighbor> {
+pub(crate) fn neighbor_of(message: NeighbourMessage) -> Option<Neighbor> {
     let state = match message.header.state {
         NeighbourState::Incomplete => "incomplete",
         NeighbourState::Reachable => "reachable",

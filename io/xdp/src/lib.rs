@@ -4,10 +4,13 @@
 //! process. [`generate`] sends frames and counts them. [`kernel`] reads devices, routes and neighbours from the kernel.
 
 mod attach;
+pub mod dump;
 mod error;
 mod explain;
+mod fib;
 pub mod generate;
 pub mod kernel;
+pub mod netlink;
 mod object;
 mod reason;
 mod router;
@@ -15,6 +18,7 @@ mod table;
 
 pub use error::XdpError;
 pub use explain::{Question, Verdict};
+pub use fib::{FibMaps, FibSizes, FibStatus, Link, Shared, Written};
 pub use object::has_program;
 pub use reason::{Action, Reason};
 pub use router::{Change, Count, Router, StandingPort};

@@ -7,17 +7,21 @@ use libbpf_rs::{MapCore as _, MapHandle, Object, ObjectBuilder, OpenObject, Prin
 use crate::{
     XdpError,
     error::{asked, pinned},
+    fib::{self, FibSizes},
     table::{MAX_ROUTER_PORTS, MAX_VLANS, ROW_REASONS, SLOTS},
 };
 
 /// The programs, compiled by build.rs; empty without clang.
 static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/router.bpf.o"));
 /// The maps that outlive the process.
-pub(crate) const PINNED: [Shape; 4] = [
+pub(crate) const PINNED: [Shape; 7] = [
     Shape { name: "ports", sizes: (4, 20), entries: SLOTS },
     Shape { name: "vlans", sizes: (8, 4), entries: MAX_VLANS as u32 },
     Shape { name: "devices", sizes: (4, 4), entries: SLOTS },
     Shape { name: "counters", sizes: (4, 16), entries: (MAX_ROUTER_PORTS as u32 + 1) * ROW_REASONS },
+    Shape { name: "dump_control", sizes: (4, 32), entries: 1 },
+    Shape { name: "dump_lost", sizes: (4, 8), entries: 1 },
+    Shape { name: "dump_rings", sizes: (4, 4), entries: 1 },
 ];
 
 /// What a map of this version looks like.
@@ -74,9 +78,35 @@ pub(crate) fn open_program(compiled: &[u8]) -> Result<OpenObject, XdpError> {
     ObjectBuilder::default().open_memory(compiled).map_err(asked("read the compiled programs"))
 }
 
+/// Where a program looks up.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Tables<'a> {
+    /// In the kernel's routes.
+    Kernel,
+    /// In new tables of these sizes.
+    New(&'a FibSizes),
+    /// In what the standing router has.
+    Standing,
+}
+
 /// Loads the programs with the maps in this folder; makes those that are not there, where `may_make`.
-pub(crate) fn load(pins: &Path, may_make: bool) -> Result<Object, XdpError> {
+pub(crate) fn load(pins: &Path, may_make: bool, tables: Tables<'_>) -> Result<Object, XdpError> {
     let mut open = open_program(PROGRAM)?;
+    let is_standing = matches!(tables, Tables::Standing) && pins.join(fib::STATUS).exists();
+    for name in fib::MAPS {
+        let Some(mut map) = open.maps_mut().find(|map| map.name() == name) else { continue };
+        if is_standing {
+            let path = pins.join(name);
+            map.reuse_pinned_map(&path).map_err(asked(format!("open {}", path.display())))?;
+        } else if let Tables::New(sizes) = tables {
+            map.set_max_entries(sizes.entries(name)).map_err(asked(format!("size the map {name}")))?;
+        }
+    }
+    if is_standing || matches!(tables, Tables::New(_)) {
+        let mut constants = open.maps_mut().find(|map| map.name() == ".rodata.fib").ok_or(XdpError::NoProgram)?;
+        let value = constants.initial_value_mut().ok_or(XdpError::NoProgram)?;
+        value.copy_from_slice(&1_u32.to_ne_bytes());
+    }
     for shape in PINNED {
         let path = pins.join(shape.name);
         let is_there = path.try_exists().map_err(pinned(format!("look for {}", path.display())))?;

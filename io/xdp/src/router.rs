@@ -12,8 +12,9 @@ use crate::{
     Reason, Urpf, XdpError,
     attach::{Attached, id_of},
     error::{asked, pinned},
+    fib::{self, FibMaps, FibSizes},
     kernel::Device,
-    object::{self, PINNED},
+    object::{self, PINNED, Tables},
     table::{self, Entry, ROW_REASONS, SLOTS},
 };
 
@@ -82,21 +83,91 @@ impl Router {
     }
 
     /// Brings the router up with these ports and their VLANs, or changes the one that stands, without a lost packet.
+    /// The program looks up in the kernel's routes.
     ///
     /// `devices` are all devices of the network namespace.
     ///
     /// # Errors
     /// A device has another program, or no native XDP: the devices are then as before.
     pub fn up(&self, ports: &[(Device, Urpf)], devices: &[Device]) -> Result<Change, XdpError> {
+        let object = self.load(Tables::Kernel)?;
+        let change = self.attach(&object, ports, devices)?;
+        fib::remove(&self.pins)?;
+        Ok(change)
+    }
+
+    /// Brings the router up with tables of its own, which the caller has filled.
+    ///
+    /// # Errors
+    /// A device has another program, or no native XDP: the devices are then as before.
+    pub fn up_with(&self, fib: &mut FibMaps, ports: &[(Device, Urpf)], devices: &[Device]) -> Result<Change, XdpError> {
+        let change = self.attach(fib.object(), ports, devices)?;
+        fib.pin(&self.pins)?;
+        Ok(change)
+    }
+
+    /// Loads a program with new and empty tables, which no device has yet.
+    ///
+    /// # Errors
+    /// There is no memory for the tables.
+    pub fn tables(&self, sizes: &FibSizes) -> Result<FibMaps, XdpError> {
+        let object = self.load(Tables::New(sizes))?;
+        FibMaps::new(object, sizes)
+    }
+
+    /// Takes over changed addresses of devices, and VLANs that have come or gone. The programs stay.
+    ///
+    /// # Errors
+    /// No router stands, or the table cannot hold the VLANs.
+    pub fn refresh(&self, ports: &[(Device, Urpf)], devices: &[Device]) -> Result<(), XdpError> {
+        let standing = self.entries()?;
+        let entries = table::entries(ports, devices, &standing)?;
+        if entries.len() == standing.len() && entries.iter().all(|entry| standing.contains(entry)) {
+            return Ok(());
+        }
+        self.fill(&entries, &standing)?;
+        self.prune(&entries)
+    }
+
+    /// Says that this process follows, as long as the result lives; `None` if another one does.
+    ///
+    /// # Errors
+    /// The folder is no bpffs.
+    pub fn follow(&self) -> Result<Option<OwnedFd>, XdpError> {
+        self.make_folder()?;
+        self.lock()
+    }
+
+    /// Whether a process follows.
+    #[must_use]
+    pub fn is_followed(&self) -> bool {
+        matches!(self.lock(), Ok(None))
+    }
+
+    fn lock(&self) -> Result<Option<OwnedFd>, XdpError> {
+        let tried = || pinned(format!("lock {}", self.pins.display()));
+        let folder = fs::File::open(&self.pins).map_err(tried())?;
+        match rustix::fs::flock(&folder, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(folder.into())),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+            Err(error) => Err(tried()(error.into())),
+        }
+    }
+
+    fn load(&self, tables: Tables<'_>) -> Result<Object, XdpError> {
         if !rustix::process::geteuid().is_root() {
             return Err(XdpError::NotRoot);
         }
         self.make_folder()?;
+        object::load(&self.pins, true, tables).inspect_err(|_| self.remove_if_new(&self.programs()))
+    }
+
+    /// Fills the table of ports, and attaches a loaded program.
+    fn attach(&self, object: &Object, ports: &[(Device, Urpf)], devices: &[Device]) -> Result<Change, XdpError> {
         let standing = self.entries().unwrap_or_default();
-        let entries = table::entries(ports, devices, &standing)?;
         let ours = self.programs();
-        let object = object::load(&self.pins, true).inspect_err(|_| self.remove_if_new(&ours))?;
-        let program = self.pin_next(&object)?;
+        let entries = table::entries(ports, devices, &standing).inspect_err(|_| self.remove_if_new(&ours))?;
+        let program = self.pin_next(object)?;
         let attached = Attached::new(program.as_fd());
         // The table is complete before the first packet. Ports that go stay in it until they are detached.
         self.fill(&entries, &standing)?;
@@ -305,6 +376,7 @@ impl Router {
     }
 
     fn remove(&self) -> Result<(), XdpError> {
+        fib::remove(&self.pins)?;
         let maps = PINNED.iter().map(|shape| self.pins.join(shape.name));
         for pin in maps.chain(self.program_pins()) {
             match fs::remove_file(&pin) {

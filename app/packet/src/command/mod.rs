@@ -1,8 +1,11 @@
 //! The commands of the packet path.
 
+mod capture;
+mod dump;
 mod explain;
 mod generate;
 mod router;
+mod run;
 mod show;
 
 use std::path::PathBuf;
@@ -26,6 +29,9 @@ pub(crate) enum PacketCommand {
     /// Send packets without taking the card from the kernel, count what arrives, find the rate without loss
     #[command(after_help = generate::EXAMPLES)]
     Generate(Box<generate::GenerateArgs>),
+    /// Show what became of packets, as tcpdump would: forwarded, dropped with the reason, rewritten
+    #[command(after_help = dump::EXAMPLES)]
+    Dump(dump::DumpArgs),
 }
 
 /// What a router does.
@@ -34,9 +40,12 @@ pub(crate) enum RouterCommand {
     /// Bring the router up, or change the one that stands, without a lost packet
     #[command(after_help = router::EXAMPLES)]
     Up(router::UpArgs),
+    /// Bring the router up, and follow the kernel: routes for the lookup fib, VLANs, addresses
+    #[command(after_help = run::EXAMPLES)]
+    Run(run::RunArgs),
     /// Take the router down: the kernel forwards again
     Down,
-    /// Show routes, neighbours, or what was forwarded and dropped
+    /// Show routes, neighbours, the lookup, or what was forwarded and dropped
     #[command(subcommand)]
     Show(show::ShowCommand),
 }
@@ -46,10 +55,12 @@ pub(crate) async fn run(output: Output, pins: PathBuf, command: PacketCommand) -
     let router = Router::new(pins);
     match command {
         PacketCommand::Router(RouterCommand::Up(args)) => router::up(output, &router, args).await,
+        PacketCommand::Router(RouterCommand::Run(args)) => run::run(output, &router, args).await,
         PacketCommand::Router(RouterCommand::Down) => router::down(output, &router).await,
         PacketCommand::Router(RouterCommand::Show(command)) => show::show(output, &router, command).await,
         PacketCommand::Generate(args) => generate::generate(output, *args).await,
         PacketCommand::Explain(args) => explain::explain(output, &router, args).await,
+        PacketCommand::Dump(args) => dump::dump(output, &router, args).await,
     }
 }
 

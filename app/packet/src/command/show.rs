@@ -1,8 +1,18 @@
 //! `packet router show`: routes, neighbours, and what became of packets.
 
+use std::{
+    collections::BTreeMap,
+    os::unix::net::UnixStream,
+    path::{Path, PathBuf},
+};
+
 use clap::{Args, Subcommand};
-use sallyport_cli::output::{Output, table};
-use sallyport_xdp::{Action, Router, kernel::Hop};
+use sallyport_cli::output::{Output, pairs, table};
+use sallyport_xdp::{
+    Action, FibStatus, Router,
+    kernel::Hop,
+    netlink::{self, Event, List},
+};
 use serde::Serialize;
 
 use crate::command::{kernel, mac, name_of};
@@ -16,6 +26,28 @@ pub(crate) enum ShowCommand {
     Neighbors,
     /// What was dropped, and why
     Drops(DropsArgs),
+    /// Where routes are looked up, and how that is kept equal to the kernel's routes
+    Status(StatusArgs),
+}
+
+/// The arguments of `status`.
+#[derive(Debug, Args)]
+pub(crate) struct StatusArgs {
+    /// The control socket of BIRD
+    #[arg(long, value_name = "SOCKET", default_value = "/run/bird/bird.ctl")]
+    bird: PathBuf,
+}
+
+#[derive(Debug, Serialize)]
+struct StatusView {
+    lookup: &'static str,
+    /// Whether a process follows the kernel.
+    is_followed: bool,
+    numbers: BTreeMap<&'static str, u64>,
+    bird_routes: usize,
+    is_bird_there: bool,
+    /// What should be known, in sentences.
+    notes: Vec<String>,
 }
 
 /// The arguments of `drops`.
@@ -67,7 +99,79 @@ pub(super) async fn show(output: Output, router: &Router, command: ShowCommand) 
         ShowCommand::Routes => routes(output, router).await,
         ShowCommand::Neighbors => neighbors(output, router).await,
         ShowCommand::Drops(args) => counts(output, router, args.all).await,
+        ShowCommand::Status(args) => status(output, router, &args.bird),
     }
+}
+
+/// Sentences about a lookup that is not whole.
+fn notes(router: &Router, status: &FibStatus) -> Vec<String> {
+    let mut notes = Vec::new();
+    if !router.is_followed() {
+        notes.push(
+            "no process follows the kernel's routes: the table stays as it is; `sallyport packet router run` goes on"
+                .to_owned(),
+        );
+    }
+    if status.refused > 0 {
+        notes.push(format!(
+            "the table is full: the kernel forwards the packets of {} prefixes without room, and of {} around them; \
+             raise ipv4_blocks or ipv6_nodes",
+            status.refused, status.covering
+        ));
+    }
+    if status.ways > 0 {
+        notes.push(format!(
+            "{} next hops found no room: the kernel forwards their packets; raise next_hops or groups",
+            status.ways
+        ));
+    }
+    if status.neighbors_refused > 0 {
+        let refused = status.neighbors_refused;
+        notes.push(format!("{refused} neighbours found no room: the kernel forwards to them; raise neighbors"));
+    }
+    notes
+}
+
+/// Hints about the lookup, under a listing.
+fn hints(output: Output, router: &Router) -> anyhow::Result<()> {
+    if let Some(status) = FibStatus::read(router.pins())? {
+        notes(router, &status).iter().for_each(|note| output.hint(note));
+    }
+    Ok(())
+}
+
+fn status(output: Output, router: &Router, bird: &Path) -> anyhow::Result<()> {
+    // No router, no status.
+    router.ports()?;
+    let status = FibStatus::read(router.pins())?;
+    let mut bird_routes = 0;
+    for family in [List::Routes4, List::Routes6] {
+        netlink::list(family, |event| {
+            bird_routes += usize::from(matches!(event, Event::Route { is_of_bird: true, .. }));
+        })?;
+    }
+    let is_bird_there = UnixStream::connect(bird).is_ok();
+    let mut notes = status.map(|status| notes(router, &status)).unwrap_or_default();
+    if bird_routes > 0 && !is_bird_there {
+        let bird = bird.display();
+        notes.push(format!("BIRD does not answer at {bird}: its {bird_routes} routes stay as they are"));
+    }
+    let view = StatusView {
+        lookup: if status.is_some() { "fib" } else { "kernel" },
+        is_followed: router.is_followed(),
+        numbers: status.map(|status| status.numbers().into_iter().collect()).unwrap_or_default(),
+        bird_routes,
+        is_bird_there,
+        notes,
+    };
+    output.data(&view, |view| {
+        let answer = |is: bool| if is { "yes" } else { "no" }.to_owned();
+        let mut rows = vec![("lookup", view.lookup.to_owned()), ("followed", answer(view.is_followed))];
+        rows.extend(view.numbers.iter().map(|(name, number)| (*name, number.to_string())));
+        rows.push(("routes of BIRD", view.bird_routes.to_string()));
+        rows.push(("BIRD answers", answer(view.is_bird_there)));
+        [pairs(&rows)].into_iter().chain(view.notes.iter().cloned()).collect::<Vec<_>>().join("\n")
+    })
 }
 
 async fn routes(output: Output, router: &Router) -> anyhow::Result<()> {
@@ -98,7 +202,8 @@ async fn routes(output: Output, router: &Router) -> anyhow::Result<()> {
             [route.prefix.clone(), route.kind.to_owned(), route.metric.to_string(), hops]
         });
         table(["PREFIX", "KIND", "METRIC", "NEXT HOPS"], rows)
-    })
+    })?;
+    hints(output, router)
 }
 
 async fn neighbors(output: Output, router: &Router) -> anyhow::Result<()> {
@@ -119,7 +224,8 @@ async fn neighbors(output: Output, router: &Router) -> anyhow::Result<()> {
             [neighbor.address.clone(), neighbor.device.clone(), mac, neighbor.state.to_owned()]
         });
         table(["ADDRESS", "DEVICE", "MAC", "STATE"], rows)
-    })
+    })?;
+    hints(output, router)
 }
 
 async fn counts(output: Output, router: &Router, shows_all: bool) -> anyhow::Result<()> {
@@ -142,5 +248,6 @@ async fn counts(output: Output, router: &Router, shows_all: bool) -> anyhow::Res
             [port, action, reason, count.packets.to_string(), count.bytes.to_string(), count.meaning.to_owned()]
         });
         table(["PORT", "ACTION", "REASON", "PACKETS", "BYTES", "MEANING"], rows)
-    })
+    })?;
+    hints(output, router)
 }

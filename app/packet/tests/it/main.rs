@@ -4,6 +4,7 @@
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod commands;
+mod dump;
 mod faults;
 mod forward;
 mod frames;

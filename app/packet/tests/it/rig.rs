@@ -13,7 +13,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// How long a test waits for what must come.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// How long a probe waits for an answer that must come, in seconds.
 const ANSWER: &str = "30";
 const PROBE: &str = include_str!("probe.py");

@@ -78,6 +78,16 @@ pub fn parse_ethernet(frame: &[u8]) -> Result<Ethernet, Malformed> {
     Ok(Ethernet { destination, source, tags, ether_type, bytes: offset })
 }
 
+/// Reads the header of IP, where it can be read: its lengths, its checksum and the end of the packet do not matter.
+pub(crate) fn read_ip(frame: &[u8], ethernet: &Ethernet) -> Option<Ip> {
+    let read = match ethernet.ether_type {
+        ETHERTYPE_IPV4 => ip::ipv4(frame, ethernet.bytes, ip::Place::Quote),
+        ETHERTYPE_IPV6 => ip::ipv6(frame, ethernet.bytes, ip::Place::Quote),
+        _ => return None,
+    };
+    read.ok().map(|read| read.header)
+}
+
 /// The payload of a whole packet or a first fragment.
 fn transport(frame: &[u8], ip: &Ip) -> Transport {
     if ip.fragment.is_some_and(|fragment| fragment.offset != 0) {

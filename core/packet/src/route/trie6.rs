@@ -45,7 +45,7 @@ impl<C: Cells> Trie6<C> {
     /// Writes a prefix with its cell. Longer prefixes keep their cells.
     ///
     /// # Errors
-    /// There are fewer than two free nodes. Nothing has changed then.
+    /// There are fewer than two free nodes, and the prefix has no node yet. Nothing has changed then.
     pub fn add(&mut self, prefix: Ipv6Net, cell: u32) -> Result<(), RouteError> {
         let (bits, length) = (prefix.network().to_bits(), prefix.prefix_len());
         if length == 0 {
@@ -58,10 +58,10 @@ impl<C: Cells> Trie6<C> {
             }
             return Ok(());
         }
-        if self.numbers.available() < MAX_NEW_NODES {
+        let target = depth_of(length - 1);
+        if self.numbers.available() < MAX_NEW_NODES && !self.has_node(bits, target) {
             return Err(RouteError::TableFull);
         }
-        let target = depth_of(length - 1);
         let mut slot = first_slot(bits);
         loop {
             let at = self.get(slot);
@@ -155,6 +155,22 @@ impl<C: Cells> Trie6<C> {
     /// Lets nodes that the table has left be used again. The caller has waited until no reader can be in one.
     pub fn reuse(&mut self) {
         self.numbers.reuse();
+    }
+
+    /// Whether the prefix has its node already, and needs none.
+    fn has_node(&self, bits: u128, target: u8) -> bool {
+        let mut slot = first_slot(bits);
+        while let Some(number) = node(self.get(slot)) {
+            let depth = self.depth(number);
+            if depth > target || masked(bits, depth) != self.prefix(number) {
+                return false;
+            }
+            if depth == target {
+                return true;
+            }
+            slot = entry_slot(number, bits, depth);
+        }
+        false
     }
 
     /// Puts a new node before what the slot has. The lookups of all addresses stay the same.

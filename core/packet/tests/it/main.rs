@@ -3,8 +3,10 @@
 
 mod balance;
 mod checksum;
+mod dump;
 mod explain;
 mod filter;
+mod follow;
 mod forward;
 mod frames;
 mod nat;

@@ -1,0 +1,358 @@
+//! `packet router run`: the router, and the process that keeps it equal to the kernel.
+
+use std::{
+    collections::{HashMap, HashSet},
+    fmt::Write as _,
+    fs,
+    net::IpAddr,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use anyhow::Context as _;
+use clap::Args;
+use sallyport_cli::{
+    failure::{Failure, Kind},
+    output::{Output, note},
+};
+use sallyport_packet_model::follow::{Follower, Leg};
+use sallyport_xdp::{
+    FibMaps, FibStatus, Link, Router, Shared, Urpf,
+    kernel::{Device, Neighbor, forwards},
+    netlink::{self, Event, Events, List, Received},
+};
+
+use crate::{
+    command::{
+        kernel, name_of,
+        router::{UpArgs, ports_of, say},
+    },
+    config::{Config, Lookup},
+};
+
+/// Examples of the help.
+pub(super) const EXAMPLES: &str = "Examples:
+  sallyport packet router run --dev eth1,eth2 --lookup fib
+  sallyport packet router run --config router.toml --metrics /var/lib/node_exporter/sallyport.prom";
+
+/// Events of one batch.
+const MAX_BATCH: usize = 50_000;
+/// How often the status, metrics and `sysctl` are looked at.
+const TICK: Duration = Duration::from_secs(1);
+/// The least time between two listings of all routes.
+const LISTING_PAUSE: Duration = Duration::from_millis(200);
+/// How often room that routes have left is made free.
+const REUSE_EVERY: Duration = Duration::from_secs(10);
+
+/// The arguments of `run`.
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    up: UpArgs,
+    /// Write metrics to this file, as Prometheus reads it
+    #[arg(long, value_name = "FILE")]
+    metrics: Option<PathBuf>,
+}
+
+/// The tables of the lookup `fib`, and what fills them.
+struct Tables {
+    maps: FibMaps,
+    follower: Follower<Shared>,
+    neighbors: HashMap<(u32, IpAddr), [u8; 6]>,
+    refused_neighbors: HashSet<(u32, IpAddr)>,
+    links: HashMap<u32, Link>,
+    /// The devices of the router, with their names.
+    ports: HashMap<u32, String>,
+    up: HashSet<u32>,
+}
+
+/// What is to be done after a batch.
+#[derive(Debug, Default)]
+struct Todo {
+    /// All routes are to be listed.
+    lists: bool,
+    /// Devices or addresses have changed.
+    refreshes: bool,
+}
+
+/// Runs the router until the process ends. The packets go on then.
+pub(super) async fn run(output: Output, router: &Router, args: RunArgs) -> anyhow::Result<()> {
+    let mut config = args.up.config()?;
+    config.metrics = args.metrics.or(config.metrics);
+    let sizes = config.limits.sizes()?;
+    let (_, mut devices) = kernel().await?;
+    let ports = ports_of(&config, &mut devices)?;
+    let Some(_lock) = router.follow()? else {
+        return Err(Failure::new(Kind::Refused, "another process follows this router already").into());
+    };
+    let mut status = FibStatus::default();
+    // Events from here on wait until the lists are read.
+    let mut events = Events::open(config.limits.netlink_bytes as usize)?;
+    let mut tables = None;
+    if config.lookup == Lookup::Fib {
+        refuse_rules()?;
+        let maps = router.tables(&sizes)?;
+        let follower = Follower::new(maps.storage(), sizes.groups)?;
+        let mut made = Tables {
+            maps,
+            follower,
+            neighbors: HashMap::new(),
+            refused_neighbors: HashSet::new(),
+            links: HashMap::new(),
+            ports: HashMap::new(),
+            up: HashSet::new(),
+        };
+        made.set_ports(&ports, &devices);
+        made.list(&mut status)?;
+        made.write(&mut status)?;
+        say(output, router.up_with(&mut made.maps, &ports, &devices)?)?;
+        tables = Some(made);
+    } else {
+        say(output, router.up(&ports, &devices)?)?;
+    }
+    output.hint("following the kernel; the programs stay when this process ends");
+    follow(router, &config, devices, &mut events, tables.as_mut(), &mut status).await
+}
+
+/// Other tables than `local` and `main` are not followed.
+fn refuse_rules() -> anyhow::Result<()> {
+    let mut others = 0;
+    for family in [List::Rules4, List::Rules6] {
+        netlink::list(family, |event| {
+            others += usize::from(matches!(event, Event::Rule(priority) if !matches!(priority, 0 | 32_766 | 32_767)));
+        })?;
+    }
+    if others > 0 {
+        let said = format!("the lookup fib follows the main table alone, and `ip rule` has {others} rules more");
+        return Err(Failure::new(Kind::Refused, said).next("remove them, or look up by --lookup kernel").into());
+    }
+    Ok(())
+}
+
+/// Follows the events of the kernel.
+async fn follow(
+    router: &Router,
+    config: &Config,
+    mut devices: Vec<Device>,
+    events: &mut Events,
+    mut tables: Option<&mut Tables>,
+    status: &mut FibStatus,
+) -> anyhow::Result<()> {
+    let mut todo = Todo::default();
+    let (mut ticked, mut listed, mut reused) = (Instant::now(), Instant::now(), Instant::now());
+    write_metrics(router, config, &devices, status)?;
+    loop {
+        let pause = if todo.lists { LISTING_PAUSE } else { TICK };
+        events.wait(pause)?;
+        let read = events.read(MAX_BATCH, |event| take(event, tables.as_deref_mut(), &mut todo))?;
+        match read {
+            Received::Events(count) => status.events += count as u64,
+            Received::Overrun => {
+                status.overruns += 1;
+                todo = Todo { lists: true, refreshes: true };
+            }
+        }
+        if let Some(tables) = tables.as_deref_mut() {
+            if todo.lists && listed.elapsed() >= LISTING_PAUSE {
+                tables.list(status)?;
+                (todo.lists, listed) = (false, Instant::now());
+            }
+            tables.write(status)?;
+            let wants_room = !tables.follower.full().is_none() && reused.elapsed() >= TICK;
+            if wants_room || reused.elapsed() >= REUSE_EVERY {
+                tables.maps.wait_for_readers();
+                tables.follower.reuse();
+                tables.write(status)?;
+                reused = Instant::now();
+            }
+        } else {
+            todo.lists = false;
+        }
+        if todo.refreshes {
+            devices = kernel().await?.1;
+            // A port that is gone comes back with a program only by a new start.
+            match ports_of(config, &mut devices) {
+                Ok(ports) => {
+                    router.refresh(&ports, &devices)?;
+                    if let Some(tables) = tables.as_deref_mut() {
+                        tables.set_ports(&ports, &devices);
+                    }
+                }
+                Err(error) => note(&format!("the table of ports stays as it is: {error}")),
+            }
+            todo.refreshes = false;
+        }
+        if ticked.elapsed() >= TICK {
+            if let Some(tables) = tables.as_deref_mut() {
+                tables.look_at_forwarding();
+            }
+            write_metrics(router, config, &devices, status)?;
+            ticked = Instant::now();
+        }
+    }
+}
+
+/// Takes an event.
+fn take(event: Event, tables: Option<&mut Tables>, todo: &mut Todo) {
+    todo.refreshes |= matches!(event, Event::Device(_) | Event::NoDevice(_));
+    if let Some(tables) = tables {
+        tables.take(event, todo);
+    }
+}
+
+impl Tables {
+    /// Takes an event.
+    fn take(&mut self, event: Event, todo: &mut Todo) {
+        match event {
+            Event::Route { route, is_there: true, is_appended, .. } => {
+                // The kernel says only what was added, and not what decides.
+                todo.lists |= is_appended;
+                if !is_appended {
+                    self.follower.set(route);
+                }
+            }
+            Event::Route { route, .. } => todo.lists |= !self.follower.remove(&route),
+            Event::Object(id, object) => {
+                // Routes of an object that is gone are gone without a word.
+                todo.lists |= object.is_none();
+                self.follower.set_object(id, object);
+            }
+            Event::Neighbor(neighbor) => self.set_neighbor(&neighbor, true),
+            Event::NoNeighbor(neighbor) => self.set_neighbor(&neighbor, false),
+            Event::Device(device) => todo.lists |= self.set_device(&device),
+            Event::NoDevice(index) => {
+                self.up.remove(&index);
+                self.follower.set_up(index, false);
+                todo.lists = true;
+            }
+            Event::NoAddress => todo.lists = true,
+            Event::Address | Event::Rule(_) => {}
+        }
+    }
+
+    fn set_neighbor(&mut self, neighbor: &Neighbor, is_there: bool) {
+        let key = (neighbor.device, neighbor.address);
+        let is_failed = is_there && neighbor.state == "failed";
+        let mac = neighbor.mac.filter(|_| is_there && !matches!(neighbor.state, "failed" | "incomplete"));
+        if self.neighbors.get(&key).copied() != mac || self.refused_neighbors.contains(&key) {
+            self.refused_neighbors.remove(&key);
+            if !self.maps.set_neighbor(key.0, key.1, mac) {
+                self.refused_neighbors.insert(key);
+            }
+            match mac {
+                Some(mac) => self.neighbors.insert(key, mac),
+                None => self.neighbors.remove(&key),
+            };
+        }
+        self.follower.set_failed(Leg { interface: key.0, gateway: Some(key.1) }, is_failed);
+    }
+
+    /// Takes the state of a device. Says whether the kernel has removed its routes without a word.
+    fn set_device(&mut self, device: &Device) -> bool {
+        let was_up = if device.is_up { !self.up.insert(device.index) } else { self.up.remove(&device.index) };
+        self.follower.set_up(device.index, device.is_up);
+        let link = Link { ifindex: device.index, mtu: device.mtu, forwards: forwards(&device.name) };
+        self.set_link(link);
+        was_up && !device.is_up
+    }
+
+    /// Writes the devices of the router, which are the ports and their VLANs.
+    fn set_ports(&mut self, ports: &[(Device, Urpf)], devices: &[Device]) {
+        let is_port = |index: u32| ports.iter().any(|(port, _)| port.index == index);
+        let of_router = devices.iter().filter(|device| {
+            is_port(device.index) || device.vlan.is_some_and(|(parent, _)| is_port(parent))
+        });
+        self.ports = of_router.map(|device| (device.index, device.name.clone())).collect();
+        self.ports.keys().filter_map(|index| self.links.get(index)).for_each(|link| write_link(&self.maps, link));
+    }
+
+    fn set_link(&mut self, link: Link) {
+        if self.links.insert(link.ifindex, link) != Some(link) && self.ports.contains_key(&link.ifindex) {
+            write_link(&self.maps, &link);
+        }
+    }
+
+    /// `sysctl` sends no event, so the files are read.
+    fn look_at_forwarding(&mut self) {
+        for (index, name) in self.ports.clone() {
+            if let Some(link) = self.links.get(&index).copied() {
+                self.set_link(Link { forwards: forwards(&name), ..link });
+            }
+        }
+    }
+
+    /// Lists everything, and removes what is not there any more.
+    fn list(&mut self, status: &mut FibStatus) -> anyhow::Result<()> {
+        let mut todo = Todo::default();
+        self.follower.begin();
+        let mut neighbors = HashSet::new();
+        for list in [List::Devices, List::Neighbors, List::Objects, List::Routes4, List::Routes6] {
+            netlink::list(list, |event| match event {
+                Event::Route { route, .. } => self.follower.list(route),
+                Event::Neighbor(neighbor) => {
+                    neighbors.insert((neighbor.device, neighbor.address));
+                    self.set_neighbor(&neighbor, true);
+                }
+                event => self.take(event, &mut todo),
+            })?;
+        }
+        self.follower.end();
+        let gone: Vec<_> = self.neighbors.keys().filter(|key| !neighbors.contains(key)).copied().collect();
+        for (device, address) in gone {
+            self.set_neighbor(&Neighbor { address, device, mac: None, state: "failed" }, false);
+        }
+        status.listings += 1;
+        Ok(())
+    }
+
+    /// Writes what has changed into the kernel.
+    fn write(&mut self, status: &mut FibStatus) -> anyhow::Result<()> {
+        self.follower.settle();
+        self.maps.flush()?;
+        let full = self.follower.full();
+        let next = FibStatus {
+            prefixes: self.follower.prefixes() as u64,
+            refused: full.prefixes as u64,
+            covering: full.covering as u64,
+            ways: full.ways as u64,
+            neighbors: self.neighbors.len() as u64,
+            neighbors_refused: self.refused_neighbors.len() as u64,
+            written: self.maps.written(),
+            ..*status
+        };
+        if next.refused > 0 && status.refused == 0 || next.ways > 0 && status.ways == 0 {
+            note("the forwarding table is full: the kernel forwards what found no room; see `router show status`");
+        }
+        *status = next;
+        self.maps.set_status(status).context("the status is not written")
+    }
+}
+
+/// Writes a device. An entry that is not written leaves the packets of the device to the kernel.
+fn write_link(maps: &FibMaps, link: &Link) {
+    maps.set_link(link).unwrap_or_else(|error| note(&error.to_string()));
+}
+
+/// Writes the metrics, in the text that Prometheus reads.
+fn write_metrics(router: &Router, config: &Config, devices: &[Device], status: &FibStatus) -> anyhow::Result<()> {
+    let Some(file) = &config.metrics else { return Ok(()) };
+    let mut text = String::new();
+    for (name, number) in status.numbers() {
+        writeln!(text, "sallyport_packet_fib_{name} {number}")?;
+    }
+    for count in router.counts()? {
+        let port = count.ifindex.map(|index| name_of(devices, index)).unwrap_or_default();
+        let (action, reason) = (count.reason.action().name(), count.reason.name());
+        let labels = format!("{{port=\"{port}\",action=\"{action}\",reason=\"{reason}\"}}");
+        writeln!(text, "sallyport_packet_packets_total{labels} {}", count.packets)?;
+        writeln!(text, "sallyport_packet_bytes_total{labels} {}", count.bytes)?;
+    }
+    replace(file, &text).with_context(|| format!("cannot write the metrics to {}", file.display()))
+}
+
+/// Replaces a file at once, so that a reader finds all of it.
+fn replace(file: &Path, text: &str) -> std::io::Result<()> {
+    let next = file.with_extension("next");
+    fs::write(&next, text)?;
+    fs::rename(&next, file)
+}
