@@ -14,17 +14,21 @@ import subprocess
 import time
 
 import harness
-from contenders.packet import BEHIND, SOURCE, run
+from contenders.packet import BEHIND, DEST, SOURCE, TRANSLATED, run
 from harness import Failed, Process, Unavailable
 
 #: Frames of a run. At 100 ns each this takes 0.05 s, at 1 us half a second.
 FRAMES = 500_000
 #: Flows, and the bytes of a frame with the check sequence.
 FLOWS, BYTES = 10_000, 64
+FIRST_PORT = 1_024
+#: How long a flow of UDP has to last until connection tracking takes it for a stream: 2 s.
+STREAM_S = 2.2
 #: Runs of each of the two at least, however short the cell.
 LEAST_RUNS = 5
-#: Less than this share of frames at the sink is no measurement: a lost frame costs less.
+#: Less than this share of frames at the sink is no measurement; and how many such runs a cell bears.
 LEAST_ARRIVED_PERCENT = 99.9
+MOST_PASSED_OVER = 10
 
 
 class Bed:
@@ -47,6 +51,12 @@ class Bed:
 
     def inside(self, machine, *argv):
         return run(["nsenter", "--target", str(machine.pid), "--net", *argv])
+
+    def start(self, machine, *argv):
+        """A program in a machine, which ends with the bed."""
+        process = Process(self.folder, "fixture", ["nsenter", "--target", str(machine.pid), "--net", *argv])
+        self.after.callback(harness.stop, [process])
+        return process
 
     def _hold(self, *argv):
         process = Process(self.folder, "fixture", ["unshare", *argv])
@@ -93,10 +103,10 @@ class Bed:
             self.inside(self.router, "ip", *words)
         self.inside(self.router, "sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv4.conf.all.rp_filter=0", "net.ipv4.conf.default.rp_filter=0")
 
-    def send(self, device, to, frames):
+    def send(self, device, to, frames, flows=("--src", SOURCE, "--dst", DEST, "--sport", f"{FIRST_PORT}-{FIRST_PORT + FLOWS - 1}")):
         """CPU seconds of a run of so many frames by this device."""
-        argv = [self.packet, "generate", "--dev", device, "--to", to, "--src", SOURCE, "--dst", "198.19.0.1", "--flows", str(FLOWS),
-                "--size", str(BYTES), "--count", str(frames), "--cpu", str(self.processor), "-o", "json"]
+        argv = [self.packet, "generate", "--dev", device, "--to", to, *flows, "--size", str(BYTES), "--count", str(frames),
+                "--cpu", str(self.processor), "-o", "json"]
         before = ran(self.softirqd)
         with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
             printed, said = child.stdout.read(), child.stderr.read()
@@ -107,6 +117,11 @@ class Bed:
         if json.loads(printed)["sent"] != frames:
             raise Failed(f"the generator did not send {frames} frames: {printed[-300:]}")
         return used.ru_utime + used.ru_stime + (ran(self.softirqd) - before) / 1e9
+
+    def answer(self):
+        """One frame back for each flow, from behind the router to the addresses that a NAT gives, with the ports kept."""
+        ports = f"{FIRST_PORT}-{FIRST_PORT + FLOWS - 1}"
+        self.send("s0", self.peer(self.router, "d1"), FLOWS, ("--src", DEST, "--dst", TRANSLATED, "--sport", "9", "--dport", ports))
 
     def peer(self, machine, device):
         """The MAC of a device of the other machines."""
@@ -144,6 +159,17 @@ def dropped():
     return sum(int(count) for count in re.findall(r"rx_queue_\d+_xdp_drops: (\d+)", run(["ethtool", "-S", "s0"])))
 
 
+def settled():
+    """The same, once no more come."""
+    before = dropped()
+    while True:
+        time.sleep(0.02)
+        now = dropped()
+        if now == before:
+            return now
+        before = now
+
+
 @contextlib.contextmanager
 def bed_of(contender):
     with contextlib.ExitStack() as after:
@@ -159,23 +185,48 @@ def bed_of(contender):
 
 
 def alternate(bed, seconds):
-    """CPU seconds of runs to the one that drops, and of runs through the router, in turn; and how many frames came through."""
+    """CPU seconds of runs to the one that drops, and of runs through the router, in turn; and how many frames of the latter came
+    through. Runs that lost some do not count, since a lost frame costs less: another program had the processor for long."""
     through, drop = bed.peer(bed.router, "d0"), bed.peer(bed.dropper, "bd")
-    bed.send("g0", through, FLOWS)  # neighbours, sessions and caches are there from here on
-    costs, before, sent = ([], []), dropped(), 0
+    costs, shares, passed = ([], []), [], 0
     deadline = time.monotonic() + seconds
     while len(costs[0]) < LEAST_RUNS or time.monotonic() < deadline:
-        costs[0].append(bed.send("b0", drop, FRAMES))
-        costs[1].append(bed.send("g0", through, FRAMES))
-        sent += FRAMES
-    # Other frames are there, too: those that machines tell their neighbours about themselves by.
-    return *costs, min(100.0, (dropped() - before) * 100 / sent)
+        baseline, before = bed.send("b0", drop, FRAMES), dropped()
+        cost = bed.send("g0", through, FRAMES)
+        # Other frames are there, too: those that machines tell their neighbours about themselves by.
+        share = min(100.0, (settled() - before) * 100 / FRAMES)
+        if share >= LEAST_ARRIVED_PERCENT:
+            costs[0].append(baseline)
+            costs[1].append(cost)
+            shares.append(share)
+            continue
+        passed += 1
+        if passed > MOST_PASSED_OVER:
+            raise Failed(f"only {share:.2f} % of the frames came through, time and again")
+    return *costs, min(shares)
+
+
+def warm_up(bed, contender):
+    """Neighbours, sessions and caches are there from here on."""
+    through = bed.peer(bed.router, "d0")
+    bed.send("g0", through, FLOWS)
+    if contender.needs_answers:
+        for pause in (STREAM_S, 0):
+            bed.answer()
+            time.sleep(pause)
+            bed.send("g0", through, FLOWS)
+
+
+def measured(bed, contender, seconds):
+    """The runs of a cell, once everything is warm and goes the way that is measured."""
+    warm_up(bed, contender)
+    costs = alternate(bed, seconds)
+    contender.check(bed, len(costs[0]) * FRAMES)
+    return costs
 
 
 def figures_of(baseline, through, arrived):
     """The figures of a cell: nanoseconds a frame, net of the baseline."""
-    if arrived < LEAST_ARRIVED_PERCENT:
-        raise Failed(f"only {arrived:.2f} % of the frames came through, and a lost one costs less")
     net = (statistics.median(through) - statistics.median(baseline)) / FRAMES * 1e9
     return {"net_ns": net, "baseline_ns": statistics.median(baseline) / FRAMES * 1e9, "runs": len(baseline), "came_percent": arrived}
 
@@ -183,15 +234,13 @@ def figures_of(baseline, through, arrived):
 def forward(contender, seconds):
     """What a packet costs between two devices."""
     with bed_of(contender) as bed:
-        return figures_of(*alternate(bed, seconds))
+        return figures_of(*measured(bed, contender, seconds))
 
 
 def generator(contender, seconds):
     """Frames for a second of CPU: to a device that drops them, and through the router to a sink, without loss."""
     with bed_of(contender) as bed:
         start = statistics.median(bed.send("b0", bed.peer(bed.dropper, "bd"), 1) for _ in range(LEAST_RUNS))
-        baseline, through, arrived = alternate(bed, seconds)
-        if arrived < LEAST_ARRIVED_PERCENT:
-            raise Failed(f"only {arrived:.2f} % of the frames came through")
+        baseline, through, arrived = measured(bed, contender, seconds)
         per_s = [FRAMES / (statistics.median(costs) - start) for costs in (baseline, through)]
         return {"per_cpu_s": per_s[0], "through_per_cpu_s": per_s[1], "start_cpu_ms": start * 1e3, "came_percent": arrived}

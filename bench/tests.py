@@ -239,17 +239,22 @@ class Packets(unittest.TestCase):
         figures = packet.figures_of([0.1, 0.11, 9.0], [0.2, 0.21, 0.22], 100.0)
         self.assertAlmostEqual((0.21 - 0.11) / packet.FRAMES * 1e9, figures["net_ns"])
 
-    def test_lost_frames_are_no_measurement(self):
-        with self.assertRaisesRegex(harness.Failed, "only 99.00 % of the frames"):
-            packet.figures_of([0.1], [0.2], 99.0)
-
-    def test_runs_alternate_and_what_arrives_is_a_share_of_what_was_sent(self):
+    def alternated(self, shares):
+        """The runs of a cell whose sink gets these shares of the frames, one after the other."""
         bed = unittest.mock.Mock(**{"peer.side_effect": ["to", "drop"], "send.side_effect": lambda device, *_: {"g0": 2.0, "b0": 1.0}[device]})
-        with unittest.mock.patch.object(packet, "dropped", unittest.mock.Mock(side_effect=[10, 10 + packet.FRAMES * packet.LEAST_RUNS // 2])):
-            baseline, through, arrived = packet.alternate(bed, 0)
-        self.assertEqual(([1.0] * packet.LEAST_RUNS, [2.0] * packet.LEAST_RUNS, 50.0), (baseline, through, arrived))
-        devices = [call.args[0] for call in bed.send.call_args_list]
-        self.assertEqual(["g0", *["b0", "g0"] * packet.LEAST_RUNS], devices)
+        counts = [count for share in shares for count in (0, int(packet.FRAMES * share))]
+        with unittest.mock.patch.object(packet, "dropped", side_effect=counts[::2]), \
+                unittest.mock.patch.object(packet, "settled", side_effect=counts[1::2]):
+            return packet.alternate(bed, 0), [call.args[0] for call in bed.send.call_args_list]
+
+    def test_runs_alternate_and_those_that_lost_frames_do_not_count(self):
+        (baseline, through, arrived), devices = self.alternated([1, 0.5, *[1] * (packet.LEAST_RUNS - 1)])
+        self.assertEqual(([1.0] * packet.LEAST_RUNS, [2.0] * packet.LEAST_RUNS, 100.0), (baseline, through, arrived))
+        self.assertEqual(["b0", "g0"] * (packet.LEAST_RUNS + 1), devices)
+
+    def test_frames_that_are_lost_time_and_again_are_no_measurement(self):
+        with self.assertRaisesRegex(harness.Failed, "only 99.00 % of the frames came through, time and again"):
+            self.alternated([0.99] * 20)
 
 
 class OverHttp3(unittest.TestCase):

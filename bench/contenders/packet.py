@@ -1,7 +1,9 @@
 """Who forwards packets: the router in XDP, and the kernel with what it can be asked to do besides."""
 
+import json
 import os
 import subprocess
+import time
 
 from harness import Failed, Unavailable
 
@@ -9,7 +11,7 @@ from .base import Contender, first_line
 from .sallyport import Sallyport
 
 #: The network behind the router, the sources before it, and the address that a NAT gives them.
-BEHIND, SOURCE, TRANSLATED = "198.19.0.0/16", "198.18.0.1", "10.0.1.1"
+BEHIND, DEST, SOURCE, TRANSLATED = "198.19.0.0/16", "198.19.0.1", "198.18.0.1", "10.0.1.1"
 #: A rule set of nftables that only asks for connection tracking.
 TRACKED = "add table ip bench; add chain ip bench f { type filter hook forward priority 0; }; add rule ip bench f ct state invalid drop"
 #: One that gives every source the address of the router.
@@ -22,6 +24,12 @@ class Forwarder(Contender):
 
     rows = ("packet_forward",)
     needs = ("ethtool",)
+    is_peer = False
+    #: Whether flows are known only once the other side has answered.
+    needs_answers = False
+
+    def check(self, bed, frames):
+        """Fails unless so many frames went the way that is measured."""
 
     def set_up(self, bed):
         """Makes the machine `bed.router` forward; the kernel does by itself."""
@@ -57,14 +65,15 @@ class NftSnat(KernelTracked):
     name = "nft-snat"
     about = "the kernel's forwarding with source NAT by nftables"
     rules = SNAT
+    needs_answers = True
     rows = ("packet_forward", "packet_nat")
 
 
 class SallyportRouter(Forwarder, Sallyport):
     name = "sallyport"
-    about = "`sallyport packet router up`: XDP, with the kernel's routes"
+    about = "`sallyport packet router up`: XDP, with the kernel's routes; in packet_nat with source NAT in XDP"
     rows = ("packet_forward", "packet_generator")
-    #: What is run in the router's namespace, and what ends it; FOLDER is a bpffs.
+    #: What is run in the router's namespace.
     up = ("router", "up", "--dev", "d0,d1")
 
     @classmethod
@@ -77,10 +86,72 @@ class SallyportRouter(Forwarder, Sallyport):
     def set_up(self, bed):
         self.packet(bed, *self.up)
 
+    def check(self, bed, frames):
+        counts = json.loads(self.packet(bed, "router", "show", "drops", "--all", "-o", "json"))
+        forwarded = sum(count["packets"] for count in counts if count["port"] == "d0" and count["action"] == "forward")
+        if forwarded < frames * 0.999:
+            raise Failed(f"only {forwarded} of {frames} frames went by XDP")
+
     def packet(self, bed, *argv):
         """Runs a command of the packet path in the router's namespace."""
-        pins = os.path.join(bed.pins, self.name)
-        return bed.inside(bed.router, bed.packet, "--pins", pins, *argv)
+        return bed.inside(bed.router, bed.packet, "--pins", self.pins(bed), *argv)
+
+    def pins(self, bed):
+        return os.path.join(bed.pins, "router")
+
+
+class SallyportFib(SallyportRouter):
+    name = "sallyport-fib"
+    about = "`sallyport packet router run --lookup fib`: XDP, with tables of its own"
+    rows = ("packet_forward",)
+
+    def set_up(self, bed):
+        argv = ("router", "run", "--dev", "d0,d1", "--lookup", "fib")
+        process = bed.start(bed.router, bed.packet, "--pins", self.pins(bed), *argv)
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                said = self.packet(bed, "explain", SOURCE, DEST, "udp", "1024", "9", "--from", "d0", "-o", "json")
+                if json.loads(said)["action"] == "forward":
+                    return
+            except Failed:
+                process.check()
+                if time.monotonic() > deadline:
+                    raise
+            if time.monotonic() > deadline:
+                raise Failed(f"the router does not forward: {said}")
+            time.sleep(0.1)
+
+
+class SallyportNat(SallyportRouter):
+    rows = ("packet_nat",)
+    engine = "xdp"
+    needs_answers = True
+
+    def set_up(self, bed):
+        config = self.file("router.toml", f"""[[port]]
+dev = "d0"
+[[port]]
+dev = "d1"
+[nat]
+engine = "{self.engine}"
+inside = ["{SOURCE}/32"]
+pool = ["{TRANSLATED}"]
+max-sessions-per-user = 65536
+""")
+        try:
+            self.packet(bed, "router", "up", "--config", config)
+        except Failed as error:
+            if "unknown field" in str(error):
+                raise Unavailable("this sallyport-packet has no NAT") from error
+            raise
+
+
+class SallyportNatConntrack(SallyportNat):
+    name = "sallyport-conntrack"
+    about = "`sallyport packet router up` with source NAT by connection tracking: known flows go by XDP"
+    needs = ("ethtool", "nft")
+    engine = "conntrack"
 
 
 def run(argv, **more):
