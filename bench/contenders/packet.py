@@ -24,6 +24,7 @@ class Forwarder(Contender):
 
     rows = ("packet_forward",)
     needs = ("ethtool",)
+    #: It is no tunnel.
     is_peer = False
     #: Whether flows are known only once the other side has answered.
     needs_answers = False
@@ -73,6 +74,7 @@ class SallyportRouter(Forwarder, Sallyport):
     name = "sallyport"
     about = "`sallyport packet router up`: XDP, with the kernel's routes; in packet_nat with source NAT in XDP"
     rows = ("packet_forward", "packet_generator")
+    is_peer = True
     #: What is run in the router's namespace.
     up = ("router", "up", "--dev", "d0,d1")
 
@@ -104,6 +106,7 @@ class SallyportFib(SallyportRouter):
     name = "sallyport-fib"
     about = "`sallyport packet router run --lookup fib`: XDP, with tables of its own"
     rows = ("packet_forward",)
+    is_peer = False
 
     def set_up(self, bed):
         argv = ("router", "run", "--dev", "d0,d1", "--lookup", "fib")
@@ -152,6 +155,7 @@ class SallyportNatConntrack(SallyportNat):
     about = "`sallyport packet router up` with source NAT by connection tracking: known flows go by XDP"
     needs = ("ethtool", "nft")
     engine = "conntrack"
+    is_peer = False
 
 
 def run(argv, **more):
