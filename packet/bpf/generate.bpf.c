@@ -2,7 +2,7 @@
 /*
  * The generator: each run of a program makes one frame and redirects it to the device, or lets a moment pass.
  *
- * The kernel runs it over pages of its own (BPF_F_TEST_XDP_LIVE_FRAMES), so no card is taken, and the XDP program of the
+ * The kernel runs it over pages of its own (BPF_F_TEST_XDP_LIVE_FRAMES). So no card is taken, and the XDP program of a
  * card stays. Pages come back with the edits of whoever had them, so every header is written anew.
  * `sallyport_receive` counts what arrives.
  */

@@ -4,12 +4,14 @@ use std::{
     collections::HashSet,
     fs::File,
     io::{BufRead as _, BufReader},
+    net::IpAddr,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::Duration,
 };
 
 use pcap_file::pcap::{PcapPacket, PcapReader, PcapWriter};
+use sallyport_packet_model::generate::{PortRange, Sizes, Traffic, Transport};
 use serde_json::Value;
 
 use crate::rig::{Rig, done, text};
@@ -152,6 +154,43 @@ fn as_many_arrive_as_are_sent_by_the_kernel_and_by_xdp() {
     assert!(text.contains("2,000 frames at r0") && text.contains("0 (0.0000 %)"), "{text}");
 }
 
+/// The first flows of the ranges below, as the model has them.
+fn of_model(order: &str, count: u32) -> Vec<(u32, u32, u16, u16)> {
+    let traffic = Traffic {
+        transport: Transport::Udp,
+        source: "10.9.0.0/30".parse().unwrap(),
+        dest: "192.0.2.250-192.0.3.4".parse().unwrap(),
+        source_ports: "7-9".parse().unwrap(),
+        dest_ports: PortRange::one(53),
+        flows: 1,
+        step: 1,
+        vlan: None,
+        sizes: Sizes::of(&[64]).unwrap(),
+    };
+    let traffic = traffic.with_flows(None, true, order == "scattered").unwrap();
+    let bits = |address: IpAddr| match address {
+        IpAddr::V4(address) => address.to_bits(),
+        IpAddr::V6(_) => unreachable!(),
+    };
+    let flow = |place: u32| traffic.flow(place.wrapping_mul(traffic.step) % traffic.flows);
+    let flows = (0..count).map(flow);
+    flows.map(|(source, dest, source_port, dest_port)| (bits(source), bits(dest), source_port, dest_port)).collect()
+}
+
+#[test]
+fn a_rate_and_a_ramp_are_never_exceeded() {
+    let Some(rig) = ready() else { return };
+    let sent = |args: &[&str]| {
+        generated(&rig, &[&["--to", NOBODY, "--duration", "1s"], args].concat())["sent"].as_u64().unwrap()
+    };
+    // 672 bits a frame on the wire: 1,488 in a second, and the first one at once.
+    let frames = sent(&["--rate", "1Mbps"]);
+    assert!((100..=1_490).contains(&frames), "{frames}");
+    // From 500 to 10,000 a second in a second: 5,012, where a constant rate has 10,000.
+    let frames = sent(&["--rate", "10k", "--ramp", "1s"]);
+    assert!((100..7_500).contains(&frames), "{frames}");
+}
+
 #[test]
 fn flows_stay_in_their_ranges_and_all_are_seen() {
     let Some(rig) = ready() else { return };
@@ -160,6 +199,7 @@ fn flows_stay_in_their_ranges_and_all_are_seen() {
         let frames = seen(&rig, 264, &[&ranges[..], &["--order", order]].concat());
         let flows: Vec<_> = frames.iter().map(|frame| flow_of(frame, 14)).collect();
         let all: HashSet<_> = flows[..132].iter().copied().collect();
+        assert_eq!(flows, of_model(order, 264), "the order of the model");
         assert_eq!(all.len(), 4 * 11 * 3, "each flow once in a round");
         assert_eq!(flows[..132], flows[132..], "the second round is as the first");
         for (source, dest, source_port, dest_port) in all {

@@ -54,13 +54,13 @@ pub(crate) struct WhatArgs {
     #[arg(long, value_name = "PORTS", conflicts_with = "pcap")]
     dport: Option<PortRange>,
     /// UDP, or SYNs of TCP
-    #[arg(long, value_enum, default_value = "udp")]
+    #[arg(long, value_enum, default_value = "udp", conflicts_with = "pcap")]
     proto: Proto,
     /// How many flows, one after the other [default: all of the ranges]
     #[arg(long, value_name = "NUMBER", value_parser = number, conflicts_with = "pcap")]
     flows: Option<u64>,
     /// The order of flows: one beside the other, or scattered, so that caches do not help
-    #[arg(long, value_enum, default_value = "in-order")]
+    #[arg(long, value_enum, default_value = "in-order", conflicts_with = "pcap")]
     order: Order,
     /// The VLAN of the frames
     #[arg(long, value_name = "ID", conflicts_with = "pcap")]
@@ -84,7 +84,10 @@ pub(crate) struct WhenArgs {
     #[arg(long, value_name = "RATE")]
     pub(super) rate: Option<Rate>,
     /// Rise from a twentieth to the whole rate in this time
-    #[arg(long, value_name = "TIME", value_parser = duration::parse_positive, requires = "rate", conflicts_with = "find_rate")]
+    #[arg(
+        long, value_name = "TIME", value_parser = duration::parse_positive, requires = "rate",
+        conflicts_with = "find_rate"
+    )]
     pub(super) ramp: Option<Duration>,
     /// How long [default: 10s; with --pcap: once through the file]
     #[arg(long, value_name = "TIME", value_parser = duration::parse_positive, conflicts_with = "find_rate")]
@@ -111,7 +114,10 @@ pub(crate) struct ReceiveArgs {
     #[arg(long, requires = "receive_dev", conflicts_with = "pcap")]
     pub(super) find_rate: bool,
     /// How long a trial of --find-rate sends
-    #[arg(long, value_name = "TIME", value_parser = duration::parse_positive, default_value = "5s", requires = "find_rate")]
+    #[arg(
+        long, value_name = "TIME", value_parser = duration::parse_positive, default_value = "5s",
+        requires = "find_rate"
+    )]
     pub(super) trial: Duration,
     /// How near --find-rate gets, in percent
     #[arg(long, value_name = "PERCENT", default_value_t = 1.0, value_parser = precision, requires = "find_rate")]
