@@ -260,7 +260,10 @@ class Run:
             harness.wait_port(contender.leg_ports[0], fixtures[-1], host="127.0.0.2")
         elif stage == "gcm":
             contender.cipher = rows.GCM
-        elif stage in ("own", "packet"):
+        elif stage == "packet":
+            self.commands.setdefault(group, {}).setdefault(contender.name, {}).setdefault(stage, contender.commands())
+            return
+        elif stage == "own":
             return
         contender.start()
         until_ready(contender, origins=[contenders.PAGES] if stage == "loss" else None)
@@ -551,7 +554,7 @@ def contest(chosen):
         print("bench: drew " + ", ".join(os.path.relpath(path, ROOT) for path in own(run.drawings)))
         raise SystemExit(any("failed" in sample for sample in run.samples))
     result = report.medians(run.samples)
-    names = {group: [kind.name for kind in kinds] for group, kinds in chosen.kinds.items()}
+    names = {group: list(dict.fromkeys(kind.name for kind in kinds)) for group, kinds in chosen.kinds.items()}
     print("\n".join(report.table(result, names)))
     if not result:
         raise SystemExit("bench: nothing was measured, and nothing is written; see above")

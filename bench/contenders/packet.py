@@ -40,7 +40,7 @@ class Forwarder(Contender):
         return {"iproute2": first_line("ip", "-V")}
 
     def commands(self):
-        return []
+        return ["sysctl net.ipv4.ip_forward=1"]
 
 
 class Kernel(Forwarder):
@@ -60,6 +60,9 @@ class KernelTracked(Forwarder):
 
     def set_up(self, bed):
         bed.inside(bed.router, "nft", self.rules)
+
+    def commands(self):
+        return [*super().commands(), f"nft '{self.rules}'"]
 
 
 class NftSnat(KernelTracked):
@@ -88,6 +91,9 @@ class SallyportRouter(Forwarder, Sallyport):
     def set_up(self, bed):
         self.packet(bed, *self.up)
 
+    def commands(self):
+        return ["sallyport packet " + " ".join(self.up)]
+
     def check(self, bed, frames):
         counts = json.loads(self.packet(bed, "router", "show", "drops", "--all", "-o", "json"))
         forwarded = sum(count["packets"] for count in counts if count["port"] == "d0" and count["action"] == "forward")
@@ -107,10 +113,10 @@ class SallyportFib(SallyportRouter):
     about = "`sallyport packet router run --lookup fib`: XDP, with tables of its own"
     rows = ("packet_forward",)
     is_peer = False
+    up = ("router", "run", "--dev", "d0,d1", "--lookup", "fib")
 
     def set_up(self, bed):
-        argv = ("router", "run", "--dev", "d0,d1", "--lookup", "fib")
-        process = bed.start(bed.router, bed.packet, "--pins", self.pins(bed), *argv)
+        process = bed.start(bed.router, bed.packet, "--pins", self.pins(bed), *self.up)
         deadline = time.monotonic() + 30
         while True:
             try:
@@ -130,6 +136,7 @@ class SallyportNat(SallyportRouter):
     rows = ("packet_nat",)
     engine = "xdp"
     needs_answers = True
+    up = ("router", "up", "--config", "router.toml")
 
     def set_up(self, bed):
         config = self.file("router.toml", f"""[[port]]

@@ -89,6 +89,7 @@ fn failure_of(error: &XdpError) -> Failure {
         | XdpError::AlreadyAttached { .. }
         | XdpError::SameSlot(..)
         | XdpError::CannotSend(_)
+        | XdpError::MtuTooLarge(_)
         | XdpError::DumpBusy => Kind::Refused,
         _ => Kind::Failed,
     };

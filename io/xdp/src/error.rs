@@ -94,6 +94,9 @@ pub enum XdpError {
         /// Its reason.
         said: String,
     },
+    /// A frame does not fit into a page.
+    #[error("the MTU of {0}, or that of its peer, is too large for XDP: lower it, as by `ip link set {0} mtu 1500`")]
+    MtuTooLarge(String),
     /// A pin.
     #[error("cannot {what}: {source}")]
     Pin {

@@ -61,8 +61,13 @@ fn keep(_: PrintLevel, text: String) {
     }
 }
 
+/// Forgets what the library has said.
+pub(crate) fn forget_words() {
+    SAID.lock().map(|mut said| said.clear()).unwrap_or_default();
+}
+
 /// The last lines of the kernel's reason, in one.
-fn last_words() -> String {
+pub(crate) fn last_words() -> String {
     let said = SAID.lock().map(|said| said.clone()).unwrap_or_default();
     let lines: Vec<_> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     lines[lines.len().saturating_sub(LAST_LINES)..].join("; ")
@@ -126,7 +131,7 @@ pub(crate) fn load(pins: &Path, may_make: bool, tables: Tables<'_>) -> Result<Ob
 
 /// Loads opened programs into the kernel.
 pub(crate) fn load_program(open: OpenObject) -> Result<Object, XdpError> {
-    SAID.lock().map(|mut said| said.clear()).unwrap_or_default();
+    forget_words();
     open.load().map_err(|source| XdpError::Load { source, said: last_words() })
 }
 

@@ -378,6 +378,11 @@ fn what_cannot_be_sent_has_a_sentence() {
     std::fs::write(&file, &bytes[..bytes.len() - 1]).unwrap();
     failed(&["--dev", "g0", "--pcap", file.to_str().unwrap()], 2, "frame 1 is broken: the file ends too early");
     failed(&["--dev", "g0", "--pcap", "/nowhere.pcap"], 1, "cannot read /nowhere.pcap");
+    rig.ip("gen", "link set g0 mtu 9000");
+    rig.ip("dut", "link set d0 mtu 9000");
+    failed(&g0(&["--size", "3401"]), 2, "a frame of 3401 bytes is out of bounds: 64 to 3400 bytes");
+    assert_eq!(generated(&rig, &["--to", NOBODY, "--size", "3400", "--count", "9"])["bytes"], 9 * 3_396);
+    failed(&g0(&["--receive-dev", "g0"]), 5, "the MTU of g0, or that of its peer, is too large for XDP");
     // A veth whose peer does not poll loses every frame: that is refused.
     done(rig.inside("dut", "ethtool").args(["-K", "d0", "gro", "off"]));
     failed(&g0(&["--count", "1"]), 5, "the driver of g0 sends no XDP frames");

@@ -6,7 +6,7 @@ use libbpf_rs::{Link, MapCore as _, MapFlags, MapHandle, Object};
 use sallyport_packet_model::generate::Latency;
 
 use super::layout::{self, Received};
-use crate::{XdpError, attach::Attached, error::asked, kernel::Device};
+use crate::{XdpError, attach::Attached, error::asked, kernel::Device, object};
 
 /// The function of the program.
 const FUNCTION: &str = "sallyport_receive";
@@ -50,7 +50,11 @@ impl Receiver {
         let object = layout::load(FUNCTION, 0)?;
         let program = object.progs_mut().find(|program| program.name() == FUNCTION).ok_or(XdpError::NoProgram)?;
         Attached::new(program.as_fd()).refuse_other(device)?;
-        let link = program.attach_xdp(device.index as i32).map_err(asked(format!("attach to {}", device.name)))?;
+        object::forget_words();
+        let link = program.attach_xdp(device.index as i32).map_err(|source| match object::last_words() {
+            said if said.contains("-ERANGE") => XdpError::MtuTooLarge(device.name.clone()),
+            _ => asked(format!("attach to {}", device.name))(source),
+        })?;
         let (wants, receipts) = (layout::map(&object, "wants")?, layout::map(&object, "receipts")?);
         let processors = libbpf_rs::num_possible_cpus().map_err(asked("count the processors"))?;
         let zero = vec![0; receipts.value_size() as usize];
