@@ -9,6 +9,7 @@ import growth
 import http3
 import measures
 import names
+import packet
 from measures import MANY_TUNNELS
 
 # Each way; the round trip of the leg is twice this.
@@ -52,6 +53,9 @@ FIGURES = {
     "held_mib": ("server MiB while it lasts", False),
     "left_mib": ("server MiB a minute after", False),
     "left_times": ("a minute after, times what it was before", False),
+    "net_ns": ("CPU ns a packet, net of the generator", False),
+    "per_cpu_s": ("packets a second of CPU", True),
+    "through_per_cpu_s": ("packets a second of CPU through the router", True),
     "load_cpu_us": ("the load's CPU us each", False),
     "load_cpu_s_per_gb": ("the load's CPU s per GB", False),
 }
@@ -66,6 +70,7 @@ STAGES = {
     "slow": f", with {2 * SLOW_ONE_WAY_MS} ms and {SLOW_MBIT_S} Mbit/s on the leg",
     "loss": f", with {2 * LOSS_ONE_WAY_MS} ms and {LOSS_PERCENT} % loss on the leg",
     "own": ", from the start",
+    "packet": ", by CPU time",
     "apart": ", all of the contender on one processor, the load and the origin on another",
 }
 
@@ -243,6 +248,11 @@ SETS = {
         Row("names_missing", "signed answers for names that are not there, each new", ("per_s", "p99_ms", "against_quiet", "cpu_us"),
             partial(measures.apart, names.missing), "apart"),
     ],
+    "packet": [
+        Row("packet_forward", "64-byte packets of 10,000 flows, forwarded", ("net_ns",), packet.forward, "packet"),
+        Row("packet_nat", "64-byte packets of 10,000 flows, their source translated", ("net_ns",), packet.forward, "packet"),
+        Row("packet_generator", "64-byte packets of 10,000 flows, generated", ("per_cpu_s", "through_per_cpu_s"), packet.generator, "packet"),
+    ],
     "growth": [
         Row(f"growth_{name}", f"HTTPS requests with more and more {what}", ("cost_growth", "both_cost_growth", "each_kib"), measure, "own", is_once=True)
         for name, what, measure in (
@@ -268,6 +278,7 @@ TITLES = {
     "loss": "A TCP port",
     "floods": "Memory after floods",
     "names": "A name server",
+    "packet": "The packet path",
     "growth": "Growth",
 }
 
@@ -329,6 +340,8 @@ TARGETS = [
     *(Target("names_addresses", "per_s", against, 1.0) for against in ("knot", "nsd", "gdnsd")),
     *(Target("names_addresses", "p99_ms", against, 1 / 1.2) for against in ("knot", "nsd", "gdnsd")),
     Target("names_missing", "per_s", "knot-onlinesign", 1.0),
+    Target("packet_forward", "net_ns", "kernel", 4.0),
+    Target("packet_nat", "net_ns", "nft-snat", 5.0),
 ]
 #: The same for what no contender is needed for: row, figure, and the most that it may be.
 LIMITS = [

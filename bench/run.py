@@ -230,8 +230,9 @@ class Run:
             fixtures, contender = self.bench.start_link() if stage == "loss" else [], None
             place = harness.on_processor if stage == "apart" else contextlib.nullcontext
             try:
-                with place(harness.LOAD):
-                    fixtures += self.bench.start_origins(self.bench.far if stage == "loss" else ())
+                if stage != "packet":
+                    with place(harness.LOAD):
+                        fixtures += self.bench.start_origins(self.bench.far if stage == "loss" else ())
                 contender = kind(self.bench)
                 with place(harness.CONTENDER):
                     self.start(group, contender, stage, fixtures)
@@ -259,6 +260,9 @@ class Run:
             harness.wait_port(contender.leg_ports[0], fixtures[-1], host="127.0.0.2")
         elif stage == "gcm":
             contender.cipher = rows.GCM
+        elif stage == "packet":
+            self.commands.setdefault(group, {}).setdefault(contender.name, {}).setdefault(stage, contender.commands())
+            return
         elif stage == "own":
             return
         contender.start()
@@ -412,6 +416,11 @@ def prepare(chosen, folder):
     if any(row.is_connection_load for table in chosen.rows.values() for row in table):
         build_or_end(["cargo", "build", "--release", "--package", "sallyport-connection-load", "--locked"])
         environment["BENCH_CONNECTION_LOAD"] = f"{target}/release/sallyport-connection-load"
+    if chosen.rows.get("packet"):
+        beside = os.path.join(os.path.dirname(os.path.abspath(chosen.sallyport)), "sallyport-packet") if chosen.sallyport else None
+        if not beside:
+            build_or_end(["cargo", "build", "--release", "--package", "sallyport-packet", "--locked"])
+        environment["BENCH_PACKET"] = beside or f"{target}/release/sallyport-packet"
     environment["BENCH_SALLYPORT"] = os.path.abspath(chosen.sallyport or f"{target}/{profile(chosen)}/sallyport")
     return environment
 
@@ -545,7 +554,7 @@ def contest(chosen):
         print("bench: drew " + ", ".join(os.path.relpath(path, ROOT) for path in own(run.drawings)))
         raise SystemExit(any("failed" in sample for sample in run.samples))
     result = report.medians(run.samples)
-    names = {group: [kind.name for kind in kinds] for group, kinds in chosen.kinds.items()}
+    names = {group: list(dict.fromkeys(kind.name for kind in kinds)) for group, kinds in chosen.kinds.items()}
     print("\n".join(report.table(result, names)))
     if not result:
         raise SystemExit("bench: nothing was measured, and nothing is written; see above")

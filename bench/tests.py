@@ -26,6 +26,7 @@ import http3  # noqa: E402
 import kept  # noqa: E402
 import load  # noqa: E402
 import measures  # noqa: E402
+import packet  # noqa: E402
 import report  # noqa: E402
 import rows  # noqa: E402
 import run  # noqa: E402
@@ -231,6 +232,29 @@ class Floods(unittest.TestCase):
         for status in (200, 500, 429):
             with self.assertRaises(harness.Failed), floods.guessing(lambda _, status=status: status, 2):
                 pass
+
+
+class Packets(unittest.TestCase):
+    def test_a_figure_is_the_difference_of_medians(self):
+        figures = packet.figures_of([0.1, 0.11, 9.0], [0.2, 0.21, 0.22], 100.0)
+        self.assertAlmostEqual((0.21 - 0.11) / packet.FRAMES * 1e9, figures["net_ns"])
+
+    def alternated(self, shares):
+        """The runs of a cell whose sink gets these shares of the frames, one after the other."""
+        bed = unittest.mock.Mock(**{"peer.side_effect": ["to", "drop"], "send.side_effect": lambda device, *_: {"g0": 2.0, "b0": 1.0}[device]})
+        counts = [count for share in shares for count in (0, int(packet.FRAMES * share))]
+        with unittest.mock.patch.object(packet, "dropped", side_effect=counts[::2]), \
+                unittest.mock.patch.object(packet, "settled", side_effect=counts[1::2]):
+            return packet.alternate(bed, 0), [call.args[0] for call in bed.send.call_args_list]
+
+    def test_runs_alternate_and_those_that_lost_frames_do_not_count(self):
+        (baseline, through, arrived), devices = self.alternated([1, 0.5, *[1] * (packet.LEAST_RUNS - 1)])
+        self.assertEqual(([1.0] * packet.LEAST_RUNS, [2.0] * packet.LEAST_RUNS, 100.0), (baseline, through, arrived))
+        self.assertEqual(["b0", "g0"] * (packet.LEAST_RUNS + 1), devices)
+
+    def test_frames_that_are_lost_time_and_again_are_no_measurement(self):
+        with self.assertRaisesRegex(harness.Failed, "only 99.00 % of the frames came through, time and again"):
+            self.alternated([0.99] * 20)
 
 
 class OverHttp3(unittest.TestCase):

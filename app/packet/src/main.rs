@@ -82,10 +82,15 @@ fn failure_of(error: &XdpError) -> Failure {
     let kind = match error {
         XdpError::NotRoot | XdpError::NotCapable => Kind::NotAllowed,
         XdpError::NoDevice(_) | XdpError::NotUp => Kind::NotFound,
-        XdpError::IsVlan { .. } | XdpError::TooManyPorts(_) | XdpError::TooManyVlans(_) => Kind::Usage,
-        XdpError::GenericOnly(_) | XdpError::AlreadyAttached { .. } | XdpError::SameSlot(..) | XdpError::DumpBusy => {
-            Kind::Refused
+        XdpError::IsVlan { .. } | XdpError::TooManyPorts(_) | XdpError::TooManyVlans(_) | XdpError::NoProcessor(_) => {
+            Kind::Usage
         }
+        XdpError::GenericOnly(_)
+        | XdpError::AlreadyAttached { .. }
+        | XdpError::SameSlot(..)
+        | XdpError::CannotSend(_)
+        | XdpError::MtuTooLarge(_)
+        | XdpError::DumpBusy => Kind::Refused,
         _ => Kind::Failed,
     };
     Failure::new(kind, error.to_string())

@@ -7,7 +7,7 @@
 //! [`forward()`](forward::forward) is the router: [`admit`](forward::admit) and [`send`](forward::send), each of named
 //! steps. A NAT translates between the two. [`nat`], [`balance`] and [`filter`] translate, spread and refuse. [`explain`]
 //! says what happens to a packet, and why. [`dump`] filters and prints frames. [`follow`] keeps the forwarding tables
-//! equal to the kernel's routes.
+//! equal to the kernel's routes. [`generate`] has what a generator sends, and the search for its rate.
 
 pub mod balance;
 pub mod checksum;
@@ -16,6 +16,7 @@ pub mod explain;
 pub mod filter;
 pub mod follow;
 pub mod forward;
+pub mod generate;
 pub mod layout;
 pub mod nat;
 pub mod parse;

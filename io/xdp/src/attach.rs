@@ -31,13 +31,17 @@ impl<'a> Attached<'a> {
             0 => xdp.attach(index, XdpFlags::DRV_MODE | XdpFlags::UPDATE_IF_NOEXIST).map_err(failed).map(|()| None),
             id => {
                 let old = ours.iter().find(|program| id_of(program).is_some_and(|own| own == id));
-                let old = old.ok_or_else(|| XdpError::AlreadyAttached {
-                    device: device.name.clone(),
-                    name: name_of(id),
-                    id,
-                })?;
+                let old = old.ok_or_else(|| taken(device, id))?;
                 xdp.replace(index, old.as_fd()).map_err(failed).map(|()| Some(id))
             }
+        }
+    }
+
+    /// Refuses a device that has a program.
+    pub(crate) fn refuse_other(&self, device: &Device) -> Result<(), XdpError> {
+        match self.there(device)? {
+            0 => Ok(()),
+            id => Err(taken(device, id)),
         }
     }
 
@@ -57,6 +61,10 @@ impl<'a> Attached<'a> {
         let detached = Xdp::new(self.program).detach(device.index as i32, XdpFlags::DRV_MODE);
         detached.map_err(asked(format!("detach from {}", device.name))).map(|()| true)
     }
+}
+
+fn taken(device: &Device, id: u32) -> XdpError {
+    XdpError::AlreadyAttached { device: device.name.clone(), name: name_of(id), id }
 }
 
 /// The id of a program.

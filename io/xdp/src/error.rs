@@ -45,6 +45,15 @@ pub enum XdpError {
          use a device with native XDP"
     )]
     GenericOnly(String),
+    /// The driver sends no frames of XDP.
+    #[error(
+        "the driver of {0} sends no XDP frames: use another device; for a veth that is up, turn GRO of its peer off and \
+         on (`ethtool -K PEER gro off` and `gro on`)"
+    )]
+    CannotSend(String),
+    /// No such processor.
+    #[error("there is no processor {0} for this process: `nproc` says how many there are, from 0 on")]
+    NoProcessor(usize),
     /// Another program is there.
     #[error(
         "{device} has an XDP program already ({name}, id {id}): remove it by `ip link set dev {device} xdp off`, \
@@ -91,6 +100,9 @@ pub enum XdpError {
         /// Its reason.
         said: String,
     },
+    /// A frame does not fit into a page.
+    #[error("the MTU of {0}, or that of its peer, is too large for XDP: lower it, as by `ip link set {0} mtu 1500`")]
+    MtuTooLarge(String),
     /// A pin.
     #[error("cannot {what}: {source}")]
     Pin {

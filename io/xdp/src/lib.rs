@@ -1,13 +1,14 @@
 //! The packet path in the kernel: loads, attaches and reads the programs of packet/bpf.
 //!
 //! [`Router`] is the router of one network namespace. Its state is pinned in a folder of bpffs, and outlives the
-//! process. [`kernel`] reads devices, routes and neighbours from the kernel.
+//! process. [`generate`] sends frames and counts them. [`kernel`] reads devices, routes and neighbours from the kernel.
 
 mod attach;
 pub mod dump;
 mod error;
 mod explain;
 mod fib;
+pub mod generate;
 pub mod kernel;
 pub mod netlink;
 mod object;

@@ -61,21 +61,26 @@ fn keep(_: PrintLevel, text: String) {
     }
 }
 
+/// Forgets what the library has said.
+pub(crate) fn forget_words() {
+    SAID.lock().map(|mut said| said.clear()).unwrap_or_default();
+}
+
 /// The last lines of the kernel's reason, in one.
-fn last_words() -> String {
+pub(crate) fn last_words() -> String {
     let said = SAID.lock().map(|said| said.clone()).unwrap_or_default();
     let lines: Vec<_> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     lines[lines.len().saturating_sub(LAST_LINES)..].join("; ")
 }
 
-/// Opens the programs; nothing is in the kernel yet.
-fn open() -> Result<OpenObject, XdpError> {
-    if !has_program() {
+/// Opens compiled programs; nothing is in the kernel yet. They are empty without clang.
+pub(crate) fn open_program(compiled: &[u8]) -> Result<OpenObject, XdpError> {
+    if compiled.is_empty() {
         return Err(XdpError::NoProgram);
     }
     // The library would print to standard error itself.
     libbpf_rs::set_print(Some((PrintLevel::Warn, keep)));
-    ObjectBuilder::default().open_memory(PROGRAM).map_err(asked("read the compiled programs"))
+    ObjectBuilder::default().open_memory(compiled).map_err(asked("read the compiled programs"))
 }
 
 /// Where a program looks up.
@@ -91,7 +96,7 @@ pub(crate) enum Tables<'a> {
 
 /// Loads the programs with the maps in this folder; makes those that are not there, where `may_make`.
 pub(crate) fn load(pins: &Path, may_make: bool, tables: Tables<'_>) -> Result<Object, XdpError> {
-    let mut open = open()?;
+    let mut open = open_program(PROGRAM)?;
     let is_standing = matches!(tables, Tables::Standing) && pins.join(fib::STATUS).exists();
     for name in fib::MAPS {
         let Some(mut map) = open.maps_mut().find(|map| map.name() == name) else { continue };
@@ -121,7 +126,12 @@ pub(crate) fn load(pins: &Path, may_make: bool, tables: Tables<'_>) -> Result<Ob
             map.set_pin_path(&path).map_err(asked(format!("pin {}", path.display())))?;
         }
     }
-    SAID.lock().map(|mut said| said.clear()).unwrap_or_default();
+    load_program(open)
+}
+
+/// Loads opened programs into the kernel.
+pub(crate) fn load_program(open: OpenObject) -> Result<Object, XdpError> {
+    forget_words();
     open.load().map_err(|source| match last_words() {
         // A program that is wrong gets another answer: EACCES.
         said if said.contains("-EPERM") => XdpError::NotCapable,

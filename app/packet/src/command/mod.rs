@@ -3,6 +3,7 @@
 mod capture;
 mod dump;
 mod explain;
+mod generate;
 mod router;
 mod run;
 mod show;
@@ -25,6 +26,9 @@ pub(crate) enum PacketCommand {
     /// Say what would become of a packet, and why
     #[command(after_help = explain::EXAMPLES)]
     Explain(explain::ExplainArgs),
+    /// Send packets without taking the card from the kernel, count what arrives, find the rate without loss
+    #[command(after_help = generate::EXAMPLES)]
+    Generate(Box<generate::GenerateArgs>),
     /// Show what became of packets, as tcpdump would: forwarded, dropped with the reason, rewritten
     #[command(after_help = dump::EXAMPLES)]
     Dump(dump::DumpArgs),
@@ -60,6 +64,7 @@ pub(crate) async fn run(output: Output, pins: PathBuf, command: PacketCommand) -
         PacketCommand::Router(RouterCommand::Run(args)) => run::run(output, &router, args).await,
         PacketCommand::Router(RouterCommand::Down) => router::down(output, &router).await,
         PacketCommand::Router(RouterCommand::Show(command)) => show::show(output, &router, command).await,
+        PacketCommand::Generate(args) => generate::generate(output, *args).await,
         PacketCommand::Explain(args) => explain::explain(output, &router, args).await,
         PacketCommand::Dump(args) => dump::dump(output, &router, args).await,
         // They are answered before, without a kernel.

@@ -11,5 +11,6 @@ mod faults;
 mod fib;
 mod forward;
 mod frames;
+mod generate;
 mod hostile;
 mod rig;

@@ -1,0 +1,176 @@
+"""Who forwards packets: the router in XDP, and the kernel with what it can be asked to do besides."""
+
+import json
+import os
+import subprocess
+import time
+
+from harness import Failed, Unavailable
+
+from .base import Contender, first_line
+from .sallyport import Sallyport
+
+#: The network behind the router, the sources before it, and the address that a NAT gives them.
+BEHIND, DEST, SOURCE, TRANSLATED = "198.19.0.0/16", "198.19.0.1", "198.18.0.1", "10.0.1.1"
+#: A rule set of nftables that only asks for connection tracking.
+TRACKED = "add table ip bench; add chain ip bench f { type filter hook forward priority 0; }; add rule ip bench f ct state invalid drop"
+#: One that gives every source the address of the router.
+SNAT = ("add table ip bench; add chain ip bench p { type nat hook postrouting priority 100; }; "
+        f"add rule ip bench p oifname d1 snat to {TRANSLATED}")
+
+
+class Forwarder(Contender):
+    """What a machine with the devices d0 and d1 does between the two."""
+
+    rows = ("packet_forward",)
+    needs = ("ethtool",)
+    #: It is no tunnel.
+    is_peer = False
+    #: Whether flows are known only once the other side has answered.
+    needs_answers = False
+
+    def check(self, bed, frames):
+        """Fails unless so many frames went the way that is measured."""
+
+    def set_up(self, bed):
+        """Makes the machine `bed.router` forward; the kernel does by itself."""
+
+    @classmethod
+    def versions(cls, bench):
+        return {"iproute2": first_line("ip", "-V")}
+
+    def commands(self):
+        return ["sysctl net.ipv4.ip_forward=1"]
+
+
+class Kernel(Forwarder):
+    name = "kernel"
+    about = "the kernel's own forwarding, without rules"
+
+
+class KernelTracked(Forwarder):
+    name = "kernel-conntrack"
+    about = "the kernel's forwarding with connection tracking"
+    needs = ("ethtool", "nft")
+    rules = TRACKED
+
+    @classmethod
+    def versions(cls, bench):
+        return {"nft": first_line("nft", "--version")}
+
+    def set_up(self, bed):
+        bed.inside(bed.router, "nft", self.rules)
+
+    def commands(self):
+        return [*super().commands(), f"nft '{self.rules}'"]
+
+
+class NftSnat(KernelTracked):
+    name = "nft-snat"
+    about = "the kernel's forwarding with source NAT by nftables"
+    rules = SNAT
+    needs_answers = True
+    rows = ("packet_forward", "packet_nat")
+
+
+class SallyportRouter(Forwarder, Sallyport):
+    name = "sallyport"
+    about = "`sallyport packet router up`: XDP, with the kernel's routes; in packet_nat with source NAT in XDP"
+    rows = ("packet_forward", "packet_generator")
+    is_peer = True
+    #: What is run in the router's namespace.
+    up = ("router", "up", "--dev", "d0,d1")
+
+    @classmethod
+    def versions(cls, bench):
+        return Sallyport.versions(bench) | {"iproute2": first_line("ip", "-V")}
+
+    def start(self):
+        """Nothing: its rows start it."""
+
+    def set_up(self, bed):
+        self.packet(bed, *self.up)
+
+    def commands(self):
+        return ["sallyport packet " + " ".join(self.up)]
+
+    def check(self, bed, frames):
+        counts = json.loads(self.packet(bed, "router", "show", "drops", "--all", "-o", "json"))
+        forwarded = sum(count["packets"] for count in counts if count["port"] == "d0" and count["action"] == "forward")
+        if forwarded < frames * 0.999:
+            raise Failed(f"only {forwarded} of {frames} frames went by XDP")
+
+    def packet(self, bed, *argv):
+        """Runs a command of the packet path in the router's namespace."""
+        return bed.inside(bed.router, bed.packet, "--pins", self.pins(bed), *argv)
+
+    def pins(self, bed):
+        return os.path.join(bed.pins, "router")
+
+
+class SallyportFib(SallyportRouter):
+    name = "sallyport-fib"
+    about = "`sallyport packet router run --lookup fib`: XDP, with tables of its own"
+    rows = ("packet_forward",)
+    is_peer = False
+    up = ("router", "run", "--dev", "d0,d1", "--lookup", "fib")
+
+    def set_up(self, bed):
+        process = bed.start(bed.router, bed.packet, "--pins", self.pins(bed), *self.up)
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                said = self.packet(bed, "explain", SOURCE, DEST, "udp", "1024", "9", "--from", "d0", "-o", "json")
+                if json.loads(said)["action"] == "forward":
+                    return
+            except Failed:
+                process.check()
+                if time.monotonic() > deadline:
+                    raise
+            if time.monotonic() > deadline:
+                raise Failed(f"the router does not forward: {said}")
+            time.sleep(0.1)
+
+
+class SallyportNat(SallyportRouter):
+    rows = ("packet_nat",)
+    engine = "xdp"
+    needs_answers = True
+    up = ("router", "up", "--config", "router.toml")
+
+    def set_up(self, bed):
+        config = self.file("router.toml", f"""[[port]]
+dev = "d0"
+[[port]]
+dev = "d1"
+[nat]
+engine = "{self.engine}"
+inside = ["{SOURCE}/32"]
+pool = ["{TRANSLATED}"]
+max-sessions-per-user = 65536
+""")
+        try:
+            self.packet(bed, "router", "up", "--config", config)
+        except Failed as error:
+            if "unknown field" in str(error):
+                raise Unavailable("this sallyport-packet has no NAT") from error
+            raise
+
+
+class SallyportNatConntrack(SallyportNat):
+    name = "sallyport-conntrack"
+    about = "`sallyport packet router up` with source NAT by connection tracking: known flows go by XDP"
+    needs = ("ethtool", "nft")
+    engine = "conntrack"
+    is_peer = False
+
+
+def run(argv, **more):
+    """Runs it, and gives what it printed; what it says is in the failure."""
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=120, **more)
+    if done.returncode != 0:
+        said = done.stderr.strip()[-300:]
+        if "built without clang" in said:
+            raise Unavailable("sallyport-packet was built without clang; `scripts/need clang` installs it")
+        raise Failed(f"{' '.join(argv)[:200]} ended with {done.returncode}: {said}")
+    return done.stdout
