@@ -7,6 +7,7 @@
  * neighbours, ICMP errors, options, packets for this machine.
  */
 #include "dump.h"
+#include "nat.h"
 #include "parse.h"
 
 struct {
@@ -144,8 +145,8 @@ INLINE enum reason read_frame(struct xdp_md *ctx, struct packet *packet, struct 
 }
 
 /* Says what becomes of a packet. `from` and `to` are ports or VLANs of ports; `to` is set if it is forwarded. */
-INLINE enum reason decide(struct xdp_md *ctx, struct packet *packet, struct bpf_fib_lookup *fib, struct port **from,
-			  struct port **to)
+INLINE enum reason decide(struct xdp_md *ctx, struct packet *packet, struct bpf_fib_lookup *fib,
+			  struct translation *translation, struct port **from, struct port **to)
 {
 	enum reason reason = read_frame(ctx, packet, from);
 
@@ -163,6 +164,9 @@ INLINE enum reason decide(struct xdp_md *ctx, struct packet *packet, struct bpf_
 	fib->ifindex = (*from)->ifindex;
 	if ((*from)->urpf != URPF_OFF && !is_source_right(ctx, fib, (*from)->urpf))
 		return REASON_URPF;
+	reason = nat_before(ctx, packet, fib, translation);
+	if (reason != REASON_FORWARDED)
+		return reason;
 	reason = reason_of_lookup(bpf_fib_lookup(ctx, fib, sizeof(*fib), 0));
 	if (reason != REASON_FORWARDED)
 		return reason;
@@ -243,11 +247,14 @@ int sallyport_router(struct xdp_md *ctx)
 {
 	struct packet packet = {};
 	struct bpf_fib_lookup fib = {};
+	struct translation translation = {};
 	struct port *from = (void *)0, *to = (void *)0;
 	__u64 bytes = bytes_of(ctx);
 	struct dump *dump = dump_begin(ctx);
-	enum reason reason = decide(ctx, &packet, &fib, &from, &to);
+	enum reason reason = decide(ctx, &packet, &fib, &translation, &from, &to);
 
+	if (reason == REASON_FORWARDED && to)
+		reason = nat_after(ctx, &packet, &translation);
 	if (reason == REASON_FORWARDED && to)
 		reason = forward(ctx, &packet, &fib, to);
 	count(from, reason, bytes);
@@ -262,8 +269,9 @@ int sallyport_explain(struct xdp_md *ctx)
 {
 	struct packet packet = {};
 	struct bpf_fib_lookup fib = {};
+	struct translation translation = {};
 	struct port *from = (void *)0, *to = (void *)0;
-	enum reason reason = decide(ctx, &packet, &fib, &from, &to);
+	enum reason reason = decide(ctx, &packet, &fib, &translation, &from, &to);
 	__u32 key = 0;
 	struct verdict *verdict = bpf_map_lookup_elem(&verdicts, &key);
 

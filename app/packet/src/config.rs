@@ -6,6 +6,8 @@ use sallyport_cli::failure::{Failure, Kind};
 use sallyport_xdp::Urpf;
 use serde::Deserialize;
 
+use crate::nat_config::NatSection;
+
 /// The most bytes of the file.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
@@ -22,6 +24,9 @@ pub(crate) struct Config {
     /// Devices that stand for VLANs; devices of the kernel's kind `vlan` are found without.
     #[serde(default, rename = "vlan")]
     pub(crate) vlans: Vec<VlanConfig>,
+    /// The NAT.
+    #[serde(default)]
+    pub(crate) nat: Option<NatSection>,
 }
 
 /// A device that stands for a VLAN of a port, where the kernel has no kind `vlan`.

@@ -7,6 +7,7 @@
 
 mod command;
 mod config;
+mod nat_config;
 
 use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 
@@ -81,9 +82,10 @@ fn main() -> ExitCode {
 fn failure_of(error: &XdpError) -> Failure {
     let kind = match error {
         XdpError::NotRoot => Kind::NotAllowed,
-        XdpError::NoDevice(_) | XdpError::NotUp => Kind::NotFound,
+        XdpError::NoDevice(_) | XdpError::NotUp | XdpError::NoNat => Kind::NotFound,
         XdpError::IsVlan { .. } | XdpError::TooManyPorts(_) | XdpError::TooManyVlans(_) => Kind::Usage,
-        XdpError::GenericOnly(_) | XdpError::AlreadyAttached { .. } | XdpError::SameSlot(..) => Kind::Refused,
+        XdpError::GenericOnly(_) | XdpError::AlreadyAttached { .. } | XdpError::SameSlot(..)
+        | XdpError::NatRoom { .. } | XdpError::NatLogBusy | XdpError::NoConntrack => Kind::Refused,
         _ => Kind::Failed,
     };
     Failure::new(kind, error.to_string())

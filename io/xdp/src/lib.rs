@@ -8,6 +8,7 @@ pub mod dump;
 mod error;
 mod explain;
 pub mod kernel;
+pub mod nat;
 mod object;
 mod reason;
 mod router;

@@ -13,6 +13,7 @@ use crate::{
     attach::{Attached, id_of},
     error::{asked, pinned},
     kernel::Device,
+    nat::{NatSetup, log, settings::Settings, tables},
     object::{self, PINNED},
     table::{self, Entry, ROW_REASONS, SLOTS},
 };
@@ -28,6 +29,7 @@ const FUNCTION: &str = "sallyport_router";
 #[derive(Debug, Clone)]
 pub struct Router {
     pins: PathBuf,
+    nat: Option<NatSetup>,
 }
 
 /// What `up` has changed.
@@ -72,7 +74,14 @@ pub struct Count {
 impl Router {
     /// The router of this folder, which stands or not.
     pub fn new(pins: impl Into<PathBuf>) -> Self {
-        Self { pins: pins.into() }
+        Self { pins: pins.into(), nat: None }
+    }
+
+    /// The same router, with this NAT when it is brought up.
+    #[must_use]
+    pub fn with_nat(mut self, nat: Option<NatSetup>) -> Self {
+        self.nat = nat;
+        self
     }
 
     /// The folder.
@@ -95,11 +104,13 @@ impl Router {
         let standing = self.entries().unwrap_or_default();
         let entries = table::entries(ports, devices, &standing)?;
         let ours = self.programs();
-        let object = object::load(&self.pins, true).inspect_err(|_| self.remove_if_new(&ours))?;
+        let nat = Settings::of(self.nat.as_ref());
+        let object = object::load_with(&self.pins, true, Some(&nat)).inspect_err(|_| self.remove_if_new(&ours))?;
         let program = self.pin_next(&object)?;
         let attached = Attached::new(program.as_fd());
         // The table is complete before the first packet. Ports that go stay in it until they are detached.
         self.fill(&entries, &standing)?;
+        tables::fill(&self.pins, self.nat.as_ref())?;
         let mut done = Vec::new();
         for (device, _) in ports {
             match attached.attach(device, &ours) {
@@ -122,6 +133,7 @@ impl Router {
             }
         }
         self.prune(&entries)?;
+        tables::finish(&self.pins, &object, &nat)?;
         let kept = id_of(&program).map(|id| format!("{PROGRAM}{id}"));
         for pin in self.program_pins().filter(|pin| kept.as_ref().is_some_and(|kept| !pin.ends_with(kept))) {
             fs::remove_file(&pin).map_err(pinned(format!("remove {}", pin.display())))?;
@@ -306,6 +318,7 @@ impl Router {
 
     fn remove(&self) -> Result<(), XdpError> {
         let maps = PINNED.iter().map(|shape| self.pins.join(shape.name));
+        let maps = maps.chain(tables::NAMES.iter().map(|name| self.pins.join(name)));
         for pin in maps.chain(self.program_pins()) {
             match fs::remove_file(&pin) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -314,6 +327,7 @@ impl Router {
                 _ => {}
             }
         }
+        drop(fs::remove_dir(self.pins.join(log::LOCK)));
         drop(fs::remove_dir(&self.pins));
         Ok(())
     }

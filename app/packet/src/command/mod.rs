@@ -1,6 +1,7 @@
 //! The commands of the packet path.
 
 mod explain;
+mod nat;
 mod router;
 mod show;
 
@@ -19,6 +20,9 @@ pub(crate) enum PacketCommand {
     /// A router: packets go from port to port in XDP, by the routes of the kernel
     #[command(subcommand)]
     Router(RouterCommand),
+    /// The NAT of the router: its sessions, pools, drops and log
+    #[command(subcommand)]
+    Nat(nat::NatCommand),
     /// Say what would become of a packet, and why
     #[command(after_help = explain::EXAMPLES)]
     Explain(explain::ExplainArgs),
@@ -44,6 +48,7 @@ pub(crate) async fn run(output: Output, pins: PathBuf, command: PacketCommand) -
         PacketCommand::Router(RouterCommand::Up(args)) => router::up(output, &router, args).await,
         PacketCommand::Router(RouterCommand::Down) => router::down(output, &router).await,
         PacketCommand::Router(RouterCommand::Show(command)) => show::show(output, &router, command).await,
+        PacketCommand::Nat(command) => nat::run(output, &router, command).await,
         PacketCommand::Explain(args) => explain::explain(output, &router, args).await,
     }
 }

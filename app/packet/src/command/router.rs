@@ -3,8 +3,12 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use sallyport_cli::{failure::Failure, output::Output};
-use sallyport_xdp::{Change, Router, XdpError};
+use sallyport_cli::{
+    failure::{Failure, Kind},
+    output::Output,
+};
+use sallyport_packet_model::nat::{nft_removal, nft_rules};
+use sallyport_xdp::{Change, Router, XdpError, nat::NatEngine};
 use serde::Serialize;
 
 use crate::{
@@ -48,7 +52,7 @@ pub(super) async fn up(output: Output, router: &Router, args: UpArgs) -> anyhow:
         Some(file) => Config::read(file)?,
         None => {
             let ports = args.dev.iter().map(|dev| PortConfig { dev: dev.trim().to_owned(), urpf: args.urpf });
-            Config { lookup: Lookup::Kernel, ports: ports.collect(), vlans: Vec::new() }
+            Config { lookup: Lookup::Kernel, ports: ports.collect(), vlans: Vec::new(), nat: None }
         }
     };
     // One lookup so far: the file and the option name no other.
@@ -73,7 +77,19 @@ pub(super) async fn up(output: Output, router: &Router, args: UpArgs) -> anyhow:
         }
         ports.push((device.clone(), port.urpf.into()));
     }
-    let Change { attached, replaced, detached } = router.up(&ports, &devices)?;
+    let nat = config.nat.as_ref().map(|section| section.to_setup(router.nat_seed())).transpose()?;
+    let rules = nat.as_ref().map_or_else(nft_removal, |nat| nft_rules(&nat.config));
+    let had_nat = router.nat_engine().is_ok_and(|engine| engine.is_some());
+    let change = router.clone().with_nat(nat.clone()).up(&ports, &devices)?;
+    if nat.is_some() || had_nat {
+        sallyport_nft::apply(&rules).await.map_err(|error| {
+            Failure::new(Kind::Failed, format!("the router is up, and what the kernel forwards has no NAT: {error}"))
+        })?;
+    }
+    if nat.as_ref().is_some_and(|nat| nat.engine == NatEngine::Conntrack) {
+        be_liberal()?;
+    }
+    let Change { attached, replaced, detached } = change;
     output.data(&UpView { attached, replaced, detached }, |view| {
         let lines =
             [("forwarding", &view.attached), ("replaced in place", &view.replaced), ("no port", &view.detached)];
@@ -85,10 +101,22 @@ pub(super) async fn up(output: Output, router: &Router, args: UpArgs) -> anyhow:
     Ok(())
 }
 
+/// Has connection tracking take the end of a connection whose middle XDP has forwarded.
+fn be_liberal() -> Result<(), Failure> {
+    let file = "/proc/sys/net/netfilter/nf_conntrack_tcp_be_liberal";
+    let failed = |error| Failure::new(Kind::Failed, format!("cannot write {file}: {error}"));
+    std::fs::write(file, "1").map_err(failed)
+}
+
 /// Takes the router down.
 pub(super) async fn down(output: Output, router: &Router) -> anyhow::Result<()> {
     let (_, devices) = kernel().await?;
+    let had_nat = router.nat_engine().is_ok_and(|engine| engine.is_some());
     let detached = router.down(&devices)?;
+    if had_nat {
+        // Without `nft` there is no table either.
+        drop(sallyport_nft::apply(&nft_removal()).await);
+    }
     let view = UpView { attached: Vec::new(), replaced: Vec::new(), detached };
     output.data(&view, |view| match view.detached.as_slice() {
         [] => "the state is removed; no device had the program".to_owned(),

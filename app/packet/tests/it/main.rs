@@ -7,4 +7,5 @@ mod commands;
 mod faults;
 mod forward;
 mod frames;
+mod nat;
 mod rig;
