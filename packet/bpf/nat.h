@@ -550,7 +550,7 @@ INLINE enum reason nat_read(struct xdp_md *ctx, struct ipv4 *ip, struct translat
 	struct ports *ports = (void *)(ip + 1);
 
 	if (ip->fragment & be16(0x3fff))
-		return REASON_NAT_FRAGMENT;
+		return REASON_FRAGMENT;
 	if (ip->proto != PROTO_TCP && ip->proto != PROTO_UDP && ip->proto != PROTO_ICMP)
 		return REASON_NAT_PROTOCOL;
 	if (length < 8 || (void *)(ports + 2) > end(ctx))

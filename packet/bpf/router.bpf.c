@@ -8,6 +8,7 @@
  */
 #include "dump.h"
 #include "nat.h"
+#include "policy.h"
 #include "parse.h"
 
 struct {
@@ -253,6 +254,7 @@ int sallyport_router(struct xdp_md *ctx)
 	struct dump *dump = dump_begin(ctx);
 	enum reason reason = decide(ctx, &packet, &fib, &translation, &from, &to);
 
+	reason = policy_check(ctx, &packet, &translation, &fib, from ? from->ifindex : 0, reason, 0);
 	if (reason == REASON_FORWARDED && to)
 		reason = nat_after(ctx, &packet, &translation);
 	if (reason == REASON_FORWARDED && to)
@@ -275,6 +277,7 @@ int sallyport_explain(struct xdp_md *ctx)
 	__u32 key = 0;
 	struct verdict *verdict = bpf_map_lookup_elem(&verdicts, &key);
 
+	reason = policy_check(ctx, &packet, &translation, &fib, from ? from->ifindex : 0, reason, 1);
 	if (!verdict)
 		return XDP_ABORTED;
 	verdict->reason = reason;

@@ -1,10 +1,13 @@
 //! The file of a router.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use sallyport_cli::failure::{Failure, Kind};
 use sallyport_xdp::Urpf;
-use serde::Deserialize;
+use serde::{Deserialize, de::DeserializeOwned};
 
 use crate::nat_config::NatSection;
 
@@ -24,6 +27,9 @@ pub(crate) struct Config {
     /// Devices that stand for VLANs; devices of the kernel's kind `vlan` are found without.
     #[serde(default, rename = "vlan")]
     pub(crate) vlans: Vec<VlanConfig>,
+    /// The file of the policy, beside this one.
+    #[serde(default)]
+    pub(crate) policy: Option<PathBuf>,
     /// The NAT.
     #[serde(default)]
     pub(crate) nat: Option<NatSection>,
@@ -92,16 +98,17 @@ impl Config {
         if fs::metadata(file).map_err(unreadable)?.len() > MAX_FILE_BYTES {
             return Err(Failure::usage(format!("{name} has more than {MAX_FILE_BYTES} bytes")));
         }
-        Self::of_text(&fs::read_to_string(file).map_err(unreadable)?, &name.to_string())
+        parse(&fs::read_to_string(file).map_err(unreadable)?, &name.to_string())
     }
+}
 
-    fn of_text(text: &str, name: &str) -> Result<Self, Failure> {
-        toml::from_str(text).map_err(|error| {
-            let line = error.span().map(|span| text[..span.start].matches('\n').count() + 1);
-            let line = line.map(|line| format!(", line {line}")).unwrap_or_default();
-            Failure::usage(format!("{name}{line}: {}", error.message().replace('\n', " ")))
-        })
-    }
+/// The file of this text; what is wrong has its line.
+pub(crate) fn parse<T: DeserializeOwned>(text: &str, name: &str) -> Result<T, Failure> {
+    toml::from_str(text).map_err(|error| {
+        let line = error.span().map(|span| text[..span.start].matches('\n').count() + 1);
+        let line = line.map(|line| format!(", line {line}")).unwrap_or_default();
+        Failure::usage(format!("{name}{line}: {}", error.message().replace('\n', " ")))
+    })
 }
 
 #[cfg(test)]
@@ -110,11 +117,11 @@ mod tests {
 
     #[test]
     fn a_file_has_ports_and_what_is_wrong_has_a_sentence() {
-        let config = Config::of_text("[[port]]\ndev = \"eth1\"\nurpf = \"strict\"\n[[port]]\ndev = \"eth2\"\n", "r");
+        let config = parse::<Config>("[[port]]\ndev = \"eth1\"\nurpf = \"strict\"\n[[port]]\ndev = \"eth2\"\n", "r");
         let config = config.unwrap();
         assert_eq!((config.ports[0].urpf, config.ports[1].urpf), (Check::Strict, Check::Off));
         assert_eq!(config.lookup, Lookup::Kernel);
-        let wrong = Config::of_text("[[port]]\ndev = \"eth1\"\nrpf = 1\n", "router.toml").unwrap_err();
+        let wrong = parse::<Config>("[[port]]\ndev = \"eth1\"\nrpf = 1\n", "router.toml").unwrap_err();
         assert!(wrong.message.starts_with("router.toml, line 3: unknown field `rpf`"), "{}", wrong.message);
     }
 }

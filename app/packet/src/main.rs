@@ -8,6 +8,7 @@
 mod command;
 mod config;
 mod nat_config;
+mod policy_config;
 
 use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 
@@ -82,10 +83,14 @@ fn main() -> ExitCode {
 fn failure_of(error: &XdpError) -> Failure {
     let kind = match error {
         XdpError::NotRoot => Kind::NotAllowed,
-        XdpError::NoDevice(_) | XdpError::NotUp | XdpError::NoNat => Kind::NotFound,
+        XdpError::NoDevice(_) | XdpError::NotUp | XdpError::NoNat | XdpError::NoPolicy => Kind::NotFound,
         XdpError::IsVlan { .. } | XdpError::TooManyPorts(_) | XdpError::TooManyVlans(_) => Kind::Usage,
-        XdpError::GenericOnly(_) | XdpError::AlreadyAttached { .. } | XdpError::SameSlot(..)
-        | XdpError::NatRoom { .. } | XdpError::NatLogBusy | XdpError::NoConntrack => Kind::Refused,
+        XdpError::GenericOnly(_)
+        | XdpError::AlreadyAttached { .. }
+        | XdpError::SameSlot(..)
+        | XdpError::NatRoom { .. }
+        | XdpError::NatLogBusy
+        | XdpError::NoConntrack => Kind::Refused,
         _ => Kind::Failed,
     };
     Failure::new(kind, error.to_string())

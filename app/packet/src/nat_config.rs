@@ -143,7 +143,8 @@ impl NatSection {
         };
         if engine == NatEngine::Conntrack && config.filtering == Filtering::EndpointIndependent {
             return Err(wrong(
-                "connection tracking knows only port-restricted filtering: use engine = \"xdp\" for the other".to_owned(),
+                "connection tracking knows only port-restricted filtering: use engine = \"xdp\" for the other"
+                    .to_owned(),
             ));
         }
         Ok(NatSetup { engine, config })
@@ -192,7 +193,8 @@ fn addresses(words: &[String]) -> Result<Vec<Ipv4Addr>, String> {
 
 /// A range of ports.
 fn ports(word: &str) -> Result<RangeInclusive<u16>, String> {
-    let range = word.split_once('-').and_then(|(first, last)| Some(first.trim().parse().ok()?..=last.trim().parse().ok()?));
+    let range =
+        word.split_once('-').and_then(|(first, last)| Some(first.trim().parse().ok()?..=last.trim().parse().ok()?));
     range.ok_or_else(|| format!("`ports` is a range such as 1024-65535, not {word:?}"))
 }
 

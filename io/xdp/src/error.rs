@@ -81,6 +81,9 @@ pub enum XdpError {
     /// Another process reads the log of sessions.
     #[error("another `sallyport packet nat log` reads the log of this router: end it first")]
     NatLogBusy,
+    /// No policy.
+    #[error("the router that stands here has no policy: name one by `policy` in the file of the router")]
+    NoPolicy,
     /// No NAT.
     #[error("the router that stands here has no NAT with tables of its own: put [nat] into the file of the router")]
     NoNat,

@@ -77,6 +77,32 @@ impl Router {
     }
 }
 
+/// The programs of a router, loaded once for many frames.
+#[derive(Debug)]
+pub struct Runner {
+    object: Object,
+}
+
+impl Router {
+    /// Loads the programs beside those that are attached, with the same tables.
+    ///
+    /// # Errors
+    /// No router stands.
+    pub fn runner(&self) -> Result<Runner, XdpError> {
+        Ok(Runner { object: object::load(self.pins(), false)? })
+    }
+}
+
+impl Runner {
+    /// Runs the router over a frame that comes in by this device: what XDP says, and the frame after it.
+    ///
+    /// # Errors
+    /// The frame has fewer than 14 bytes.
+    pub fn run(&self, frame: &[u8], ifindex: u32) -> Result<(u32, Vec<u8>), XdpError> {
+        run(&self.object, "sallyport_router", frame, ifindex)
+    }
+}
+
 /// Runs a program once.
 fn run(object: &Object, function: &str, frame: &[u8], ifindex: u32) -> Result<(u32, Vec<u8>), XdpError> {
     let program = object.progs_mut().find(|program| program.name() == function).ok_or(XdpError::NoProgram)?;

@@ -10,12 +10,13 @@ mod explain;
 pub mod kernel;
 pub mod nat;
 mod object;
+pub mod policy;
 mod reason;
 mod router;
 mod table;
 
 pub use error::XdpError;
-pub use explain::{Question, Verdict};
+pub use explain::{Question, Runner, Verdict};
 pub use object::has_program;
 pub use reason::{Action, Reason};
 pub use router::{Change, Count, Router, StandingPort};

@@ -11,13 +11,14 @@ use crate::{
         settings::{SETTINGS_BYTES, Settings},
         tables,
     },
+    policy::{self, CompiledPolicy},
     table::{MAX_ROUTER_PORTS, MAX_VLANS, ROW_REASONS, SLOTS},
 };
 
 /// The programs, compiled by build.rs; empty without clang.
 static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/router.bpf.o"));
 /// The maps that outlive the process.
-pub(crate) const PINNED: [Shape; 8] = [
+pub(crate) const PINNED: [Shape; 9] = [
     Shape { name: "ports", sizes: (4, 20), entries: SLOTS },
     Shape { name: "vlans", sizes: (8, 4), entries: MAX_VLANS as u32 },
     Shape { name: "devices", sizes: (4, 4), entries: SLOTS },
@@ -25,6 +26,7 @@ pub(crate) const PINNED: [Shape; 8] = [
     Shape { name: "dump_control", sizes: (4, 32), entries: 1 },
     Shape { name: "dump_lost", sizes: (4, 8), entries: 1 },
     Shape { name: "dump_rings", sizes: (4, 4), entries: 1 },
+    Shape { name: "policy_settings", sizes: (4, policy::SETTINGS_BYTES as u32), entries: 1 },
     Shape { name: "nat_settings", sizes: (4, SETTINGS_BYTES as u32), entries: 1 },
 ];
 
@@ -84,11 +86,16 @@ fn open() -> Result<OpenObject, XdpError> {
 
 /// Loads the programs with the maps in this folder; makes those that are not there, where `may_make`.
 pub(crate) fn load(pins: &Path, may_make: bool) -> Result<Object, XdpError> {
-    load_with(pins, may_make, None)
+    load_with(pins, may_make, None, None)
 }
 
-/// Loads the programs with these settings of the NAT; without, with those that stand.
-pub(crate) fn load_with(pins: &Path, may_make: bool, nat: Option<&Settings>) -> Result<Object, XdpError> {
+/// Loads the programs with this NAT and this policy; without, with those that stand.
+pub(crate) fn load_with(
+    pins: &Path,
+    may_make: bool,
+    nat: Option<&Settings>,
+    policy: Option<Option<&CompiledPolicy>>,
+) -> Result<Object, XdpError> {
     let mut open = open()?;
     for shape in PINNED {
         let path = pins.join(shape.name);
@@ -106,6 +113,7 @@ pub(crate) fn load_with(pins: &Path, may_make: bool, nat: Option<&Settings>) -> 
     }
     let nat = nat.copied().unwrap_or_else(|| Settings::standing(pins));
     tables::prepare(&mut open, pins, &nat, may_make)?;
+    policy::prepare(&mut open, pins, policy, may_make)?;
     SAID.lock().map(|mut said| said.clear()).unwrap_or_default();
     open.load().map_err(|source| XdpError::Load { source, said: last_words() })
 }

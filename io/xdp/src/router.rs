@@ -15,6 +15,7 @@ use crate::{
     kernel::Device,
     nat::{NatSetup, log, settings::Settings, tables},
     object::{self, PINNED},
+    policy::{self, CompiledPolicy},
     table::{self, Entry, ROW_REASONS, SLOTS},
 };
 
@@ -30,6 +31,7 @@ const FUNCTION: &str = "sallyport_router";
 pub struct Router {
     pins: PathBuf,
     nat: Option<NatSetup>,
+    policy: Option<CompiledPolicy>,
 }
 
 /// What `up` has changed.
@@ -74,13 +76,20 @@ pub struct Count {
 impl Router {
     /// The router of this folder, which stands or not.
     pub fn new(pins: impl Into<PathBuf>) -> Self {
-        Self { pins: pins.into(), nat: None }
+        Self { pins: pins.into(), nat: None, policy: None }
     }
 
     /// The same router, with this NAT when it is brought up.
     #[must_use]
     pub fn with_nat(mut self, nat: Option<NatSetup>) -> Self {
         self.nat = nat;
+        self
+    }
+
+    /// The same router, with this policy when it is brought up.
+    #[must_use]
+    pub fn with_policy(mut self, policy: Option<CompiledPolicy>) -> Self {
+        self.policy = policy;
         self
     }
 
@@ -105,7 +114,10 @@ impl Router {
         let entries = table::entries(ports, devices, &standing)?;
         let ours = self.programs();
         let nat = Settings::of(self.nat.as_ref());
-        let object = object::load_with(&self.pins, true, Some(&nat)).inspect_err(|_| self.remove_if_new(&ours))?;
+        let policy = self.policy.as_ref();
+        let mut object =
+            object::load_with(&self.pins, true, Some(&nat), Some(policy)).inspect_err(|_| self.remove_if_new(&ours))?;
+        policy::fill(&object, policy)?;
         let program = self.pin_next(&object)?;
         let attached = Attached::new(program.as_fd());
         // The table is complete before the first packet. Ports that go stay in it until they are detached.
@@ -134,6 +146,7 @@ impl Router {
         }
         self.prune(&entries)?;
         tables::finish(&self.pins, &object, &nat)?;
+        policy::finish(&self.pins, &mut object, policy)?;
         let kept = id_of(&program).map(|id| format!("{PROGRAM}{id}"));
         for pin in self.program_pins().filter(|pin| kept.as_ref().is_some_and(|kept| !pin.ends_with(kept))) {
             fs::remove_file(&pin).map_err(pinned(format!("remove {}", pin.display())))?;
@@ -318,7 +331,7 @@ impl Router {
 
     fn remove(&self) -> Result<(), XdpError> {
         let maps = PINNED.iter().map(|shape| self.pins.join(shape.name));
-        let maps = maps.chain(tables::NAMES.iter().map(|name| self.pins.join(name)));
+        let maps = maps.chain(tables::NAMES.iter().chain(&policy::NAMES).map(|name| self.pins.join(name)));
         for pin in maps.chain(self.program_pins()) {
             match fs::remove_file(&pin) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {

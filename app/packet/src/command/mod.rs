@@ -2,6 +2,7 @@
 
 mod explain;
 mod nat;
+mod policy;
 mod router;
 mod show;
 
@@ -23,6 +24,9 @@ pub(crate) enum PacketCommand {
     /// The NAT of the router: its sessions, pools, drops and log
     #[command(subcommand)]
     Nat(nat::NatCommand),
+    /// The policy of the router: which packets may pass
+    #[command(subcommand)]
+    Policy(policy::PolicyCommand),
     /// Say what would become of a packet, and why
     #[command(after_help = explain::EXAMPLES)]
     Explain(explain::ExplainArgs),
@@ -49,6 +53,7 @@ pub(crate) async fn run(output: Output, pins: PathBuf, command: PacketCommand) -
         PacketCommand::Router(RouterCommand::Down) => router::down(output, &router).await,
         PacketCommand::Router(RouterCommand::Show(command)) => show::show(output, &router, command).await,
         PacketCommand::Nat(command) => nat::run(output, &router, command).await,
+        PacketCommand::Policy(command) => policy::run(output, &router, command),
         PacketCommand::Explain(args) => explain::explain(output, &router, args).await,
     }
 }
@@ -74,4 +79,15 @@ fn name_of(devices: &[Device], index: u32) -> String {
 /// An address of a link, as people write it.
 fn mac(bytes: [u8; 6]) -> String {
     bytes.map(|byte| format!("{byte:02x}")).join(":")
+}
+
+/// The protocol of a word.
+pub(crate) fn protocol(word: &str) -> Result<u8, String> {
+    match word {
+        "icmp" => Ok(1),
+        "tcp" => Ok(6),
+        "udp" => Ok(17),
+        "icmpv6" => Ok(58),
+        number => number.parse().map_err(|_| "expected tcp, udp, icmp, icmpv6 or a number up to 255".to_owned()),
+    }
 }

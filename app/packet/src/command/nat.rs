@@ -9,8 +9,7 @@ use sallyport_cli::{
 };
 use sallyport_packet_model::nat::{Endpoint, SessionState};
 use sallyport_xdp::{
-    Router,
-    dump,
+    Router, dump,
     nat::{LogLine, NatEngine},
 };
 use serde::Serialize;

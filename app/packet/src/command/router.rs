@@ -1,19 +1,23 @@
 //! `packet router up` and `packet router down`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use sallyport_cli::{
     failure::{Failure, Kind},
     output::Output,
 };
-use sallyport_packet_model::nat::{nft_removal, nft_rules};
-use sallyport_xdp::{Change, Router, XdpError, nat::NatEngine};
+use sallyport_packet_model::{
+    filter::{Timeouts, policy_removal, policy_rules},
+    nat::{nft_removal, nft_rules},
+};
+use sallyport_xdp::{Change, Router, XdpError, kernel::Device, nat::NatEngine, policy::CompiledPolicy};
 use serde::Serialize;
 
 use crate::{
-    command::{device_of, kernel},
+    command::{device_of, kernel, name_of},
     config::{Check, Config, Lookup, PortConfig},
+    policy_config::PolicyFile,
 };
 
 /// Examples of the help.
@@ -52,7 +56,7 @@ pub(super) async fn up(output: Output, router: &Router, args: UpArgs) -> anyhow:
         Some(file) => Config::read(file)?,
         None => {
             let ports = args.dev.iter().map(|dev| PortConfig { dev: dev.trim().to_owned(), urpf: args.urpf });
-            Config { lookup: Lookup::Kernel, ports: ports.collect(), vlans: Vec::new(), nat: None }
+            Config { lookup: Lookup::Kernel, ports: ports.collect(), ..Config::default() }
         }
     };
     // One lookup so far: the file and the option name no other.
@@ -80,7 +84,16 @@ pub(super) async fn up(output: Output, router: &Router, args: UpArgs) -> anyhow:
     let nat = config.nat.as_ref().map(|section| section.to_setup(router.nat_seed())).transpose()?;
     let rules = nat.as_ref().map_or_else(nft_removal, |nat| nft_rules(&nat.config));
     let had_nat = router.nat_engine().is_ok_and(|engine| engine.is_some());
-    let change = router.clone().with_nat(nat.clone()).up(&ports, &devices)?;
+    let policy = policy_of(&config, args.config.as_deref(), &devices)?;
+    let had_policy = router.has_policy();
+    let changed = router.clone().with_nat(nat.clone()).with_policy(policy.as_ref().map(|policy| policy.0.clone()));
+    let change = changed.up(&ports, &devices)?;
+    if policy.is_some() || had_policy {
+        let rules = policy.map_or_else(policy_removal, |policy| policy.1);
+        sallyport_nft::apply(&rules).await.map_err(|error| {
+            Failure::new(Kind::Failed, format!("the router is up, and what the kernel forwards has no policy: {error}"))
+        })?;
+    }
     if nat.is_some() || had_nat {
         sallyport_nft::apply(&rules).await.map_err(|error| {
             Failure::new(Kind::Failed, format!("the router is up, and what the kernel forwards has no NAT: {error}"))
@@ -101,6 +114,24 @@ pub(super) async fn up(output: Output, router: &Router, args: UpArgs) -> anyhow:
     Ok(())
 }
 
+/// The policy of a router, compiled for XDP and for nftables.
+fn policy_of(
+    config: &Config,
+    file: Option<&Path>,
+    devices: &[Device],
+) -> anyhow::Result<Option<(CompiledPolicy, String)>> {
+    let Some(policy) = &config.policy else { return Ok(None) };
+    let path = file.and_then(Path::parent).map_or_else(|| policy.clone(), |folder| folder.join(policy));
+    let index = |name: &str| match devices.iter().find(|device| device.name == name) {
+        Some(device) => Ok(device.index),
+        None => Err(Failure::new(Kind::NotFound, XdpError::NoDevice(name.to_owned()).to_string())),
+    };
+    let policy = PolicyFile::read(&path)?.to_policy(index)?;
+    let compiled = CompiledPolicy::new(&policy, &Timeouts::default());
+    let compiled = compiled.map_err(|error| Failure::usage(error.to_string()))?;
+    Ok(Some((compiled, policy_rules(&policy, |index| name_of(devices, index)))))
+}
+
 /// Has connection tracking take the end of a connection whose middle XDP has forwarded.
 fn be_liberal() -> Result<(), Failure> {
     let file = "/proc/sys/net/netfilter/nf_conntrack_tcp_be_liberal";
@@ -112,7 +143,11 @@ fn be_liberal() -> Result<(), Failure> {
 pub(super) async fn down(output: Output, router: &Router) -> anyhow::Result<()> {
     let (_, devices) = kernel().await?;
     let had_nat = router.nat_engine().is_ok_and(|engine| engine.is_some());
+    let had_policy = router.has_policy();
     let detached = router.down(&devices)?;
+    if had_policy {
+        drop(sallyport_nft::apply(&policy_removal()).await);
+    }
     if had_nat {
         // Without `nft` there is no table either.
         drop(sallyport_nft::apply(&nft_removal()).await);

@@ -7,5 +7,10 @@ mod commands;
 mod faults;
 mod forward;
 mod frames;
+#[path = "../../../../core/packet/tests/it/frames.rs"]
+#[allow(dead_code, reason = "the tests of the model use all of it")]
+mod model_frames;
 mod nat;
+mod nat_model;
+mod policy;
 mod rig;

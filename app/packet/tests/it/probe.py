@@ -8,6 +8,7 @@ windows TO PACKETS STOP: numbered packets in acknowledged windows, until PACKETS
 tcp-serve: sends back the SHA-256 of what came
 tcp TO BYTES: sends bytes over TCP, and compares
 raw DEVICE HEX COUNT: frames as they are
+frames DEVICE FILE: the frames of a file, one a line
 sniff DEVICE COUNT: prints frames of UDP to port 9, with their tags
 """
 import hashlib, os, select, socket, struct, sys
@@ -140,6 +141,14 @@ def raw(device, frame, times):
     for _ in range(int(times)):
         sock.send(bytes.fromhex(frame))
     print("sent")
+
+
+def frames(device, file):
+    sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+    sock.bind((device, 0))
+    with open(file) as lines:
+        for line in lines:
+            sock.send(bytes.fromhex(line))
 
 
 def sniff(device, times):

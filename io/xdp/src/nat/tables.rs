@@ -35,12 +35,7 @@ const LOG_BYTES: u32 = 1 << 20;
 const MAX_EXTERNALS: u32 = 4_096 + 65_536;
 
 /// Sets the settings and the sizes, before the programs are loaded.
-pub(crate) fn prepare(
-    open: &mut OpenObject,
-    pins: &Path,
-    settings: &Settings,
-    may_make: bool,
-) -> Result<(), XdpError> {
+pub(crate) fn prepare(open: &mut OpenObject, pins: &Path, settings: &Settings, may_make: bool) -> Result<(), XdpError> {
     let engine = settings.engine();
     if engine == Some(NatEngine::Conntrack) {
         require_conntrack()?;
@@ -62,11 +57,11 @@ pub(crate) fn prepare(
         };
         let pin = pins.join(name);
         let standing = MapHandle::from_pinned_path(&pin).ok().map(|map| map.max_entries());
-        if let Some(standing) = standing.filter(|standing| *standing < size) {
+        if let Some(standing) = standing.filter(|standing| *standing < size && is_needed(name, engine)) {
             return Err(XdpError::NatRoom { room: standing, wanted: settings.max_sessions() });
         }
         // Without a NAT, and where nothing may be made, the tables are of this program alone.
-        let is_pinned = engine.is_some() && (may_make || standing.is_some());
+        let is_pinned = is_needed(name, engine) && (may_make || standing.is_some());
         let size = if is_pinned { standing.unwrap_or(size) } else { size };
         map.set_max_entries(size).map_err(asked(format!("set the size of {name}")))?;
         if is_pinned {
@@ -152,6 +147,9 @@ fn forwards(pins: &Path, config: &NatConfig) -> Result<(), XdpError> {
 pub(crate) fn finish(pins: &Path, object: &Object, settings: &Settings) -> Result<(), XdpError> {
     let kept = object::map(pins, "nat_settings")?;
     kept.update(&KEY, settings.bytes(), MapFlags::ANY).map_err(asked("keep the settings of the NAT"))?;
+    for name in NAMES.iter().filter(|name| !is_needed(name, settings.engine())) {
+        drop(fs::remove_file(pins.join(name)));
+    }
     match settings.engine() {
         Some(NatEngine::Xdp) => {
             let mut programs = object.progs_mut();
@@ -165,12 +163,15 @@ pub(crate) fn finish(pins: &Path, object: &Object, settings: &Settings) -> Resul
             }
             Err(asked("start the clock of the NAT")(libbpf_rs::Error::from_raw_os_error(22)))
         }
-        Some(NatEngine::Conntrack) => Ok(()),
-        None => {
-            for name in NAMES {
-                drop(fs::remove_file(pins.join(name)));
-            }
-            Ok(())
-        }
+        Some(NatEngine::Conntrack) | None => Ok(()),
+    }
+}
+
+/// Whether a NAT of this engine has the table.
+fn is_needed(name: &str, engine: Option<NatEngine>) -> bool {
+    match engine {
+        Some(NatEngine::Xdp) => true,
+        Some(NatEngine::Conntrack) => matches!(name, "nat_pool" | "nat_addresses"),
+        None => false,
     }
 }

@@ -9,11 +9,7 @@ use std::{
 use libbpf_rs::{MapCore as _, MapFlags};
 use sallyport_packet_model::nat::{Session, SessionState};
 
-use super::{
-    NatEngine,
-    settings::Settings,
-    tables::end_of,
-};
+use super::{NatEngine, settings::Settings, tables::end_of};
 use crate::{Router, XdpError, dump, error::asked, object};
 
 /// The use of the ports of an address outside.
