@@ -30,7 +30,7 @@ fn the_program_and_the_model_translate_alike() {
         for last in 3..=9 {
             rig.ip("dut", &format!("neigh replace 10.0.0.{last} lladdr 02:00:00:00:00:{last:02} dev d0 nud permanent"));
         }
-        let file = rig.write("nat.toml", &format!("[[port]]\ndev = \"d0\"\n[[port]]\ndev = \"d1\"\n[nat]\ninside = [\"10.0.0.0/24\"]\npool = [\"203.0.113.10-203.0.113.12\"]\nports = \"20000-20029\"\nmax-sessions = 700\nmax-sessions-per-user = 150\nfiltering = \"{filtering}\"\n[[nat.forward]]\nexternal = \"203.0.113.10:80\"\ninside = \"10.0.0.9:8080\"\n[[nat.forward]]\nprotocol = \"udp\"\nexternal = \"203.0.113.20:53\"\ninside = \"10.0.0.9:5353\"\n"));
+        let file = rig.write("nat.toml", &format!("[[port]]\ndev = \"d0\"\n[[port]]\ndev = \"d1\"\n[nat]\ninside = [\"10.0.0.0/24\"]\npool = [\"203.0.113.10-203.0.113.12\"]\nports = \"20000-20029\"\nmax-sessions = 250\nmax-sessions-per-user = 40\nfiltering = \"{filtering}\"\n[[nat.forward]]\nexternal = \"203.0.113.10:80\"\ninside = \"10.0.0.9:8080\"\n[[nat.forward]]\nprotocol = \"udp\"\nexternal = \"203.0.113.20:53\"\ninside = \"10.0.0.9:5353\"\n"));
         rig.up(&["--config", file.to_str().unwrap()]);
         let links = ["d0", "d1"].map(|device| -> serde_json::Value {
             serde_json::from_str(&rig.ip("dut", &format!("-j link show {device}"))).unwrap()
@@ -141,8 +141,8 @@ fn inside_the_namespace() {
             _ => Filtering::EndpointIndependent,
         },
         forwards: vec![forward(6, "203.0.113.10:80", "10.0.0.9:8080"), forward(17, "203.0.113.20:53", "10.0.0.9:5353")],
-        max_sessions: 700,
-        max_sessions_per_user: 150,
+        max_sessions: 250,
+        max_sessions_per_user: 40,
         seed: variable(SEED).parse().unwrap(),
         ..NatConfig::default()
     })
