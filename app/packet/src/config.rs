@@ -111,6 +111,17 @@ pub(crate) fn parse<T: DeserializeOwned>(text: &str, name: &str) -> Result<T, Fa
     })
 }
 
+/// The protocol of a word.
+pub(crate) fn protocol(word: &str) -> Result<u8, String> {
+    match word {
+        "icmp" => Ok(1),
+        "tcp" => Ok(6),
+        "udp" => Ok(17),
+        "icmpv6" => Ok(58),
+        number => number.parse().map_err(|_| "expected tcp, udp, icmp, icmpv6 or a number up to 255".to_owned()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,7 +7,7 @@ use sallyport_cli::failure::{Failure, Kind};
 use sallyport_packet_model::filter::{Action, AddressMatch, AddressSet, FlowState, Policy, Rule};
 use serde::Deserialize;
 
-use crate::config::parse;
+use crate::config::{parse, protocol};
 
 /// The most bytes of the file.
 const MAX_FILE_BYTES: u64 = 64 << 20;
@@ -145,7 +145,7 @@ impl TryFrom<toml::Value> for Protocol {
     fn try_from(value: toml::Value) -> Result<Self, String> {
         let number = value.as_integer().map(|number| number.to_string());
         let word = number.as_deref().or(value.as_str()).unwrap_or_default();
-        crate::command::protocol(word).map(Self)
+        protocol(word).map(Self)
     }
 }
 

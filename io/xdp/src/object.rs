@@ -7,13 +7,12 @@ use libbpf_rs::{MapCore as _, MapHandle, Object, ObjectBuilder, OpenObject, Prin
 use crate::{
     XdpError,
     error::{asked, pinned},
-    nat::{
-        settings::{SETTINGS_BYTES, Settings},
-        tables,
-    },
-    policy::{self, CompiledPolicy},
+    nat_tables::{self, SETTINGS_BYTES, Settings},
+    policy_tables::{self, CompiledPolicy},
     table::{MAX_ROUTER_PORTS, MAX_VLANS, ROW_REASONS, SLOTS},
 };
+
+pub(crate) use crate::pins::map;
 
 /// The programs, compiled by build.rs; empty without clang.
 static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/router.bpf.o"));
@@ -26,7 +25,7 @@ pub(crate) const PINNED: [Shape; 9] = [
     Shape { name: "dump_control", sizes: (4, 32), entries: 1 },
     Shape { name: "dump_lost", sizes: (4, 8), entries: 1 },
     Shape { name: "dump_rings", sizes: (4, 4), entries: 1 },
-    Shape { name: "policy_settings", sizes: (4, policy::SETTINGS_BYTES as u32), entries: 1 },
+    Shape { name: "policy_settings", sizes: (4, policy_tables::SETTINGS_BYTES as u32), entries: 1 },
     Shape { name: "nat_settings", sizes: (4, SETTINGS_BYTES as u32), entries: 1 },
 ];
 
@@ -112,17 +111,8 @@ pub(crate) fn load_with(
         }
     }
     let nat = nat.copied().unwrap_or_else(|| Settings::standing(pins));
-    tables::prepare(&mut open, pins, &nat, may_make)?;
-    policy::prepare(&mut open, pins, policy, may_make)?;
+    nat_tables::prepare(&mut open, pins, &nat, may_make)?;
+    policy_tables::prepare(&mut open, pins, policy, may_make)?;
     SAID.lock().map(|mut said| said.clear()).unwrap_or_default();
     open.load().map_err(|source| XdpError::Load { source, said: last_words() })
-}
-
-/// A map in this folder.
-pub(crate) fn map(pins: &Path, name: &str) -> Result<MapHandle, XdpError> {
-    let path = pins.join(name);
-    if !path.try_exists().map_err(pinned(format!("look for {}", path.display())))? {
-        return Err(XdpError::NotUp);
-    }
-    MapHandle::from_pinned_path(&path).map_err(asked(format!("open {}", path.display())))
 }

@@ -13,9 +13,9 @@ use crate::{
     attach::{Attached, id_of},
     error::{asked, pinned},
     kernel::Device,
-    nat::{NatSetup, log, settings::Settings, tables},
+    nat_tables::{self, NatSetup, Settings},
     object::{self, PINNED},
-    policy::{self, CompiledPolicy},
+    policy_tables::{self, CompiledPolicy},
     table::{self, Entry, ROW_REASONS, SLOTS},
 };
 
@@ -117,12 +117,12 @@ impl Router {
         let policy = self.policy.as_ref();
         let mut object =
             object::load_with(&self.pins, true, Some(&nat), Some(policy)).inspect_err(|_| self.remove_if_new(&ours))?;
-        policy::fill(&object, policy)?;
+        policy_tables::fill(&object, policy)?;
         let program = self.pin_next(&object)?;
         let attached = Attached::new(program.as_fd());
         // The table is complete before the first packet. Ports that go stay in it until they are detached.
         self.fill(&entries, &standing)?;
-        tables::fill(&self.pins, self.nat.as_ref())?;
+        nat_tables::fill(&self.pins, self.nat.as_ref())?;
         let mut done = Vec::new();
         for (device, _) in ports {
             match attached.attach(device, &ours) {
@@ -145,8 +145,8 @@ impl Router {
             }
         }
         self.prune(&entries)?;
-        tables::finish(&self.pins, &object, &nat)?;
-        policy::finish(&self.pins, &mut object, policy)?;
+        nat_tables::finish(&self.pins, &object, &nat)?;
+        policy_tables::finish(&self.pins, &mut object, policy)?;
         let kept = id_of(&program).map(|id| format!("{PROGRAM}{id}"));
         for pin in self.program_pins().filter(|pin| kept.as_ref().is_some_and(|kept| !pin.ends_with(kept))) {
             fs::remove_file(&pin).map_err(pinned(format!("remove {}", pin.display())))?;
@@ -331,7 +331,7 @@ impl Router {
 
     fn remove(&self) -> Result<(), XdpError> {
         let maps = PINNED.iter().map(|shape| self.pins.join(shape.name));
-        let maps = maps.chain(tables::NAMES.iter().chain(&policy::NAMES).map(|name| self.pins.join(name)));
+        let maps = maps.chain(nat_tables::NAMES.iter().chain(&policy_tables::NAMES).map(|name| self.pins.join(name)));
         for pin in maps.chain(self.program_pins()) {
             match fs::remove_file(&pin) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -340,7 +340,7 @@ impl Router {
                 _ => {}
             }
         }
-        drop(fs::remove_dir(self.pins.join(log::LOCK)));
+        drop(fs::remove_dir(self.pins.join(nat_tables::LOCK)));
         drop(fs::remove_dir(&self.pins));
         Ok(())
     }

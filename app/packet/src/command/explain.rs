@@ -10,7 +10,10 @@ use sallyport_cli::{
 use sallyport_xdp::{Question, Router, StandingPort, Verdict, XdpError};
 use serde::Serialize;
 
-use crate::command::{device_of, kernel, mac, name_of, protocol};
+use crate::{
+    command::{device_of, kernel, mac, name_of},
+    config::protocol,
+};
 
 /// Examples of the help.
 pub(super) const EXAMPLES: &str = "Examples:

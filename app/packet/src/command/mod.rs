@@ -80,14 +80,3 @@ fn name_of(devices: &[Device], index: u32) -> String {
 fn mac(bytes: [u8; 6]) -> String {
     bytes.map(|byte| format!("{byte:02x}")).join(":")
 }
-
-/// The protocol of a word.
-pub(crate) fn protocol(word: &str) -> Result<u8, String> {
-    match word {
-        "icmp" => Ok(1),
-        "tcp" => Ok(6),
-        "udp" => Ok(17),
-        "icmpv6" => Ok(58),
-        number => number.parse().map_err(|_| "expected tcp, udp, icmp, icmpv6 or a number up to 255".to_owned()),
-    }
-}

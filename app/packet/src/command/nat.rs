@@ -223,7 +223,7 @@ async fn log(output: Output, router: &Router, count: Option<u64>) -> anyhow::Res
         }
         turns += 1;
         // Each second.
-        if turns % 20 == 0 {
+        if turns.is_multiple_of(20) {
             log.renew()?;
         }
         tokio::select! {

@@ -14,6 +14,7 @@ use sallyport_packet_model::{
 use sallyport_xdp::{Router, policy::CompiledPolicy};
 use serde::Serialize;
 
+use crate::config::protocol;
 use crate::policy_config::{Names, PolicyFile, StateWord};
 
 /// Examples of the help.
@@ -71,9 +72,9 @@ pub(crate) struct TestArgs {
 
 /// The protocol and the port of words such as `tcp/443`.
 fn service(word: &str) -> Result<(u8, u16), String> {
-    let (protocol, port) = word.split_once('/').unwrap_or((word, "0"));
+    let (name, port) = word.split_once('/').unwrap_or((word, "0"));
     let port = port.parse().map_err(|_| format!("{port:?} is no port"))?;
-    Ok((super::protocol(protocol)?, port))
+    Ok((protocol(name)?, port))
 }
 
 #[derive(Debug, Serialize)]

@@ -6,18 +6,16 @@ use libbpf_rs::{MapCore as _, MapFlags, MapHandle, RingBuffer, RingBufferBuilder
 use rustix::fs::{FlockOperation, flock};
 use sallyport_packet_model::nat::Endpoint;
 
-use super::{settings::KEY, tables::end_of, view::peer_of};
+use super::view::peer_of;
 use crate::{
     Router, XdpError, dump,
     error::{asked, pinned},
+    nat_tables::{KEY, LOCK, end_of},
     object,
 };
 
 /// How long the program goes on without news from the reader. The reader renews more often.
 const LEASE: Duration = Duration::from_secs(3);
-
-/// The folder that a reader locks.
-pub(crate) const LOCK: &str = "nat-log-reader";
 
 /// A line of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use libbpf_rs::{MapCore as _, MapFlags, MapHandle, Object, OpenObject, ProgramIn
 use sallyport_packet_model::nat::{Endpoint, MAX_POOL, NatConfig};
 
 use super::settings::{KEY, NatEngine, NatSetup, Settings, externals, require_conntrack};
-use crate::{XdpError, error::asked, object};
+use crate::{XdpError, error::asked, pins::map};
 
 /// Tables whose size follows the file, and tables of one size.
 const SIZED: [&str; 4] = ["nat_sessions", "nat_mappings", "nat_externals", "nat_users"];
@@ -27,6 +27,8 @@ pub(crate) const NAMES: [&str; 10] = [
     "nat_timers",
     "nat_log",
 ];
+/// The folder that a reader of the log locks.
+pub(crate) const LOCK: &str = "nat-log-reader";
 /// The least room of a table of sessions.
 const MIN_ROOM: u32 = 1024;
 /// The bytes of the log's ring: `NAT_LOG_BYTES`.
@@ -77,13 +79,13 @@ fn room(settings: &Settings) -> u32 {
 }
 
 /// An end, as the program has it: `struct nat_end`.
-pub(super) fn end_bytes(end: Endpoint) -> [u8; 8] {
+fn end_bytes(end: Endpoint) -> [u8; 8] {
     let ([a, b, c, d], [high, low]) = (end.address.octets(), end.port.to_be_bytes());
     [a, b, c, d, high, low, end.protocol, 0]
 }
 
 /// The end of these bytes.
-pub(super) fn end_of(bytes: &[u8]) -> Option<Endpoint> {
+pub(crate) fn end_of(bytes: &[u8]) -> Option<Endpoint> {
     let bytes: [u8; 8] = bytes.get(..8)?.try_into().ok()?;
     let [a, b, c, d, high, low, protocol, _] = bytes;
     Some(Endpoint { protocol, address: Ipv4Addr::new(a, b, c, d), port: u16::from_be_bytes([high, low]) })
@@ -95,11 +97,11 @@ pub(crate) fn fill(pins: &Path, nat: Option<&NatSetup>) -> Result<(), XdpError> 
     let write = |map: &MapHandle, key: &[u8], value: &[u8]| {
         map.update(key, value, MapFlags::ANY).map_err(asked("fill the tables of the NAT"))
     };
-    let pool = object::map(pins, "nat_pool")?;
+    let pool = map(pins, "nat_pool")?;
     for (index, address) in config.pool.iter().enumerate() {
         write(&pool, &(index as u32).to_ne_bytes(), &address.octets())?;
     }
-    let addresses = object::map(pins, "nat_addresses")?;
+    let addresses = map(pins, "nat_addresses")?;
     for address in externals(config) {
         write(&addresses, &address.octets(), &1_u32.to_ne_bytes())?;
     }
@@ -113,7 +115,7 @@ pub(crate) fn fill(pins: &Path, nat: Option<&NatSetup>) -> Result<(), XdpError> 
 
 /// Writes the forwarded ports. Sessions of those that stay go on.
 fn forwards(pins: &Path, config: &NatConfig) -> Result<(), XdpError> {
-    let (mappings, externals) = (object::map(pins, "nat_mappings")?, object::map(pins, "nat_externals")?);
+    let (mappings, externals) = (map(pins, "nat_mappings")?, map(pins, "nat_externals")?);
     let wanted = config.forwards.iter().map(|forward| {
         let end = |end: SocketAddrV4| Endpoint { protocol: forward.protocol, address: *end.ip(), port: end.port() };
         (end_bytes(end(forward.inside)), end_bytes(end(forward.external)))
@@ -145,7 +147,7 @@ fn forwards(pins: &Path, config: &NatConfig) -> Result<(), XdpError> {
 
 /// After the program is attached: keeps the settings, starts the clock of sessions, and removes what no NAT needs.
 pub(crate) fn finish(pins: &Path, object: &Object, settings: &Settings) -> Result<(), XdpError> {
-    let kept = object::map(pins, "nat_settings")?;
+    let kept = map(pins, "nat_settings")?;
     kept.update(&KEY, settings.bytes(), MapFlags::ANY).map_err(asked("keep the settings of the NAT"))?;
     for name in NAMES.iter().filter(|name| !is_needed(name, settings.engine())) {
         drop(fs::remove_file(pins.join(name)));

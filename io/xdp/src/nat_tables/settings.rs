@@ -5,14 +5,14 @@ use std::{fs, net::Ipv4Addr, path::Path};
 use libbpf_rs::{MapCore as _, MapFlags};
 use sallyport_packet_model::nat::{Filtering, NatConfig};
 
-use crate::{XdpError, object};
+use crate::{XdpError, pins};
 
 /// The most networks inside: `NAT_MAX_INSIDE`.
 pub const MAX_INSIDE: usize = 16;
 /// The bytes of the settings.
 pub(crate) const SETTINGS_BYTES: usize = 208;
 /// The only key.
-pub(super) const KEY: [u8; 4] = [0; 4];
+pub(crate) const KEY: [u8; 4] = [0; 4];
 
 /// What translates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,8 +76,8 @@ impl Settings {
     }
 
     /// The settings of the router that stands; without one, those of no NAT.
-    pub(crate) fn standing(pins: &Path) -> Self {
-        let read = || object::map(pins, "nat_settings").ok()?.lookup(&KEY, MapFlags::ANY).ok()?;
+    pub(crate) fn standing(folder: &Path) -> Self {
+        let read = || pins::map(folder, "nat_settings").ok()?.lookup(&KEY, MapFlags::ANY).ok()?;
         Self(read().and_then(|bytes| bytes.try_into().ok()).unwrap_or([0; SETTINGS_BYTES]))
     }
 
