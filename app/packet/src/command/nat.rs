@@ -178,7 +178,8 @@ fn pools(output: Output, router: &Router) -> anyhow::Result<()> {
 
 fn drops(output: Output, router: &Router) -> anyhow::Result<()> {
     let mut views: Vec<DropView> = Vec::new();
-    for count in router.counts()?.iter().filter(|count| count.reason.name().starts_with("nat-")) {
+    let is_of_nat = |reason: &str| reason.starts_with("nat-") || reason == "fragment";
+    for count in router.counts()?.iter().filter(|count| is_of_nat(count.reason.name())) {
         let reason = count.reason.name();
         match views.iter_mut().find(|view| view.reason == reason) {
             Some(view) => view.packets += count.packets,

@@ -87,6 +87,8 @@ fn fragments_and_options_go_by_the_kernel_and_are_translated() {
     let Some(rig) = standing("") else { return };
     assert_eq!(rig.probe("10.0.1.2", &["size=4000"]), "echo 4000");
     assert!(rig.count("d0", "fragment") >= 3);
+    let drops = shown(&rig, "drops");
+    assert!(drops.as_array().unwrap().iter().any(|count| count["reason"] == "fragment"), "{drops}");
     let ping = done(rig.inside("gen", "ping").args(["-R", "-c", "2", "-i", "0.2", "-W", "30", "10.0.1.2"]));
     assert!(ping.contains(" 2 received"), "{ping}");
     assert!(rig.count("d0", "options") >= 2);
