@@ -12,7 +12,7 @@
 /* Rows of counters, one for each port; row 0 is for packets from devices that are no ports. */
 #define MAX_ROWS 64
 /* Reasons of a row, with room for more. */
-#define MAX_REASONS 32
+#define MAX_REASONS 64
 
 /* What became of a packet, and why. io/xdp/src/reason.rs has the same list. */
 enum reason {
@@ -32,15 +32,25 @@ enum reason {
 	REASON_OTHER_PORT = 12,
 	REASON_UNSUPPORTED = 13,
 	REASON_UNKNOWN_VLAN = 14,
+	REASON_FRAGMENT = 15,
+	REASON_NAT_PROTOCOL = 16,
+	REASON_NAT_NO_MAPPING = 17,
+	REASON_NAT_KERNEL = 18,
+	REASON_POLICY_REJECT = 19,
 	/* Dropped. */
-	REASON_BLACKHOLE = 15,
-	REASON_TRUNCATED = 16,
-	REASON_MALFORMED = 17,
-	REASON_CHECKSUM = 18,
-	REASON_MARTIAN = 19,
-	REASON_URPF = 20,
-	REASON_NO_ROOM = 21,
-	REASON_COUNT = 22,
+	REASON_BLACKHOLE = 20,
+	REASON_TRUNCATED = 21,
+	REASON_MALFORMED = 22,
+	REASON_CHECKSUM = 23,
+	REASON_MARTIAN = 24,
+	REASON_URPF = 25,
+	REASON_NO_ROOM = 26,
+	REASON_NAT_FILTERED = 27,
+	REASON_NAT_PORTS = 28,
+	REASON_NAT_SESSIONS = 29,
+	REASON_NAT_NO_SESSION = 30,
+	REASON_POLICY = 31,
+	REASON_COUNT = 32,
 };
 
 enum urpf { URPF_OFF = 0, URPF_LOOSE = 1, URPF_STRICT = 2 };

@@ -8,6 +8,8 @@
  */
 #include "dump.h"
 #include "fib.h"
+#include "nat.h"
+#include "policy.h"
 #include "parse.h"
 
 struct {
@@ -154,8 +156,8 @@ INLINE enum reason read_frame(struct xdp_md *ctx, struct packet *packet, struct 
 }
 
 /* Says what becomes of a packet. `from` and `to` are ports or VLANs of ports; `to` is set if it is forwarded. */
-INLINE enum reason decide(struct xdp_md *ctx, struct packet *packet, struct bpf_fib_lookup *fib, struct port **from,
-			  struct port **to)
+INLINE enum reason decide(struct xdp_md *ctx, struct packet *packet, struct bpf_fib_lookup *fib,
+			  struct translation *translation, struct port **from, struct port **to)
 {
 	enum reason reason = read_frame(ctx, packet, from);
 
@@ -175,6 +177,9 @@ INLINE enum reason decide(struct xdp_md *ctx, struct packet *packet, struct bpf_
 		return REASON_URPF;
 	if (packet->has_options)
 		return REASON_OPTIONS;
+	reason = nat_before(ctx, packet, fib, translation);
+	if (reason != REASON_FORWARDED)
+		return reason;
 	reason = has_fib ? look_up(fib) : reason_of_lookup(bpf_fib_lookup(ctx, fib, sizeof(*fib), 0));
 	/* As in the kernel: only what has a way can end on it. Black holes swallow the rest, and this machine takes it. */
 	if (packet->hops <= 1 && has_way(reason))
@@ -262,11 +267,15 @@ int sallyport_router(struct xdp_md *ctx)
 {
 	struct packet packet = {};
 	struct bpf_fib_lookup fib = {};
+	struct translation translation = {};
 	struct port *from = (void *)0, *to = (void *)0;
 	__u64 bytes = bytes_of(ctx);
 	struct dump *dump = dump_begin(ctx);
-	enum reason reason = decide(ctx, &packet, &fib, &from, &to);
+	enum reason reason = decide(ctx, &packet, &fib, &translation, &from, &to);
 
+	reason = policy_check(ctx, &packet, &translation, &fib, from ? from->ifindex : 0, reason, 0);
+	if (reason == REASON_FORWARDED && to)
+		reason = nat_after(ctx, &packet, &translation);
 	if (reason == REASON_FORWARDED && to)
 		reason = forward(ctx, &packet, &fib, to);
 	count(from, reason, bytes);
@@ -281,11 +290,13 @@ int sallyport_explain(struct xdp_md *ctx)
 {
 	struct packet packet = {};
 	struct bpf_fib_lookup fib = {};
+	struct translation translation = {};
 	struct port *from = (void *)0, *to = (void *)0;
-	enum reason reason = decide(ctx, &packet, &fib, &from, &to);
+	enum reason reason = decide(ctx, &packet, &fib, &translation, &from, &to);
 	__u32 key = 0;
 	struct verdict *verdict = bpf_map_lookup_elem(&verdicts, &key);
 
+	reason = policy_check(ctx, &packet, &translation, &fib, from ? from->ifindex : 0, reason, 1);
 	if (!verdict)
 		return XDP_ABORTED;
 	verdict->reason = reason;

@@ -7,7 +7,9 @@ use std::{
 
 use sallyport_cli::failure::{Failure, Kind};
 use sallyport_xdp::{FibSizes, Urpf};
-use serde::Deserialize;
+use serde::{Deserialize, de::DeserializeOwned};
+
+use crate::nat_config::NatSection;
 
 /// The most bytes of the file.
 const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -31,6 +33,12 @@ pub(crate) struct Config {
     /// The file that `router run` writes its metrics to.
     #[serde(default)]
     pub(crate) metrics: Option<PathBuf>,
+    /// The file of the policy, beside this one.
+    #[serde(default)]
+    pub(crate) policy: Option<PathBuf>,
+    /// The NAT.
+    #[serde(default)]
+    pub(crate) nat: Option<NatSection>,
 }
 
 /// How much the lookup `fib` holds.
@@ -147,15 +155,27 @@ impl Config {
         if fs::metadata(file).map_err(unreadable)?.len() > MAX_FILE_BYTES {
             return Err(Failure::usage(format!("{name} has more than {MAX_FILE_BYTES} bytes")));
         }
-        Self::of_text(&fs::read_to_string(file).map_err(unreadable)?, &name.to_string())
+        parse(&fs::read_to_string(file).map_err(unreadable)?, &name.to_string())
     }
+}
 
-    fn of_text(text: &str, name: &str) -> Result<Self, Failure> {
-        toml::from_str(text).map_err(|error| {
-            let line = error.span().map(|span| text[..span.start].matches('\n').count() + 1);
-            let line = line.map(|line| format!(", line {line}")).unwrap_or_default();
-            Failure::usage(format!("{name}{line}: {}", error.message().replace('\n', " ")))
-        })
+/// The file of this text; what is wrong has its line.
+pub(crate) fn parse<T: DeserializeOwned>(text: &str, name: &str) -> Result<T, Failure> {
+    toml::from_str(text).map_err(|error| {
+        let line = error.span().map(|span| text[..span.start].matches('\n').count() + 1);
+        let line = line.map(|line| format!(", line {line}")).unwrap_or_default();
+        Failure::usage(format!("{name}{line}: {}", error.message().replace('\n', " ")))
+    })
+}
+
+/// The protocol of a word.
+pub(crate) fn protocol(word: &str) -> Result<u8, String> {
+    match word {
+        "icmp" => Ok(1),
+        "tcp" => Ok(6),
+        "udp" => Ok(17),
+        "icmpv6" => Ok(58),
+        number => number.parse().map_err(|_| "expected tcp, udp, icmp, icmpv6 or a number up to 255".to_owned()),
     }
 }
 
@@ -165,13 +185,13 @@ mod tests {
 
     #[test]
     fn a_file_has_ports_and_what_is_wrong_has_a_sentence() {
-        let config = Config::of_text("[[port]]\ndev = \"eth1\"\nurpf = \"strict\"\n[[port]]\ndev = \"eth2\"\n", "r");
+        let config = parse::<Config>("[[port]]\ndev = \"eth1\"\nurpf = \"strict\"\n[[port]]\ndev = \"eth2\"\n", "r");
         let config = config.unwrap();
         assert_eq!((config.ports[0].urpf, config.ports[1].urpf), (Check::Strict, Check::Off));
         assert_eq!(config.lookup, Lookup::Kernel);
-        let wrong = Config::of_text("[[port]]\ndev = \"eth1\"\nrpf = 1\n", "router.toml").unwrap_err();
+        let wrong = parse::<Config>("[[port]]\ndev = \"eth1\"\nrpf = 1\n", "router.toml").unwrap_err();
         let whole = "lookup = \"fib\"\nmetrics = \"/run/m\"\n[limits]\nipv4_blocks = 7\n[[port]]\ndev = \"eth1\"\n";
-        let whole = Config::of_text(whole, "r").unwrap();
+        let whole = parse::<Config>(whole, "r").unwrap();
         assert_eq!((whole.lookup, whole.limits.sizes().unwrap().blocks), (Lookup::Fib, 7));
         assert_eq!(whole.limits.sizes().unwrap().groups, FibSizes::default().groups);
         let none = Limits { groups: 0, ..Limits::default() }.sizes().unwrap_err();

@@ -7,6 +7,8 @@
 
 mod command;
 mod config;
+mod nat_config;
+mod policy_config;
 
 use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 
@@ -81,7 +83,7 @@ fn main() -> ExitCode {
 fn failure_of(error: &XdpError) -> Failure {
     let kind = match error {
         XdpError::NotRoot | XdpError::NotCapable => Kind::NotAllowed,
-        XdpError::NoDevice(_) | XdpError::NotUp => Kind::NotFound,
+        XdpError::NoDevice(_) | XdpError::NotUp | XdpError::NoNat | XdpError::NoPolicy => Kind::NotFound,
         XdpError::IsVlan { .. } | XdpError::TooManyPorts(_) | XdpError::TooManyVlans(_) | XdpError::NoProcessor(_) => {
             Kind::Usage
         }
@@ -90,7 +92,10 @@ fn failure_of(error: &XdpError) -> Failure {
         | XdpError::SameSlot(..)
         | XdpError::CannotSend(_)
         | XdpError::MtuTooLarge(_)
-        | XdpError::DumpBusy => Kind::Refused,
+        | XdpError::DumpBusy
+        | XdpError::NatRoom { .. }
+        | XdpError::NatLogBusy
+        | XdpError::NoConntrack => Kind::Refused,
         _ => Kind::Failed,
     };
     Failure::new(kind, error.to_string())

@@ -82,6 +82,32 @@ pub enum XdpError {
          the kernel forwards in between"
     )]
     OtherLayout(PathBuf),
+    /// The tables of the NAT are too small.
+    #[error(
+        "the tables of the NAT that stands have room for {room} sessions, and {wanted} are asked for: run \
+         `sallyport packet router down` first, which ends the sessions"
+    )]
+    NatRoom {
+        /// The room.
+        room: u32,
+        /// What is asked for.
+        wanted: u32,
+    },
+    /// Another process reads the log of sessions.
+    #[error("another `sallyport packet nat log` reads the log of this router: end it first")]
+    NatLogBusy,
+    /// No policy.
+    #[error("the router that stands here has no policy: name one by `policy` in the file of the router")]
+    NoPolicy,
+    /// No NAT.
+    #[error("the router that stands here has no NAT with tables of its own: put [nat] into the file of the router")]
+    NoNat,
+    /// A kernel without connection tracking for XDP.
+    #[error(
+        "this kernel has no connection tracking for XDP (bpf_xdp_ct_lookup, Linux 6.0 with CONFIG_NF_CONNTRACK): \
+         use engine = \"xdp\""
+    )]
+    NoConntrack,
     /// The answer of the kernel.
     #[error("cannot {what}: {source}")]
     Kernel {

@@ -273,8 +273,8 @@ impl FibMaps {
         Ok(Self { object, arrays, standing_hops, links, neighbors, status, written })
     }
 
-    pub(crate) fn object(&self) -> &Object {
-        &self.object
+    pub(crate) fn object_mut(&mut self) -> &mut Object {
+        &mut self.object
     }
 
     /// The arrays, for a forwarding table.

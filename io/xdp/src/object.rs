@@ -8,13 +8,17 @@ use crate::{
     XdpError,
     error::{asked, pinned},
     fib::{self, FibSizes},
+    nat_tables::{self, SETTINGS_BYTES, Settings},
+    policy_tables::{self, CompiledPolicy},
     table::{MAX_ROUTER_PORTS, MAX_VLANS, ROW_REASONS, SLOTS},
 };
+
+pub(crate) use crate::pins::map;
 
 /// The programs, compiled by build.rs; empty without clang.
 static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/router.bpf.o"));
 /// The maps that outlive the process.
-pub(crate) const PINNED: [Shape; 7] = [
+pub(crate) const PINNED: [Shape; 9] = [
     Shape { name: "ports", sizes: (4, 20), entries: SLOTS },
     Shape { name: "vlans", sizes: (8, 4), entries: MAX_VLANS as u32 },
     Shape { name: "devices", sizes: (4, 4), entries: SLOTS },
@@ -22,6 +26,8 @@ pub(crate) const PINNED: [Shape; 7] = [
     Shape { name: "dump_control", sizes: (4, 32), entries: 1 },
     Shape { name: "dump_lost", sizes: (4, 8), entries: 1 },
     Shape { name: "dump_rings", sizes: (4, 4), entries: 1 },
+    Shape { name: "policy_settings", sizes: (4, policy_tables::SETTINGS_BYTES as u32), entries: 1 },
+    Shape { name: "nat_settings", sizes: (4, SETTINGS_BYTES as u32), entries: 1 },
 ];
 
 /// What a map of this version looks like.
@@ -96,7 +102,41 @@ pub(crate) enum Tables<'a> {
 
 /// Loads the programs with the maps in this folder; makes those that are not there, where `may_make`.
 pub(crate) fn load(pins: &Path, may_make: bool, tables: Tables<'_>) -> Result<Object, XdpError> {
+    load_with(pins, may_make, tables, None, None)
+}
+
+/// Loads the programs with this NAT and this policy; without, with those that stand.
+pub(crate) fn load_with(
+    pins: &Path,
+    may_make: bool,
+    tables: Tables<'_>,
+    nat: Option<&Settings>,
+    policy: Option<Option<&CompiledPolicy>>,
+) -> Result<Object, XdpError> {
     let mut open = open_program(PROGRAM)?;
+    prepare_tables(&mut open, pins, tables)?;
+    for shape in PINNED {
+        let path = pins.join(shape.name);
+        let is_there = path.try_exists().map_err(pinned(format!("look for {}", path.display())))?;
+        if !is_there && !may_make {
+            return Err(XdpError::NotUp);
+        }
+        if is_there && !MapHandle::from_pinned_path(&path).is_ok_and(|map| shape.is_of(&map)) {
+            return Err(XdpError::OtherLayout(pins.to_owned()));
+        }
+        // A map that is pinned there is used, and another one is made and pinned.
+        if let Some(mut map) = open.maps_mut().find(|map| map.name() == shape.name) {
+            map.set_pin_path(&path).map_err(asked(format!("pin {}", path.display())))?;
+        }
+    }
+    let nat = nat.copied().unwrap_or_else(|| Settings::standing(pins));
+    nat_tables::prepare(&mut open, pins, &nat, may_make)?;
+    policy_tables::prepare(&mut open, pins, policy, may_make)?;
+    load_program(open)
+}
+
+/// Says to the program where it looks up, and gives it the tables of the lookup `fib`.
+fn prepare_tables(open: &mut OpenObject, pins: &Path, tables: Tables<'_>) -> Result<(), XdpError> {
     let is_standing = matches!(tables, Tables::Standing) && pins.join(fib::STATUS).exists();
     for name in fib::MAPS {
         let Some(mut map) = open.maps_mut().find(|map| map.name() == name) else { continue };
@@ -112,21 +152,7 @@ pub(crate) fn load(pins: &Path, may_make: bool, tables: Tables<'_>) -> Result<Ob
         let value = constants.initial_value_mut().ok_or(XdpError::NoProgram)?;
         value.copy_from_slice(&1_u32.to_ne_bytes());
     }
-    for shape in PINNED {
-        let path = pins.join(shape.name);
-        let is_there = path.try_exists().map_err(pinned(format!("look for {}", path.display())))?;
-        if !is_there && !may_make {
-            return Err(XdpError::NotUp);
-        }
-        if is_there && !MapHandle::from_pinned_path(&path).is_ok_and(|map| shape.is_of(&map)) {
-            return Err(XdpError::OtherLayout(pins.to_owned()));
-        }
-        // A map that is pinned there is used, and another one is made and pinned.
-        if let Some(mut map) = open.maps_mut().find(|map| map.name() == shape.name) {
-            map.set_pin_path(&path).map_err(asked(format!("pin {}", path.display())))?;
-        }
-    }
-    load_program(open)
+    Ok(())
 }
 
 /// Loads opened programs into the kernel.
@@ -137,13 +163,4 @@ pub(crate) fn load_program(open: OpenObject) -> Result<Object, XdpError> {
         said if said.contains("-EPERM") => XdpError::NotCapable,
         said => XdpError::Load { source, said },
     })
-}
-
-/// A map in this folder.
-pub(crate) fn map(pins: &Path, name: &str) -> Result<MapHandle, XdpError> {
-    let path = pins.join(name);
-    if !path.try_exists().map_err(pinned(format!("look for {}", path.display())))? {
-        return Err(XdpError::NotUp);
-    }
-    MapHandle::from_pinned_path(&path).map_err(asked(format!("open {}", path.display())))
 }

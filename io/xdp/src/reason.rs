@@ -71,6 +71,11 @@ reasons! {
     OtherPort      Kernel  "other-port"     "it leaves by a device that is no port of the router: the kernel forwards it"
     Unsupported    Kernel  "unsupported"    "the route has an encapsulation: the kernel forwards it"
     UnknownVlan    Kernel  "unknown-vlan"   "the port has no device for this VLAN"
+    Fragment       Kernel  "fragment"       "the kernel puts fragments together for the NAT or the policy, which need ports"
+    NatProtocol    Kernel  "nat-protocol"   "the kernel translates other protocols than TCP, UDP and echo"
+    NatNoMapping   Kernel  "nat-no-mapping" "it is for an address of the NAT, and no mapping of XDP has its port: the kernel decides"
+    NatKernel      Kernel  "nat-kernel"     "the kernel's connection tracking has the beginning and the end of a flow"
+    PolicyReject   Kernel  "policy-reject"  "a rule of the policy rejects it, and the kernel answers"
     Blackhole      Drop    "blackhole"      "a black hole route"
     Truncated      Drop    "truncated"      "the frame is shorter than its headers say"
     Malformed      Drop    "malformed"      "the header contradicts itself"
@@ -78,6 +83,11 @@ reasons! {
     Martian        Drop    "martian"        "no host has this source address"
     Urpf           Drop    "urpf"           "the source has no way back by the device that it came from"
     NoRoom         Drop    "no-room"        "the frame has no room for the tag of its VLAN"
+    NatFiltered    Drop    "nat-filtered"   "the NAT lets in only peers to whom the inside has sent"
+    NatPorts       Drop    "nat-ports"      "the ports of the NAT are exhausted: give it more addresses, or a larger range of ports"
+    NatSessions    Drop    "nat-sessions"   "the user or the NAT has as many sessions as the file allows"
+    NatNoSession   Drop    "nat-no-session" "it belongs to no session of the NAT, and can begin none"
+    Policy         Drop    "policy"         "a rule of the policy drops it"
 }
 
 impl Reason {

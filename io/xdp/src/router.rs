@@ -15,7 +15,9 @@ use crate::{
     error::{asked, pinned},
     fib::{self, FibMaps, FibSizes},
     kernel::Device,
+    nat_tables::{self, NatSetup, Settings},
     object::{self, PINNED, Tables},
+    policy_tables::{self, CompiledPolicy},
     table::{self, Entry, ROW_REASONS, SLOTS},
 };
 
@@ -30,6 +32,8 @@ const FUNCTION: &str = "sallyport_router";
 #[derive(Debug, Clone)]
 pub struct Router {
     pins: PathBuf,
+    nat: Option<NatSetup>,
+    policy: Option<CompiledPolicy>,
 }
 
 /// What `up` has changed.
@@ -74,7 +78,21 @@ pub struct Count {
 impl Router {
     /// The router of this folder, which stands or not.
     pub fn new(pins: impl Into<PathBuf>) -> Self {
-        Self { pins: pins.into() }
+        Self { pins: pins.into(), nat: None, policy: None }
+    }
+
+    /// The same router, with this NAT when it is brought up.
+    #[must_use]
+    pub fn with_nat(mut self, nat: Option<NatSetup>) -> Self {
+        self.nat = nat;
+        self
+    }
+
+    /// The same router, with this policy when it is brought up.
+    #[must_use]
+    pub fn with_policy(mut self, policy: Option<CompiledPolicy>) -> Self {
+        self.policy = policy;
+        self
     }
 
     /// The folder.
@@ -91,8 +109,8 @@ impl Router {
     /// # Errors
     /// A device has another program, or no native XDP: the devices are then as before.
     pub fn up(&self, ports: &[(Device, Urpf)], devices: &[Device]) -> Result<Change, XdpError> {
-        let object = self.load(Tables::Kernel)?;
-        let change = self.attach(&object, ports, devices)?;
+        let mut object = self.load(Tables::Kernel)?;
+        let change = self.attach(&mut object, ports, devices)?;
         fib::remove(&self.pins)?;
         Ok(change)
     }
@@ -102,7 +120,7 @@ impl Router {
     /// # Errors
     /// A device has another program, or no native XDP: the devices are then as before.
     pub fn up_with(&self, fib: &mut FibMaps, ports: &[(Device, Urpf)], devices: &[Device]) -> Result<Change, XdpError> {
-        let change = self.attach(fib.object(), ports, devices)?;
+        let change = self.attach(fib.object_mut(), ports, devices)?;
         fib.pin(&self.pins)?;
         Ok(change)
     }
@@ -160,11 +178,15 @@ impl Router {
             return Err(XdpError::NotRoot);
         }
         self.make_folder()?;
-        object::load(&self.pins, true, tables).inspect_err(|_| self.remove_if_new(&self.programs()))
+        let (nat, policy) = (Settings::of(self.nat.as_ref()), self.policy.as_ref());
+        let object = object::load_with(&self.pins, true, tables, Some(&nat), Some(policy))
+            .inspect_err(|_| self.remove_if_new(&self.programs()))?;
+        policy_tables::fill(&object, policy)?;
+        Ok(object)
     }
 
     /// Fills the table of ports, and attaches a loaded program.
-    fn attach(&self, object: &Object, ports: &[(Device, Urpf)], devices: &[Device]) -> Result<Change, XdpError> {
+    fn attach(&self, object: &mut Object, ports: &[(Device, Urpf)], devices: &[Device]) -> Result<Change, XdpError> {
         let standing = self.entries().unwrap_or_default();
         let ours = self.programs();
         let entries = table::entries(ports, devices, &standing).inspect_err(|_| self.remove_if_new(&ours))?;
@@ -172,6 +194,7 @@ impl Router {
         let attached = Attached::new(program.as_fd());
         // The table is complete before the first packet. Ports that go stay in it until they are detached.
         self.fill(&entries, &standing)?;
+        nat_tables::fill(&self.pins, self.nat.as_ref())?;
         let mut done = Vec::new();
         for (device, _) in ports {
             match attached.attach(device, &ours) {
@@ -194,6 +217,8 @@ impl Router {
             }
         }
         self.prune(&entries)?;
+        nat_tables::finish(&self.pins, object, &Settings::of(self.nat.as_ref()))?;
+        policy_tables::finish(&self.pins, object, self.policy.as_ref())?;
         let kept = id_of(&program).map(|id| format!("{PROGRAM}{id}"));
         for pin in self.program_pins().filter(|pin| kept.as_ref().is_some_and(|kept| !pin.ends_with(kept))) {
             fs::remove_file(&pin).map_err(pinned(format!("remove {}", pin.display())))?;
@@ -379,6 +404,7 @@ impl Router {
     fn remove(&self) -> Result<(), XdpError> {
         fib::remove(&self.pins)?;
         let maps = PINNED.iter().map(|shape| self.pins.join(shape.name));
+        let maps = maps.chain(nat_tables::NAMES.iter().chain(&policy_tables::NAMES).map(|name| self.pins.join(name)));
         for pin in maps.chain(self.program_pins()) {
             match fs::remove_file(&pin) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -388,6 +414,7 @@ impl Router {
             }
         }
         drop(fs::remove_dir(self.pins.join(dump::LOCK)));
+        drop(fs::remove_dir(self.pins.join(nat_tables::LOCK)));
         drop(fs::remove_dir(&self.pins));
         Ok(())
     }

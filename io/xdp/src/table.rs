@@ -9,7 +9,7 @@ pub(crate) const MAX_VLANS: usize = 4096;
 /// Slots of devices: `MAX_PORTS`.
 pub(crate) const SLOTS: u32 = 1024;
 /// Counters of a row: `MAX_REASONS`.
-pub(crate) const ROW_REASONS: u32 = 32;
+pub(crate) const ROW_REASONS: u32 = 64;
 
 /// The check of source addresses (RFC 3704).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

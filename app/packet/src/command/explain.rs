@@ -10,7 +10,10 @@ use sallyport_cli::{
 use sallyport_xdp::{Question, Router, StandingPort, Verdict, XdpError};
 use serde::Serialize;
 
-use crate::command::{device_of, kernel, mac, name_of};
+use crate::{
+    command::{device_of, kernel, mac, name_of},
+    config::protocol,
+};
 
 /// Examples of the help.
 pub(super) const EXAMPLES: &str = "Examples:
@@ -40,17 +43,6 @@ pub(crate) struct ExplainArgs {
     /// The length of the packet with the header of IP
     #[arg(long, value_name = "BYTES", default_value_t = 64, value_parser = clap::value_parser!(u16).range(..=3_000))]
     size: u16,
-}
-
-/// The protocol of a word.
-fn protocol(word: &str) -> Result<u8, String> {
-    match word {
-        "icmp" => Ok(1),
-        "tcp" => Ok(6),
-        "udp" => Ok(17),
-        "icmpv6" => Ok(58),
-        number => number.parse().map_err(|_| "expected tcp, udp, icmp, icmpv6 or a number up to 255".to_owned()),
-    }
 }
 
 #[derive(Debug, Serialize)]

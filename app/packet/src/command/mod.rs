@@ -4,6 +4,8 @@ mod capture;
 mod dump;
 mod explain;
 mod generate;
+mod nat;
+mod policy;
 mod router;
 mod run;
 mod show;
@@ -23,6 +25,12 @@ pub(crate) enum PacketCommand {
     /// A router: packets go from port to port in XDP, by the routes of the kernel
     #[command(subcommand)]
     Router(RouterCommand),
+    /// The NAT of the router: its sessions, pools, drops and log
+    #[command(subcommand)]
+    Nat(nat::NatCommand),
+    /// The policy of the router: which packets may pass
+    #[command(subcommand)]
+    Policy(policy::PolicyCommand),
     /// Say what would become of a packet, and why
     #[command(after_help = explain::EXAMPLES)]
     Explain(explain::ExplainArgs),
@@ -65,6 +73,8 @@ pub(crate) async fn run(output: Output, pins: PathBuf, command: PacketCommand) -
         PacketCommand::Router(RouterCommand::Down) => router::down(output, &router).await,
         PacketCommand::Router(RouterCommand::Show(command)) => show::show(output, &router, command).await,
         PacketCommand::Generate(args) => generate::generate(output, *args).await,
+        PacketCommand::Nat(command) => nat::run(output, &router, command).await,
+        PacketCommand::Policy(command) => policy::run(output, &router, command),
         PacketCommand::Explain(args) => explain::explain(output, &router, args).await,
         PacketCommand::Dump(args) => dump::dump(output, &router, args).await,
         // They are answered before, without a kernel.

@@ -1,18 +1,23 @@
 //! `packet router up` and `packet router down`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use sallyport_cli::{
     failure::{Failure, Kind},
     output::Output,
 };
-use sallyport_xdp::{Change, Router, Urpf, XdpError, kernel::Device};
+use sallyport_packet_model::{
+    filter::{Timeouts, policy_removal, policy_rules},
+    nat::{nft_removal, nft_rules},
+};
+use sallyport_xdp::{Change, Router, Urpf, XdpError, kernel::Device, nat::NatEngine, policy::CompiledPolicy};
 use serde::Serialize;
 
 use crate::{
-    command::{device_of, kernel},
+    command::{device_of, kernel, name_of},
     config::{Check, Config, Lookup, PortConfig},
+    policy_config::PolicyFile,
 };
 
 /// Examples of the help.
@@ -46,6 +51,11 @@ struct UpView {
 }
 
 impl UpArgs {
+    /// The file of the router.
+    pub(super) fn file(&self) -> Option<&Path> {
+        self.config.as_deref()
+    }
+
     /// The file, or what the options say.
     pub(super) fn config(&self) -> Result<Config, Failure> {
         let mut config = match &self.config {
@@ -97,8 +107,9 @@ pub(super) async fn up(output: Output, router: &Router, args: UpArgs) -> anyhow:
     }
     let (_, mut devices) = kernel().await?;
     let ports = ports_of(&config, &mut devices)?;
-    let change = router.up(&ports, &devices)?;
-    say(output, change)?;
+    let rules = Rules::of(router, &config, args.file(), &devices)?;
+    say(output, rules.router.up(&ports, &devices)?)?;
+    rules.apply().await?;
     output.hint("the programs stay in the kernel; `sallyport packet router down` removes them");
     Ok(())
 }
@@ -115,10 +126,91 @@ pub(super) fn say(output: Output, change: Change) -> anyhow::Result<()> {
     })
 }
 
+/// What a router has beside its ports: NAT and policy, in XDP and in nftables.
+pub(super) struct Rules {
+    /// The router, with both.
+    pub(super) router: Router,
+    /// Rules of nftables, with what is missing without them.
+    tables: Vec<(String, &'static str)>,
+    /// Whether connection tracking shares its connections with XDP.
+    is_shared: bool,
+}
+
+impl Rules {
+    /// What the file says.
+    pub(super) fn of(
+        router: &Router,
+        config: &Config,
+        file: Option<&Path>,
+        devices: &[Device],
+    ) -> anyhow::Result<Self> {
+        let nat = config.nat.as_ref().map(|section| section.to_setup(router.nat_seed())).transpose()?;
+        let policy = policy_of(config, file, devices)?;
+        let mut tables = Vec::new();
+        if policy.is_some() || router.has_policy() {
+            tables.push((policy.as_ref().map_or_else(policy_removal, |policy| policy.1.clone()), "policy"));
+        }
+        if nat.is_some() || router.nat_engine().is_ok_and(|engine| engine.is_some()) {
+            tables.push((nat.as_ref().map_or_else(nft_removal, |nat| nft_rules(&nat.config)), "NAT"));
+        }
+        let is_shared = nat.as_ref().is_some_and(|nat| nat.engine == NatEngine::Conntrack);
+        let router = router.clone().with_nat(nat).with_policy(policy.map(|policy| policy.0));
+        Ok(Self { router, tables, is_shared })
+    }
+
+    /// Gives nftables its part, once the router is up.
+    pub(super) async fn apply(&self) -> anyhow::Result<()> {
+        for (rules, what) in &self.tables {
+            sallyport_nft::apply(rules).await.map_err(|error| {
+                let said = format!("the router is up, and what the kernel forwards has no {what}: {error}");
+                Failure::new(Kind::Failed, said)
+            })?;
+        }
+        if self.is_shared {
+            be_liberal()?;
+        }
+        Ok(())
+    }
+}
+
+/// The policy of a router, compiled for XDP and for nftables.
+fn policy_of(
+    config: &Config,
+    file: Option<&Path>,
+    devices: &[Device],
+) -> anyhow::Result<Option<(CompiledPolicy, String)>> {
+    let Some(policy) = &config.policy else { return Ok(None) };
+    let path = file.and_then(Path::parent).map_or_else(|| policy.clone(), |folder| folder.join(policy));
+    let index = |name: &str| match devices.iter().find(|device| device.name == name) {
+        Some(device) => Ok(device.index),
+        None => Err(Failure::new(Kind::NotFound, XdpError::NoDevice(name.to_owned()).to_string())),
+    };
+    let policy = PolicyFile::read(&path)?.to_policy(index)?;
+    let compiled = CompiledPolicy::new(&policy, &Timeouts::default());
+    let compiled = compiled.map_err(|error| Failure::usage(error.to_string()))?;
+    Ok(Some((compiled, policy_rules(&policy, |index| name_of(devices, index)))))
+}
+
+/// Has connection tracking take the end of a connection whose middle XDP has forwarded.
+fn be_liberal() -> Result<(), Failure> {
+    let file = "/proc/sys/net/netfilter/nf_conntrack_tcp_be_liberal";
+    let failed = |error| Failure::new(Kind::Failed, format!("cannot write {file}: {error}"));
+    std::fs::write(file, "1").map_err(failed)
+}
+
 /// Takes the router down.
 pub(super) async fn down(output: Output, router: &Router) -> anyhow::Result<()> {
     let (_, devices) = kernel().await?;
+    let had_nat = router.nat_engine().is_ok_and(|engine| engine.is_some());
+    let had_policy = router.has_policy();
     let detached = router.down(&devices)?;
+    if had_policy {
+        drop(sallyport_nft::apply(&policy_removal()).await);
+    }
+    if had_nat {
+        // Without `nft` there is no table either.
+        drop(sallyport_nft::apply(&nft_removal()).await);
+    }
     let view = UpView { attached: Vec::new(), replaced: Vec::new(), detached };
     output.data(&view, |view| match view.detached.as_slice() {
         [] => "the state is removed; no device had the program".to_owned(),

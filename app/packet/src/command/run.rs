@@ -25,7 +25,7 @@ use sallyport_xdp::{
 use crate::{
     command::{
         kernel, name_of,
-        router::{UpArgs, ports_of, say},
+        router::{Rules, UpArgs, ports_of, say},
     },
     config::{Config, Lookup},
 };
@@ -85,6 +85,8 @@ pub(super) async fn run(output: Output, router: &Router, args: RunArgs) -> anyho
     let Some(_lock) = router.follow()? else {
         return Err(Failure::new(Kind::Refused, "another process follows this router already").into());
     };
+    let rules = Rules::of(router, &config, args.up.file(), &devices)?;
+    let router = &rules.router;
     let mut status = FibStatus::default();
     // Events from here on wait until the lists are read.
     let mut events = Events::open(config.limits.netlink_bytes as usize)?;
@@ -110,6 +112,7 @@ pub(super) async fn run(output: Output, router: &Router, args: RunArgs) -> anyho
     } else {
         say(output, router.up(&ports, &devices)?)?;
     }
+    rules.apply().await?;
     output.hint("following the kernel; the programs stay when this process ends");
     follow(router, &config, devices, &mut events, tables.as_mut(), &mut status).await
 }

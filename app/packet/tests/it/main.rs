@@ -13,4 +13,10 @@ mod forward;
 mod frames;
 mod generate;
 mod hostile;
+#[path = "../../../../core/packet/tests/it/frames.rs"]
+#[allow(dead_code, reason = "the tests of the model use all of it")]
+mod model_frames;
+mod nat;
+mod nat_model;
+mod policy;
 mod rig;

@@ -9,6 +9,7 @@ tcp-serve: sends back the SHA-256 of what came
 tcp TO BYTES: sends bytes over TCP, and compares
 raw DEVICE HEX COUNT: frames as they are
 several DEVICE HEX...: one frame after the other
+frames DEVICE FILE: the frames of a file, one a line
 sniff DEVICE COUNT: prints frames of UDP to port 9, with their tags
 """
 import hashlib, os, select, socket, struct, sys
@@ -146,6 +147,14 @@ def raw(device, frame, times):
 def several(device, *frames):
     for frame in frames:
         raw(device, frame, 1)
+
+
+def frames(device, file):
+    sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+    sock.bind((device, 0))
+    with open(file) as lines:
+        for line in lines:
+            sock.send(bytes.fromhex(line))
 
 
 def sniff(device, times):

@@ -186,6 +186,15 @@ impl Rig {
         self.counts(port).get(reason).copied().unwrap_or_default()
     }
 
+    /// Waits until something is so.
+    pub(crate) fn wait_for(&self, is_so: impl Fn() -> bool) {
+        let end = Instant::now() + PATIENCE;
+        while !is_so() {
+            assert!(Instant::now() < end, "it did not come about");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     /// Waits until a counter has a number.
     pub(crate) fn wait_count(&self, port: &str, reason: &str, wanted: u64) {
         let end = Instant::now() + PATIENCE;

@@ -1,9 +1,11 @@
 //! Stateful rules: a policy, the flows that it knows, and which rule decides. Uses the parser and prefixes.
 
+mod nft;
 mod policy;
 mod set;
 mod tracker;
 
+pub use nft::{POLICY_TABLE, policy_removal, policy_rules};
 pub use policy::{Action, AddressMatch, Decision, Facts, MAX_MATCHES, MAX_RULES, Mismatch, Policy, PolicyError, Rule};
 pub use set::{AddressSet, MAX_SET_PREFIXES};
 pub use tracker::{FlowState, MAX_FLOWS, Timeouts, Tracker, TrackerFull};

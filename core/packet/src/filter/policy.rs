@@ -206,6 +206,29 @@ impl Policy {
         &self.rules
     }
 
+    /// What becomes of a packet that no rule matches.
+    #[must_use]
+    pub fn default_action(&self) -> Action {
+        self.default
+    }
+
+    /// The prefixes that a list of a rule means: its networks, and those of its sets.
+    #[must_use]
+    pub fn prefixes(&self, list: &[AddressMatch]) -> Vec<IpNet> {
+        let mut prefixes: Vec<IpNet> = Vec::new();
+        for one in list {
+            match one {
+                AddressMatch::Net(net) => prefixes.push(net.trunc()),
+                AddressMatch::Set(name) => {
+                    prefixes.extend(self.sets.get(name).into_iter().flat_map(AddressSet::prefixes))
+                }
+            }
+        }
+        prefixes.sort_unstable();
+        prefixes.dedup();
+        prefixes
+    }
+
     /// A set, to change its prefixes.
     pub fn set_mut(&mut self, name: &str) -> Option<&mut AddressSet> {
         self.sets.get_mut(name)

@@ -34,6 +34,11 @@ impl AddressSet {
         table.lookup(address).is_some()
     }
 
+    /// The prefixes, IPv4 first.
+    pub fn prefixes(&self) -> impl Iterator<Item = IpNet> {
+        self.v4.prefixes(true).chain(self.v6.prefixes(false)).map(|(prefix, _)| prefix)
+    }
+
     /// Number of prefixes.
     #[must_use]
     pub fn count(&self) -> usize {

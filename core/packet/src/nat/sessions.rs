@@ -8,7 +8,7 @@ use std::{
 
 use super::config::NatConfig;
 use crate::{
-    forward::{DropReason, Verdict},
+    forward::{DropReason, PassReason, Verdict},
     layout::NAT_PORT_TRIES,
     parse::{ICMP, TCP, Tcp, mix_words},
 };
@@ -144,6 +144,7 @@ impl Sessions {
         inside: Endpoint,
         remote: SocketAddrV4,
         is_outbound: bool,
+        tcp_flags: Option<u8>,
         now: Duration,
     ) -> Result<(), Verdict> {
         if self.sessions.get(&(inside, remote)).is_some_and(|session| session.expires <= now) {
@@ -156,6 +157,10 @@ impl Sessions {
         }
         let external = match self.mappings.get(&inside) {
             Some(mapping) => mapping.external,
+            // The kernel has seen the beginning of this connection, if anybody has.
+            None if tcp_flags.is_some_and(|flags| flags & Tcp::SYN == 0) => {
+                return Err(Verdict::Pass(PassReason::NatNoMapping));
+            }
             None => self.map(config, inside).ok_or(Verdict::Drop(DropReason::NatPortsExhausted))?,
         };
         let state = if inside.protocol == TCP { SessionState::Opening } else { SessionState::Datagrams };

@@ -157,7 +157,7 @@ impl Nat {
                     if !may_begin {
                         return Err(Verdict::Drop(DropReason::NatNoSession));
                     }
-                    self.sessions.begin(&self.config, source, remote, true, now)?;
+                    self.sessions.begin(&self.config, source, remote, true, flags, now)?;
                 }
                 let session = self.sessions.refresh(&self.config, (source, remote), flags, true, now);
                 let session = session.ok_or(Verdict::Drop(DropReason::NatNoSession))?;
@@ -189,7 +189,7 @@ impl Nat {
                     if !may_begin {
                         return Err(Verdict::Drop(DropReason::NatNoSession));
                     }
-                    self.sessions.begin(&self.config, inside, remote, false, now)?;
+                    self.sessions.begin(&self.config, inside, remote, false, flags, now)?;
                 }
                 self.sessions.refresh(&self.config, (inside, remote), flags, false, now);
                 edit::packet(frame, ip, End::Destination, inside);

@@ -9,7 +9,9 @@ use proptest::prelude::*;
 use sallyport_packet_model::{
     checksum,
     forward::{DropReason, PassReason, Verdict},
-    nat::{Direction, Event, Filtering, Nat, NatConfig, NatConfigError, PortForward, SessionState, Translation},
+    nat::{
+        Direction, Event, Filtering, Nat, NatConfig, NatConfigError, PortForward, SessionState, Translation, nft_rules,
+    },
     parse::{Flow, IcmpMessage, Tcp, Transport, parse},
 };
 
@@ -368,6 +370,18 @@ fn wrong_configurations_are_refused() {
     }
 }
 
+#[test]
+fn the_middle_of_an_unknown_connection_is_for_the_kernel() {
+    let mut nat = nat();
+    let middle = Frame::tcp(("10.0.0.1", 5_000), SERVER, Tcp::ACK, b"");
+    assert_eq!(translate(&mut nat, &middle, SECOND), Err(Verdict::Pass(PassReason::NatNoMapping)));
+    translate(&mut nat, &Frame::tcp(("10.0.0.1", 5_000), SERVER, Tcp::SYN, b""), SECOND).unwrap();
+    assert!(translate(&mut nat, &middle, SECOND).is_ok());
+    let rules = nft_rules(&config(Filtering::PortRestricted));
+    assert!(rules.contains("jhash ip saddr mod 2 seed 0x9 vmap { 0 : goto pool0, 1 : goto pool1 }"), "{rules}");
+    assert!(rules.contains("dnat ip to ip daddr . tcp dport map { 203.0.113.10 . 80 : 10.0.0.80 . 8080 }"), "{rules}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) })]
 
@@ -390,7 +404,7 @@ proptest! {
             let server = format!("198.51.100.{server}");
             let inside = (source.as_str(), 20_000 + port);
             let frame = match protocol {
-                6 => Frame::tcp(inside, (&server, 443), Tcp::ACK, &payload),
+                6 => Frame::tcp(inside, (&server, 443), Tcp::SYN, &payload),
                 17 => Frame::udp(inside, (&server, 443), &payload),
                 _ => Frame::echo(&source, &server, false, inside.1),
             };

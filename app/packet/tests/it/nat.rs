@@ -1,0 +1,198 @@
+//! The NAT with real packets. `gen` is inside, `sink` is the internet.
+
+use std::{
+    io::{BufRead as _, BufReader},
+    process::Stdio,
+};
+
+use serde_json::Value;
+
+use crate::rig::{Rig, done, text};
+
+/// The file of a router with a NAT to 10.0.1.50, which `sink` reaches by its route to the router.
+fn file(nat: &str) -> String {
+    format!(
+        "[[port]]\ndev = \"d0\"\n[[port]]\ndev = \"d1\"\n[nat]\ninside = [\"10.0.0.0/24\"]\npool = [\"10.0.1.1\"]\n{nat}"
+    )
+}
+
+/// A router with this NAT, and an echo server outside, which has no way back but by the address of the NAT.
+fn standing(nat: &str) -> Option<Rig> {
+    let mut rig = Rig::new()?;
+    rig.ip("sink", "route del default via 10.0.1.1");
+    rig.resolve();
+    drop(rig.serve("sink", &["echo"]));
+    up(&rig, nat);
+    Some(rig)
+}
+
+fn up(rig: &Rig, nat: &str) {
+    let path = rig.write("nat.toml", &file(nat));
+    rig.up(&["--config", path.to_str().unwrap()]);
+}
+
+fn shown(rig: &Rig, what: &str) -> Value {
+    serde_json::from_str(&done(&mut rig.packet(&["nat", "show", what, "-o", "json"]))).unwrap()
+}
+
+#[test]
+fn udp_tcp_and_echo_go_out_by_the_address_of_the_nat() {
+    let Some(mut rig) = standing("") else { return };
+    drop(rig.serve("sink", &["tcp-serve"]));
+    assert_eq!(rig.probe("10.0.1.2", &["from=5000"]), "echo 32");
+    assert_eq!(done(&mut rig.python("gen", &["tcp", "10.0.1.2", "4000000"])).trim(), "same");
+    assert!(rig.count("d0", "forwarded") >= 2_000_000 / 1448, "XDP carried it");
+    let ping = done(rig.inside("gen", "ping").args(["-c", "3", "-i", "0.2", "-W", "30", "10.0.1.2"]));
+    assert!(ping.contains(" 3 received"), "{ping}");
+    let sessions = shown(&rig, "sessions");
+    let sessions = sessions.as_array().unwrap();
+    let of = |protocol: &str| sessions.iter().find(|session| session["protocol"] == protocol).unwrap();
+    assert_eq!((&of("udp")["inside"], &of("udp")["external"]), (&"10.0.0.2:5000".into(), &"10.0.1.1:5000".into()));
+    assert_eq!((&of("udp")["peer"], &of("tcp")["peer"]), (&"10.0.1.2:9".into(), &"10.0.1.2:80".into()));
+    assert!(of("icmp")["external"].as_str().unwrap().starts_with("10.0.1.1:"), "{sessions:?}");
+    assert_eq!(of("tcp")["state"], "closing", "both sides have ended it");
+    let pools = shown(&rig, "pools");
+    assert_eq!((&pools["sessions"], pools["ports"].as_array().unwrap().len()), (&3.into(), 3), "{pools}");
+}
+
+#[test]
+fn forwarded_ports_lead_inside_and_hairpins_come_back() {
+    let Some(mut rig) = standing("[[nat.forward]]\nexternal = \"10.0.1.1:80\"\ninside = \"10.0.0.2:80\"\n") else {
+        return;
+    };
+    drop(rig.serve("gen", &["tcp-serve"]));
+    assert_eq!(done(&mut rig.python("sink", &["tcp", "10.0.1.1", "1000000"])).trim(), "same");
+    assert_eq!(done(&mut rig.python("gen", &["tcp", "10.0.1.1", "1000000"])).trim(), "same");
+    assert!(rig.count("d0", "forwarded") >= 2 * 500_000 / 1448, "XDP carried both");
+    let sessions = shown(&rig, "sessions");
+    let inbound = sessions.as_array().unwrap().iter().filter(|session| session["is_outbound"] == false);
+    let peers: Vec<_> = inbound.map(|session| session["peer"].as_str().unwrap().split(':').next().unwrap()).collect();
+    assert!(peers.contains(&"10.0.1.2") && peers.contains(&"10.0.1.1"), "the hairpin came as the NAT: {sessions}");
+}
+
+#[test]
+fn errors_of_icmp_find_their_way_inside() {
+    let Some(rig) = standing("") else { return };
+    done(rig.inside("sink", "sysctl").args(["-qw", "net.ipv4.ip_forward=1", "net.ipv4.icmp_ratelimit=0"]));
+    rig.ip("dut", "route add 198.51.100.0/24 via 10.0.1.2");
+    rig.ip("sink", "route add 198.51.100.0/24 via 10.0.1.77 dev s0");
+    assert_eq!(rig.refused("198.51.100.9", &["ttl=1"]), "icmp 11 0 by 10.0.0.1 info 0");
+    assert_eq!(rig.refused("198.51.100.9", &["ttl=2"]), "icmp 11 0 by 10.0.1.2 info 0", "beyond the NAT");
+    assert_eq!(rig.refused("10.0.1.2", &["to=1"]), "icmp 3 3 by 10.0.1.2 info 0");
+    assert!(rig.count("d1", "forwarded") >= 2, "XDP translated the errors");
+}
+
+#[test]
+fn fragments_and_options_go_by_the_kernel_and_are_translated() {
+    let Some(rig) = standing("") else { return };
+    assert_eq!(rig.probe("10.0.1.2", &["size=4000"]), "echo 4000");
+    assert!(rig.count("d0", "fragment") >= 3);
+    let drops = shown(&rig, "drops");
+    assert!(drops.as_array().unwrap().iter().any(|count| count["reason"] == "fragment"), "{drops}");
+    let ping = done(rig.inside("gen", "ping").args(["-R", "-c", "2", "-i", "0.2", "-W", "30", "10.0.1.2"]));
+    assert!(ping.contains(" 2 received"), "{ping}");
+    assert!(rig.count("d0", "options") >= 2);
+    // An unresolved next hop: the kernel asks for it, and translates the first packets.
+    rig.ip("dut", "neigh del 10.0.1.2 dev d1");
+    assert_eq!(rig.probe("10.0.1.2", &["from=5001"]), "echo 32");
+    assert!(rig.count("d0", "neighbor") >= 1);
+}
+
+#[test]
+fn bounds_of_users_and_ports_have_a_counter_and_a_sentence() {
+    let Some(rig) = standing("ports = \"40000-40003\"\nmax-sessions-per-user = 6\n") else { return };
+    done(&mut rig.python("gen", &["flows", "10.0.1.2", "4"]));
+    rig.probe("10.0.1.2", &["from=6000", "answer=0"]);
+    rig.wait_count("d0", "nat-ports", 1);
+    let printed = done(&mut rig.packet(&["nat", "show", "drops"]));
+    assert!(printed.contains("the ports of the NAT are exhausted: give it more addresses"), "{printed}");
+    // Two more sessions of mappings that are there; the seventh is one too many.
+    for to in ["192.0.2.7", "192.0.2.8", "192.0.2.9"] {
+        rig.probe(to, &["from=20000", "answer=0"]);
+    }
+    rig.wait_count("d0", "nat-sessions", 1);
+    assert_eq!(shown(&rig, "pools")["sessions"], 6);
+    // Another user has the same four ports, and no more.
+    rig.ip("gen", "addr add 10.0.0.3/24 dev g0");
+    rig.probe("10.0.1.2", &["source=10.0.0.3", "from=20000", "answer=0"]);
+    rig.wait_count("d0", "nat-ports", 2);
+}
+
+#[test]
+fn strangers_come_in_only_where_the_filter_is_open() {
+    let Some(rig) = standing("") else { return };
+    assert_eq!(rig.probe("10.0.1.2", &["from=5000"]), "echo 32");
+    done(&mut rig.python("sink", &["probe", "10.0.1.1", "from=77", "to=5000", "answer=0"]));
+    rig.wait_count("d1", "nat-filtered", 1);
+    up(&rig, "filtering = \"endpoint-independent\"\n");
+    done(&mut rig.python("sink", &["probe", "10.0.1.1", "from=78", "to=5000", "answer=0"]));
+    rig.wait_count("d1", "forwarded", 2);
+    assert_eq!(rig.count("d1", "nat-filtered"), 1, "the mapping outlived the change");
+    let unknown = ["probe", "10.0.1.1", "from=78", "to=5001", "answer=0"];
+    done(&mut rig.python("sink", &unknown));
+    rig.wait_count("d1", "nat-no-mapping", 1);
+}
+
+#[test]
+fn the_log_has_the_beginning_and_the_end_of_each_session() {
+    let Some(rig) = standing("timeouts = { udp = 1 }\n") else { return };
+    let mut log = rig.packet(&["nat", "log", "-o", "json", "--count", "4"]);
+    let mut log = log.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = String::new();
+    BufReader::new(log.stderr.take().unwrap()).read_line(&mut said).unwrap();
+    assert!(said.contains("the log begins"), "{said}");
+    let busy = rig.run(&["nat", "log"]);
+    assert!(text(&busy.stderr).contains("another `sallyport packet nat log`"), "{}", text(&busy.stderr));
+    for port in ["from=5000", "from=5001"] {
+        assert_eq!(rig.probe("10.0.1.2", &[port]), "echo 32");
+    }
+    let printed = text(&log.wait_with_output().unwrap().stdout);
+    let lines: Vec<Value> = printed.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let of = |event: &str| lines.iter().filter(|line| line["event"] == event).count();
+    assert_eq!((of("new"), of("ended")), (2, 2), "{printed}");
+    assert_eq!((&lines[0]["inside"], &lines[0]["peer"]), (&"10.0.0.2:5000".into(), &"10.0.1.2:9".into()));
+    let ended = lines.iter().find(|line| line["event"] == "ended").unwrap();
+    assert!(ended["seconds"].as_f64().unwrap() >= 1.0, "{ended}");
+    assert_eq!(shown(&rig, "sessions"), serde_json::json!([]), "the clock of the kernel has ended them");
+    assert_eq!(shown(&rig, "pools")["sessions"], 0);
+}
+
+#[test]
+fn connection_tracking_translates_the_first_packets_and_xdp_the_rest() {
+    let Some(mut rig) =
+        standing("engine = \"conntrack\"\n[[nat.forward]]\nexternal = \"10.0.1.1:80\"\ninside = \"10.0.0.2:80\"\n")
+    else {
+        return;
+    };
+    drop(rig.serve("sink", &["tcp-serve"]));
+    drop(rig.serve("gen", &["tcp-serve"]));
+    assert_eq!(done(&mut rig.python("gen", &["tcp", "10.0.1.2", "4000000"])).trim(), "same");
+    assert!(rig.count("d0", "forwarded") >= 2_000_000 / 1448, "XDP carried it");
+    assert!(rig.count("d0", "nat-kernel") >= 2, "the kernel had the beginning and the end");
+    assert_eq!(done(&mut rig.python("sink", &["tcp", "10.0.1.1", "1000000"])).trim(), "same");
+    assert_eq!(done(&mut rig.python("gen", &["tcp", "10.0.1.1", "1000000"])).trim(), "same", "a hairpin");
+    let ping = done(rig.inside("gen", "ping").args(["-c", "2", "-i", "0.2", "-W", "30", "10.0.1.2"]));
+    assert!(ping.contains(" 2 received"), "{ping}");
+    assert_eq!(rig.refused("10.0.1.2", &["to=1"]), "icmp 3 3 by 10.0.1.2 info 0");
+    let listed = done(rig.inside("dut", "conntrack").args(["-L", "-p", "tcp"]));
+    assert!(listed.contains("src=10.0.0.2 dst=10.0.1.2") && listed.contains("dst=10.0.1.1"), "{listed}");
+    let refused = rig.run(&["nat", "show", "sessions"]);
+    assert!(text(&refused.stderr).contains("`conntrack -L` lists them"), "{}", text(&refused.stderr));
+    // Back to tables of XDP, and to no NAT: no rule stays.
+    up(&rig, "");
+    assert_eq!(rig.probe("10.0.1.2", &["from=5000"]), "echo 32");
+    rig.up(&["--dev", "d0,d1"]);
+    assert_eq!(done(rig.inside("dut", "nft").args(["list", "ruleset"])), "");
+    assert!(text(&rig.run(&["nat", "show", "sessions"]).stderr).contains("has no NAT"));
+}
+
+#[test]
+fn more_sessions_than_the_tables_have_room_for_are_refused_and_the_nat_stands() {
+    let Some(rig) = standing("max-sessions = 1000\n") else { return };
+    let path = rig.write("larger.toml", &file("max-sessions = 2000\n"));
+    let output = rig.run(&["router", "up", "--config", path.to_str().unwrap()]);
+    let said = text(&output.stderr);
+    assert!(output.status.code() == Some(5) && said.contains("have room for 1024 sessions, and 2000"), "{said}");
+    assert_eq!(rig.probe("10.0.1.2", &["from=5000"]), "echo 32");
+    assert_eq!(shown(&rig, "pools")["sessions"], 1);
+}

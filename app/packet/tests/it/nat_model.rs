@@ -1,0 +1,205 @@
+//! The program and the model of core/packet translate the same frames alike, by BPF_PROG_TEST_RUN.
+
+use std::{path::Path, time::Duration};
+
+use sallyport_packet_model::{
+    forward::{DropReason, PassReason, Verdict},
+    nat::{Filtering, Nat, NatConfig, PortForward},
+    parse::{Flow, Tcp, parse},
+};
+use sallyport_xdp::Router;
+
+use crate::{
+    model_frames::Frame,
+    rig::{Rig, done},
+};
+
+const PINS: &str = "PACKET_NAT_PINS";
+const PORTS: &str = "PACKET_NAT_PORTS";
+const MACS: &str = "PACKET_NAT_MACS";
+const OPEN: &str = "PACKET_NAT_OPEN";
+const SEED: &str = "PACKET_NAT_SEED";
+/// Frames of a run.
+const FRAMES: usize = 10_000;
+
+#[test]
+fn the_program_and_the_model_translate_alike() {
+    for filtering in ["port-restricted", "endpoint-independent"] {
+        let Some(rig) = Rig::new() else { return };
+        rig.resolve();
+        for last in 3..=9 {
+            rig.ip("dut", &format!("neigh replace 10.0.0.{last} lladdr 02:00:00:00:00:{last:02} dev d0 nud permanent"));
+        }
+        let file = rig.write("nat.toml", &format!("[[port]]\ndev = \"d0\"\n[[port]]\ndev = \"d1\"\n[nat]\ninside = [\"10.0.0.0/24\"]\npool = [\"203.0.113.10-203.0.113.12\"]\nports = \"20000-20029\"\nmax-sessions = 250\nmax-sessions-per-user = 40\nfiltering = \"{filtering}\"\n[[nat.forward]]\nexternal = \"203.0.113.10:80\"\ninside = \"10.0.0.9:8080\"\n[[nat.forward]]\nprotocol = \"udp\"\nexternal = \"203.0.113.20:53\"\ninside = \"10.0.0.9:5353\"\n"));
+        rig.up(&["--config", file.to_str().unwrap()]);
+        let links = ["d0", "d1"].map(|device| -> serde_json::Value {
+            serde_json::from_str(&rig.ip("dut", &format!("-j link show {device}"))).unwrap()
+        });
+        let both = |field: &str| {
+            links.iter().map(|link| link[0][field].to_string().replace('"', "")).collect::<Vec<_>>().join(",")
+        };
+        let test = std::env::current_exe().unwrap();
+        let mut inner = rig.inside("dut", test.to_str().unwrap());
+        inner.args(["--exact", "nat_model::inside_the_namespace", "--ignored", "--nocapture"]);
+        inner.env(PINS, rig.pins()).env(PORTS, both("ifindex")).env(MACS, both("address"));
+        inner.env(SEED, Router::new(rig.pins()).nat_seed().unwrap().to_string());
+        inner.env(OPEN, filtering);
+        let printed = done(&mut inner);
+        assert!(printed.contains("1 passed"), "{printed}");
+        println!("{filtering}: {}", printed.lines().find(|line| line.contains("forwarded")).unwrap());
+        for reason in ["nat-filtered", "nat-ports", "nat-sessions", "nat-no-session", "nat-no-mapping", "fragment"] {
+            let count = rig.count("d0", reason) + rig.count("d1", reason);
+            println!("{reason}: {count}");
+            assert!(count > 0 || (reason == "nat-filtered" && filtering != "port-restricted"), "{reason}");
+        }
+    }
+}
+
+/// Numbers from a seed.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % bound
+    }
+
+    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.below(from.len())]
+    }
+}
+
+/// A frame, and whether it comes from inside. `seen` are frames that the NAT has let through.
+fn next(numbers: &mut Numbers, seen: &[Vec<u8>]) -> (Frame, bool) {
+    let user = format!("10.0.0.{}", 2 + numbers.below(8));
+    let peer = format!("192.0.2.{}", 1 + numbers.below(6));
+    let (port, peer_port) = (19_990 + numbers.below(300) as u16, 50 + numbers.below(5) as u16);
+    let flags = numbers.pick(&[Tcp::SYN, Tcp::SYN, Tcp::ACK, Tcp::SYN | Tcp::ACK, Tcp::FIN | Tcp::ACK, Tcp::RST]);
+    let external = format!("203.0.113.{}", numbers.pick(&[10, 11, 12, 20]));
+    let (from, to) = ((user.as_str(), port), (peer.as_str(), peer_port));
+    let outside = (external.as_str(), numbers.pick(&[80, 53, 20_000, 20_100, port]));
+    let payload: Vec<u8> = (0..numbers.below(9)).map(|_| numbers.below(256) as u8).collect();
+    let mut frame = match numbers.below(12) {
+        0 | 1 => (Frame::udp(from, to, &payload), true),
+        2 => (Frame::tcp(from, to, flags, &payload), true),
+        3 => (Frame::echo(&user, &peer, numbers.below(4) == 0, port), true),
+        4 => (Frame::udp(to, outside, &payload), false),
+        5 => (Frame::tcp(to, outside, flags, &payload), false),
+        6 => (Frame::udp(from, outside, &payload), true),
+        7 => (Frame::tcp(from, outside, flags, &payload), true),
+        // Answers to what went through, and errors about it.
+        kind if !seen.is_empty() => {
+            let frame = &seen[numbers.below(seen.len())];
+            let flow = Flow::of(&parse(frame).unwrap()).unwrap();
+            let (source, destination) = (flow.source.to_string(), flow.destination.to_string());
+            let is_inside = destination.starts_with("10.0.0.");
+            let back = ((destination.as_str(), flow.destination_port), (source.as_str(), flow.source_port));
+            let answer = match (kind, flow.protocol) {
+                (11, _) => {
+                    let cut = numbers.pick(&[28, 40, 200]).min(frame.len() - 14);
+                    Frame::error(&destination, &source, numbers.pick(&[3, 11]), &frame[14..14 + cut])
+                }
+                (_, 17) => Frame::udp(back.0, back.1, &payload),
+                (_, 6) => Frame::tcp(back.0, back.1, flags, &payload),
+                _ => Frame::echo(&destination, &source, true, flow.source_port),
+            };
+            (answer, is_inside)
+        }
+        _ => (Frame::udp(to, outside, &payload), false),
+    };
+    if frame.0.protocol == 17 && numbers.below(8) == 0 {
+        // UDP without a sum.
+        frame.0.segment[6..8].fill(0);
+    }
+    if numbers.below(50) == 0 {
+        frame.0.fragment = numbers.pick(&[0x2000, 0x0010, 0x4000]);
+    }
+    frame
+}
+
+#[test]
+#[ignore = "the_program_and_the_model_translate_alike runs it in the namespace of its router"]
+fn inside_the_namespace() {
+    let variable = |name| std::env::var(name).unwrap();
+    let router = Router::new(Path::new(&variable(PINS)));
+    let ports: Vec<u32> = variable(PORTS).split(',').map(|port| port.parse().unwrap()).collect();
+    let macs: Vec<Vec<u8>> = variable(MACS)
+        .split(',')
+        .map(|mac| mac.split(':').map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect())
+        .collect();
+    let forward = |protocol, external: &str, inside: &str| PortForward {
+        protocol,
+        external: external.parse().unwrap(),
+        inside: inside.parse().unwrap(),
+    };
+    let mut nat = Nat::new(NatConfig {
+        inside: vec!["10.0.0.0/24".parse().unwrap()],
+        pool: (10..=12).map(|last| [203, 0, 113, last].into()).collect(),
+        ports: 20_000..=20_029,
+        filtering: match variable(OPEN).as_str() {
+            "port-restricted" => Filtering::PortRestricted,
+            _ => Filtering::EndpointIndependent,
+        },
+        forwards: vec![forward(6, "203.0.113.10:80", "10.0.0.9:8080"), forward(17, "203.0.113.20:53", "10.0.0.9:5353")],
+        max_sessions: 250,
+        max_sessions_per_user: 40,
+        seed: variable(SEED).parse().unwrap(),
+        ..NatConfig::default()
+    })
+    .unwrap();
+    let now = Duration::from_secs(1);
+    let mut numbers = Numbers(17);
+    let mut seen: Vec<Vec<u8>> = Vec::new();
+    let mut counts = [0; 3];
+    let program = router.runner().unwrap();
+    for number in 0..FRAMES {
+        let (frame, is_inside) = next(&mut numbers, &seen);
+        let side = usize::from(!is_inside);
+        let mut bytes = frame.bytes();
+        bytes[..6].copy_from_slice(&macs[side]);
+        let packet = parse(&bytes).unwrap();
+        let expected = nat.translate(&bytes, &packet, now);
+        let (action, after) = program.run(&bytes, ports[side]).unwrap();
+        let context = || format!("frame {number} {packet:?}\nmodel {expected:?}\nprogram {action} {after:02x?}");
+        match &expected {
+            Ok(translation) => {
+                assert_eq!(action, 4, "{}", context());
+                // The router has changed the time to live, its sum and the addresses of the link.
+                let mut wanted = translation.frame.clone();
+                wanted[..12].copy_from_slice(&after[..12]);
+                assert_eq!(after[22] + 1, wanted[22]);
+                wanted[22..26].copy_from_slice(&after[22..26]);
+                assert_eq!(after, wanted, "{}", context());
+                parse(&after).unwrap();
+                counts[0] += 1;
+                if seen.len() < 400 {
+                    seen.push(after);
+                } else {
+                    let place = numbers.below(400);
+                    seen[place] = after;
+                }
+            }
+            Err(Verdict::Pass(PassReason::NatFragment | PassReason::NatProtocol | PassReason::NatNoMapping)) => {
+                assert_eq!((action, &after), (2, &bytes), "{}", context());
+                counts[1] += 1;
+            }
+            Err(Verdict::Drop(
+                DropReason::NatFiltered
+                | DropReason::NatPortsExhausted
+                | DropReason::NatSessionsExhausted
+                | DropReason::NatNoSession
+                | DropReason::Malformed(_),
+            )) => {
+                assert_eq!(action, 1, "{}", context());
+                counts[2] += 1;
+            }
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+    println!("{} forwarded, {} to the kernel, {} dropped", counts[0], counts[1], counts[2]);
+    let mut sessions: Vec<_> = nat.sessions().map(|one| (one.inside, one.remote, one.external, one.state)).collect();
+    sessions.sort_by_key(|one| (one.0, one.1));
+    let standing = router.nat_sessions(10_000).unwrap();
+    let standing: Vec<_> = standing.iter().map(|one| (one.inside, one.remote, one.external, one.state)).collect();
+    assert_eq!(standing, sessions);
+}
