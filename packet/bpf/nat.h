@@ -561,6 +561,12 @@ static __attribute__((noinline)) int nat_write_error(struct xdp_md *ctx, __u32 o
 	return REASON_FORWARDED;
 }
 
+/* Whether a packet goes to the inside by a session of the tables. */
+INLINE int nat_is_for_inside(const struct translation *t)
+{
+	return nat.engine == NAT_XDP && t->does_dest;
+}
+
 /* After the lookup: counts the packet into its sessions, and writes the new ends. */
 INLINE enum reason nat_after(struct xdp_md *ctx, const struct packet *packet, struct translation *t)
 {

@@ -276,6 +276,9 @@ int sallyport_router(struct xdp_md *ctx)
 	reason = policy_check(ctx, &packet, &translation, &fib, from ? from->ifindex : 0, reason, 0);
 	if (reason == REASON_FORWARDED && to)
 		reason = nat_after(ctx, &packet, &translation);
+	else if (reason == REASON_NEIGHBOR && nat_is_for_inside(&translation))
+		/* The kernel asks for the next hop. Of the session it knows nothing, so the packet gets its new address here. */
+		nat_after(ctx, &packet, &translation);
 	if (reason == REASON_FORWARDED && to)
 		reason = forward(ctx, &packet, &fib, to);
 	count(from, reason, bytes);

@@ -502,8 +502,11 @@ fn inside_the_namespace() {
     }
     let counted = Reason::ALL.iter().zip(&seen).map(|(reason, count)| format!("{} {count}", reason.name()));
     println!("{}", counted.collect::<Vec<_>>().join(", "));
+    // This router has neither NAT nor policy.
+    let is_own = |name: &str| name != "fragment" && !name.starts_with("nat-") && !name.starts_with("policy");
     let never = [Reason::ForwardingOff, Reason::Unsupported, Reason::NoRoom];
-    for (reason, count) in Reason::ALL.iter().zip(&seen).filter(|(reason, _)| !never.contains(reason)) {
+    let expected = Reason::ALL.iter().zip(&seen).filter(|(reason, _)| is_own(reason.name()));
+    for (reason, count) in expected.filter(|(reason, _)| !never.contains(reason)) {
         assert!(*count > 0 || frames < FRAMES, "no frame was made for {}", reason.name());
     }
 }

@@ -96,6 +96,11 @@ fn fragments_and_options_go_by_the_kernel_and_are_translated() {
     rig.ip("dut", "neigh del 10.0.1.2 dev d1");
     assert_eq!(rig.probe("10.0.1.2", &["from=5001"]), "echo 32");
     assert!(rig.count("d0", "neighbor") >= 1);
+    // So it does for an answer whose session only XDP has.
+    assert_eq!(rig.probe("10.0.1.2", &["from=5002"]), "echo 32");
+    rig.ip("dut", "neigh del 10.0.0.2 dev d0");
+    assert_eq!(rig.probe("10.0.1.2", &["from=5002"]), "echo 32");
+    assert!(rig.count("d1", "neighbor") >= 1);
 }
 
 #[test]

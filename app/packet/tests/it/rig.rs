@@ -216,6 +216,9 @@ impl Rig {
         let source = if to.contains(':') { format!("fd00::1:{number}") } else { format!("10.0.0.{}", 100 + number) };
         let length = if to.contains(':') { "64 dev g0 nodad" } else { "24 dev g0" };
         self.ip("gen", &format!("addr add {source}/{length}"));
+        // The router learns who has the address, as of each host that asks for its gateway.
+        let gateway = if to.contains(':') { "fd00::1" } else { "10.0.0.1" };
+        done(self.inside("gen", "ping").args(["-c", "1", "-W", "30", "-I", &source, gateway]));
         self.probe(to, &[&["retry=1", &format!("source={source}")], options].concat())
     }
 
