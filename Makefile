@@ -20,6 +20,7 @@ test: ## run every test, and count the instructions of the hot paths
 	@scripts/need postgres sshd nginx dnsmasq dig tinyproxy chromium certutil prometheus || echo "test: not all services are there; the tests of sockets that need them say so"
 	@scripts/need knotd kdig nsd named unbound ldns || echo "test: not all name servers are there; the tests with them say that they are skipped"
 	@scripts/need iproute ethtool bird stayrtr || echo "test: BIRD or stayrtr is not there; the tests of announcements say that they are skipped"
+	@scripts/need conntrack tcpdump || echo "test: conntrack or tcpdump is not there; the tests of the packet path that need them say so"
 	@scripts/need dropbear plink || echo "test: not all ssh clients are there; the tests that call them say that they are skipped"
 	@scripts/need etcd || echo "test: etcd is not there; the tests with a Kubernetes API server say that they are skipped"
 	@scripts/need nspawn debootstrap cloud-init || echo "test: systemd-nspawn or debootstrap is not there; the tests with whole machines say that they are skipped"
@@ -57,6 +58,7 @@ bench: ## compare with other tunnels, side by side on this machine (asks for roo
 	@scripts/need rust cc go python3 curl openssl iproute nginx haproxy ssh wrk h2load
 	@scripts/need sshd || echo "bench: sshd is not there; its cells are not available"
 	@scripts/need dnsperf knotd nsd gdnsd || echo "bench: not all name servers are there; their cells are not available"
+	@scripts/need clang ethtool nft || echo "bench: the packet path cannot be built; its cells are not available"
 	@python3 bench/run.py $(if $(ROWS),--rows $(ROWS))
 
 bench-quick: ## the same with the main rows and one short round (asks for root; under five minutes, the builds aside)

@@ -34,6 +34,8 @@ fn compile(clang: &str, program: &str, object: &Path) {
                 "cargo::warning={clang} is not there, so this sallyport-packet lacks {program}; run scripts/need \
                  clang, and build again"
             );
+            // A file that is never there: the next build looks for clang again.
+            println!("cargo::rerun-if-changed=clang-is-missing");
             if let Err(error) = fs::write(object, []) {
                 println!("cargo::error=cannot write {}: {error}", object.display());
             }
