@@ -37,6 +37,7 @@ class Bed:
     def __init__(self, bench, after):
         self.folder, self.after = bench.folder, after
         self.packet = os.environ["BENCH_PACKET"]
+        self.flows = ("--src", SOURCE, "--dst", DEST, "--sport", f"{FIRST_PORT}-{FIRST_PORT + FLOWS - 1}")
         self.processor = sorted(os.sched_getaffinity(0))[-1]
         self.pins = os.path.join(self.folder, "bpf")
         os.makedirs(self.pins, exist_ok=True)
@@ -49,8 +50,8 @@ class Bed:
             self._wire(outer, inner, machine)
         self._address()
 
-    def inside(self, machine, *argv):
-        return run(["nsenter", "--target", str(machine.pid), "--net", *argv])
+    def inside(self, machine, *argv, **more):
+        return run(["nsenter", "--target", str(machine.pid), "--net", *argv], **more)
 
     def start(self, machine, *argv):
         """A program in a machine, which ends with the bed."""
@@ -103,9 +104,9 @@ class Bed:
             self.inside(self.router, "ip", *words)
         self.inside(self.router, "sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv4.conf.all.rp_filter=0", "net.ipv4.conf.default.rp_filter=0")
 
-    def send(self, device, to, frames, flows=("--src", SOURCE, "--dst", DEST, "--sport", f"{FIRST_PORT}-{FIRST_PORT + FLOWS - 1}")):
+    def send(self, device, to, frames, flows=None):
         """CPU seconds of a run of so many frames by this device."""
-        argv = [self.packet, "generate", "--dev", device, "--to", to, *flows, "--size", str(BYTES), "--count", str(frames),
+        argv = [self.packet, "generate", "--dev", device, "--to", to, *(flows or self.flows), "--size", str(BYTES), "--count", str(frames),
                 "--cpu", str(self.processor), "-o", "json"]
         before = ran(self.softirqd)
         with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
@@ -171,7 +172,7 @@ def settled():
 
 
 @contextlib.contextmanager
-def bed_of(contender):
+def bed_of(contender, prepare=None):
     with contextlib.ExitStack() as after:
         source = os.path.join(os.path.dirname(os.path.abspath(__file__)), "drop.bpf.c")
         clang = os.environ.get("CLANG", "clang")
@@ -180,6 +181,8 @@ def bed_of(contender):
         except FileNotFoundError as error:
             raise Unavailable("clang is not there; `scripts/need clang` installs it") from error
         bed = Bed(contender.bench, after)
+        if prepare:
+            prepare(bed)
         contender.set_up(bed)
         yield bed
 

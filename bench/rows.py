@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import floods
+import full_table
 import growth
 import http3
 import measures
@@ -56,6 +57,9 @@ FIGURES = {
     "net_ns": ("CPU ns a packet, net of the generator", False),
     "per_cpu_s": ("packets a second of CPU", True),
     "through_per_cpu_s": ("packets a second of CPU through the router", True),
+    "filled_s": ("s until a million routes are there", False),
+    "moved_s": ("s until a million routes have moved", False),
+    "replaced_s": ("s of the command that replaces the next hop", False),
     "load_cpu_us": ("the load's CPU us each", False),
     "load_cpu_s_per_gb": ("the load's CPU s per GB", False),
 }
@@ -251,6 +255,9 @@ SETS = {
     "packet": [
         Row("packet_forward", "64-byte packets of 10,000 flows, forwarded", ("net_ns",), packet.forward, "packet"),
         Row("packet_nat", "64-byte packets of 10,000 flows, their source translated", ("net_ns",), packet.forward, "packet"),
+        Row("packet_full_table", "64-byte packets of 10,000 flows, forwarded by a million routes", ("net_ns",), full_table.forward, "packet"),
+        Row("packet_fill", "a million routes by BGP", ("filled_s",), full_table.fill, "packet", is_once=True),
+        Row("packet_move", "a million routes, and another next hop", ("moved_s", "replaced_s"), full_table.move, "packet", is_once=True),
         Row("packet_generator", "64-byte packets of 10,000 flows, generated", ("per_cpu_s", "through_per_cpu_s"), packet.generator, "packet"),
     ],
     "growth": [

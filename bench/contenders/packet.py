@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import time
 
@@ -22,7 +23,7 @@ SNAT = ("add table ip bench; add chain ip bench p { type nat hook postrouting pr
 class Forwarder(Contender):
     """What a machine with the devices d0 and d1 does between the two."""
 
-    rows = ("packet_forward",)
+    rows = ("packet_forward", "packet_full_table", "packet_fill", "packet_move")
     needs = ("ethtool",)
     #: It is no tunnel.
     is_peer = False
@@ -34,6 +35,23 @@ class Forwarder(Contender):
 
     def set_up(self, bed):
         """Makes the machine `bed.router` forward; the kernel does by itself."""
+
+    def routes(self, bed):
+        """How many prefixes the table has that forwards: here the kernel's."""
+        statistics = bed.inside(bed.router, "cat", f"/proc/{bed.router.pid}/net/fib_triestat")
+        return sum(int(count) for count in re.findall(r"Prefixes: *(\d+)", statistics))
+
+    def wait_routes(self, bed, count, patience_s):
+        """Waits until the table has so many."""
+        deadline = time.monotonic() + patience_s
+        while self.routes(bed) < count:
+            if time.monotonic() > deadline:
+                raise Failed(f"after {patience_s} s the table has {self.routes(bed)} routes of {count}")
+            time.sleep(0.1)
+
+    def hop(self, bed, dest):
+        """The next hop of a destination."""
+        return json.loads(bed.inside(bed.router, "ip", "-j", "route", "get", dest))[0]["gateway"]
 
     @classmethod
     def versions(cls, bench):
@@ -49,6 +67,7 @@ class Kernel(Forwarder):
 
 
 class KernelTracked(Forwarder):
+    rows = ("packet_forward",)
     name = "kernel-conntrack"
     about = "the kernel's forwarding with connection tracking"
     needs = ("ethtool", "nft")
@@ -76,7 +95,7 @@ class NftSnat(KernelTracked):
 class SallyportRouter(Forwarder, Sallyport):
     name = "sallyport"
     about = "`sallyport packet router up`: XDP, with the kernel's routes; in packet_nat with source NAT in XDP"
-    rows = ("packet_forward", "packet_generator")
+    rows = ("packet_forward", "packet_full_table", "packet_generator")
     is_peer = True
     #: What is run in the router's namespace.
     up = ("router", "up", "--dev", "d0,d1")
@@ -111,12 +130,25 @@ class SallyportRouter(Forwarder, Sallyport):
 class SallyportFib(SallyportRouter):
     name = "sallyport-fib"
     about = "`sallyport packet router run --lookup fib`: XDP, with tables of its own"
-    rows = ("packet_forward",)
+    rows = ("packet_forward", "packet_full_table", "packet_fill", "packet_move")
     is_peer = False
     up = ("router", "run", "--dev", "d0,d1", "--lookup", "fib")
 
+    def routes(self, bed):
+        try:
+            with open(self.metrics(bed)) as file:
+                return int(re.search(r"^sallyport_packet_fib_prefixes (\d+)$", file.read(), re.MULTILINE)[1])
+        except FileNotFoundError:
+            return 0
+
+    def hop(self, bed, dest):
+        return json.loads(self.packet(bed, "explain", SOURCE, dest, "udp", "1024", "9", "--from", "d0", "-o", "json"))["next_hop"]
+
+    def metrics(self, bed):
+        return os.path.join(bed.folder, "router.prom")
+
     def set_up(self, bed):
-        process = bed.start(bed.router, bed.packet, "--pins", self.pins(bed), *self.up)
+        process = bed.start(bed.router, bed.packet, "--pins", self.pins(bed), *self.up, "--metrics", self.metrics(bed))
         deadline = time.monotonic() + 30
         while True:
             try:
