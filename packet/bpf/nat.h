@@ -256,7 +256,7 @@ INLINE __u32 nat_next_state(__u32 state, __u32 flags, int by_initiator)
 static __attribute__((noinline)) int nat_count_in(struct nat_key *key, __u32 flags, __u32 is_outbound,
 						  struct nat_end *external)
 {
-	__u64 now = bpf_ktime_get_ns(), expires;
+	__u64 now = bpf_ktime_get_coarse_ns(), expires;
 	struct nat_session *session = nat_live(key, now);
 
 	if (!session) {
@@ -383,7 +383,7 @@ static __attribute__((noinline)) int nat_admit(struct translation *t, struct nat
 	struct nat_mapping *mapping;
 
 	nat_key_of(&key, &t->new_dest, peer);
-	if (nat_live(&key, bpf_ktime_get_ns()))
+	if (nat_live(&key, bpf_ktime_get_coarse_ns()))
 		return REASON_FORWARDED;
 	if (t->is_error)
 		return REASON_NAT_NO_SESSION;
@@ -403,7 +403,7 @@ static __attribute__((noinline)) int nat_find_inside(struct nat_end *external, s
 		return 0;
 	*inside = *found;
 	mapping = bpf_map_lookup_elem(&nat_mappings, inside);
-	return mapping && (mapping->is_forward || mapping->expires > bpf_ktime_get_ns());
+	return mapping && (mapping->is_forward || mapping->expires > bpf_ktime_get_coarse_ns());
 }
 
 /* An ICMP error of the inside: the session of the packet inside has the new source. */
@@ -413,7 +413,7 @@ static __attribute__((noinline)) int nat_find_error(struct translation *t)
 	struct nat_session *session;
 
 	nat_key_of(&key, &t->dest, &t->source);
-	session = nat_live(&key, bpf_ktime_get_ns());
+	session = nat_live(&key, bpf_ktime_get_coarse_ns());
 	if (!session)
 		return REASON_NAT_NO_SESSION;
 	t->new_source = session->external;
@@ -582,7 +582,7 @@ INLINE enum reason nat_after(struct xdp_md *ctx, const struct packet *packet, st
 	if (nat.engine == NAT_XDP && t->does_source) {
 		if (!t->may_begin) {
 			nat_key_of(&key, &t->source, &t->dest);
-			if (!nat_live(&key, bpf_ktime_get_ns()))
+			if (!nat_live(&key, bpf_ktime_get_coarse_ns()))
 				return REASON_NAT_NO_SESSION;
 		}
 		nat_key_of(&key, &t->source, &t->dest);

@@ -208,7 +208,7 @@ static __attribute__((noinline)) struct policy_known *policy_find(struct policy_
 {
 	struct policy_flow reversed;
 	struct policy_known *known = bpf_map_lookup_elem(&policy_flows, flow);
-	__u64 now = bpf_ktime_get_ns();
+	__u64 now = bpf_ktime_get_coarse_ns();
 
 	*is_reply = 0;
 	if (known && known->expires > now)
@@ -246,7 +246,7 @@ static __attribute__((noinline)) int policy_track(struct policy_question *q)
 	} else {
 		place = known->is_answered ? FLOW_ANSWERED_NS : FLOW_UNANSWERED_NS;
 	}
-	known->expires = bpf_ktime_get_ns() + policy.lifetimes[place & 3];
+	known->expires = bpf_ktime_get_coarse_ns() + policy.lifetimes[place & 3];
 	if (known == &begun)
 		bpf_map_update_elem(&policy_flows, &q->flow, &begun, BPF_ANY);
 	return 0;
