@@ -7,6 +7,7 @@
 #define ETH_P_IP 0x0800
 #define ETH_P_IPV6 0x86dd
 #define ETH_P_8021Q 0x8100
+#define ETH_P_8021AD 0x88a8
 #define AF_INET 2
 #define AF_INET6 10
 #define VID_MASK 0x0fff
@@ -64,6 +65,8 @@ struct packet {
 	__u8 hops;
 	/* Whether routers have to look at options. */
 	__u8 has_options;
+	/* Whether an address is one that only the kernel routes: link-local (RFC 3927), or reserved. */
+	__u8 is_special;
 };
 
 INLINE void *at(struct xdp_md *ctx, __u32 offset)
@@ -155,14 +158,14 @@ INLINE enum reason read_v4(struct xdp_md *ctx, __u32 offset, struct packet *pack
 	if (!is_sum_right(ctx, offset, ip))
 		return REASON_CHECKSUM;
 	dest = be32(ip->dest);
-	/* Multicast, broadcast, link-local (RFC 3927), loopback and "this network" (RFC 6890). */
-	if (dest >= 0xe0000000 || dest >> 16 == 0xa9fe || dest >> 24 == 127 || dest >> 24 == 0)
+	/* Multicast, broadcast, loopback and "this network" (RFC 6890): the kernel forwards none of them. */
+	if (dest >> 28 == 14 || dest == 0xffffffff || dest >> 24 == 127 || dest >> 24 == 0)
 		return REASON_NOT_UNICAST;
 	source = be32(ip->source);
 	if (source >= 0xe0000000 || source >> 24 == 127 || source >> 24 == 0)
 		return REASON_MARTIAN;
-	if (source >> 16 == 0xa9fe)
-		return REASON_NOT_UNICAST;
+	/* The kernel forwards these, so their source is asked about first. */
+	packet->is_special = source >> 16 == 0xa9fe || dest >> 16 == 0xa9fe || dest >= 0xf0000000;
 	packet->hops = ip->ttl;
 	packet->has_options = header != sizeof(*ip);
 	fib->family = AF_INET;
@@ -175,6 +178,12 @@ INLINE enum reason read_v4(struct xdp_md *ctx, __u32 offset, struct packet *pack
 	if (!(ip->fragment & be16(0x3fff)))
 		read_ports(ctx, offset + sizeof(*ip), ip->proto, fib);
 	return REASON_FORWARDED;
+}
+
+/* Whether this is IPv4 in IPv6, ::ffff:0:0/96. No packet has such an address (RFC 6890), and policies take it for IPv4. */
+INLINE int is_v4_mapped(const __u32 *address)
+{
+	return !(address[0] | address[1]) && address[2] == be32(0xffff);
 }
 
 /* Reads IPv6 into the question to the routes. */
@@ -193,12 +202,13 @@ INLINE enum reason read_v6(struct xdp_md *ctx, __u32 offset, struct packet *pack
 	/* Multicast ff00::/8, link-local fe80::/10, and addresses from :: to ::1. */
 	if ((ip->dest[0] & be32(0xff000000)) == be32(0xff000000) || (ip->dest[0] & be32(0xffc00000)) == be32(0xfe800000))
 		return REASON_NOT_UNICAST;
-	if (!(ip->dest[0] | ip->dest[1] | ip->dest[2] | (ip->dest[3] & be32(0xfffffffe))))
+	if (!(ip->dest[0] | ip->dest[1] | ip->dest[2] | (ip->dest[3] & be32(0xfffffffe))) || is_v4_mapped(ip->dest))
 		return REASON_NOT_UNICAST;
 	if ((ip->source[0] & be32(0xffc00000)) == be32(0xfe800000))
 		return REASON_NOT_UNICAST;
 	if ((ip->source[0] & be32(0xff000000)) == be32(0xff000000) ||
-	    !(ip->source[0] | ip->source[1] | ip->source[2] | (ip->source[3] & be32(0xfffffffe))))
+	    !(ip->source[0] | ip->source[1] | ip->source[2] | (ip->source[3] & be32(0xfffffffe))) ||
+	    is_v4_mapped(ip->source))
 		return REASON_MARTIAN;
 	/* Every router looks at options of hop by hop (RFC 8200, section 4.3). */
 	packet->has_options = ip->next == PROTO_HOP_BY_HOP;

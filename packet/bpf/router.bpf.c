@@ -113,6 +113,19 @@ INLINE int is_source_right(struct xdp_md *ctx, struct bpf_fib_lookup *fib, __u8 
 	return urpf == URPF_LOOSE || back.ifindex == fib->ifindex;
 }
 
+/*
+ * Whether a tag with the number 0 hides a packet: the kernel takes off such tags, of 802.1ad too, and routes what is
+ * behind them for this device. Nobody would have asked about the source.
+ */
+INLINE int is_hidden(struct xdp_md *ctx, const struct ethernet *ethernet, const struct packet *packet)
+{
+	struct vlan *tag = at(ctx, packet->offset);
+
+	if (ethernet->proto == be16(ETH_P_8021Q) && !packet->vid)
+		return 1;
+	return (void *)(tag + 1) > end(ctx) || !(be16(tag->tci) & VID_MASK);
+}
+
 /* Reads the frame down to IP, and finds the device that the packet came from. */
 INLINE enum reason read_frame(struct xdp_md *ctx, struct packet *packet, struct port **from)
 {
@@ -146,6 +159,9 @@ INLINE enum reason read_frame(struct xdp_md *ctx, struct packet *packet, struct 
 			return REASON_UNKNOWN_VLAN;
 		*from = port;
 	}
+	if ((proto == be16(ETH_P_8021Q) || proto == be16(ETH_P_8021AD)) && port->urpf != URPF_OFF &&
+	    is_hidden(ctx, ethernet, packet))
+		return REASON_MALFORMED;
 	if (proto != be16(ETH_P_IP) && proto != be16(ETH_P_IPV6))
 		return REASON_NOT_IP;
 	packet->is_v6 = proto == be16(ETH_P_IPV6);
@@ -175,6 +191,8 @@ INLINE enum reason decide(struct xdp_md *ctx, struct packet *packet, struct bpf_
 	fib->ifindex = (*from)->ifindex;
 	if ((*from)->urpf != URPF_OFF && !is_source_right(ctx, fib, (*from)->urpf))
 		return REASON_URPF;
+	if (packet->is_special)
+		return REASON_NOT_UNICAST;
 	if (packet->has_options)
 		return REASON_OPTIONS;
 	reason = nat_before(ctx, packet, fib, translation);

@@ -261,7 +261,7 @@ const DESTINATIONS4: [&str; 22] = [
     "169.254.1.1",
     "10.0.1.50",
 ];
-const SOURCES6: [&str; 10] = [
+const SOURCES6: [&str; 11] = [
     "fd00::2",
     "fd00:100::2",
     "fd00::77",
@@ -272,8 +272,9 @@ const SOURCES6: [&str; 10] = [
     "::",
     "ff02::1",
     "fe80::5",
+    "::ffff:10.0.0.2",
 ];
-const DESTINATIONS6: [&str; 18] = [
+const DESTINATIONS6: [&str; 19] = [
     "fd00:2::7",
     "fd00:18::4",
     "fd00:2::8",
@@ -292,6 +293,7 @@ const DESTINATIONS6: [&str; 18] = [
     "::",
     "fe80::9",
     "fd00:1::50",
+    "::ffff:192.0.2.7",
 ];
 
 /// The first ones can be forwarded, and are half of all.
@@ -314,7 +316,12 @@ fn frame(random: &mut Random, devices: &[(&str, Device)]) -> (u32, Vec<u8>) {
         2 => tags.push((0x8100, priority)),
         3 => tags.push((0x8100, priority | random.of(&[999, 100, 200]))),
         4 if random.one_in(3) => tags.extend([(random.of(&[0x8100, 0x88a8]), number), (0x8100, 7)]),
-        4 if random.one_in(2) => tags.push((0x88a8, number)),
+        4 if random.one_in(2) => tags.push((0x88a8, random.of(&[number, 0]))),
+        // A tag with the number 0 before or behind another one.
+        5 if random.one_in(3) => {
+            let (outer, inner) = random.of(&[(0, number), (number, 0), (0, 0)]);
+            tags.extend([(random.of(&[0x8100, 0x88a8]), outer), (random.of(&[0x8100, 0x88a8]), inner)]);
+        }
         _ => {}
     }
     let mut frame = if random.one_in(25) { vec![2, 9, 9, 9, 9, 9] } else { device(own).mac.to_vec() };
@@ -426,10 +433,10 @@ fn is_same(verdict: Verdict, reason: Reason, frame: &[u8]) -> bool {
     match verdict {
         Verdict::Forward { .. } => reason == Reason::Forwarded,
         Verdict::Drop(DropReason::Malformed(malformed)) => match malformed {
-            M::WrongVersion | M::ShortIpv4Header | M::ShortIpv4Length => reason == Reason::Malformed,
+            M::WrongVersion | M::ShortIpv4Header | M::ShortIpv4Length | M::ZeroTag => reason == Reason::Malformed,
             M::WrongIpv4Checksum => reason == Reason::Checksum,
             M::TruncatedTag if is_beyond => {
-                matches!(reason, Reason::Truncated | Reason::NotIp | Reason::UnknownVlan)
+                matches!(reason, Reason::Truncated | Reason::Malformed | Reason::NotIp | Reason::UnknownVlan)
             }
             _ => reason == Reason::Truncated,
         },

@@ -1,6 +1,6 @@
 //! Addresses that routers treat apart (RFC 1812, section 5.3.7; RFC 4291; RFC 6890).
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 /// Whether no host of a network may send from this address: loopback, multicast, broadcast, unspecified, reserved.
 pub(super) fn is_martian_source(address: IpAddr) -> bool {
@@ -9,7 +9,7 @@ pub(super) fn is_martian_source(address: IpAddr) -> bool {
             let first = v4.octets()[0];
             first == 0 || first == 127 || first >= 224
         }
-        IpAddr::V6(v6) => v6.is_loopback() || v6.is_unspecified() || v6.is_multicast(),
+        IpAddr::V6(v6) => v6.is_loopback() || v6.is_unspecified() || v6.is_multicast() || is_v4_mapped(v6),
     }
 }
 
@@ -18,9 +18,9 @@ pub(super) fn is_martian_destination(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => {
             let first = v4.octets()[0];
-            first == 0 || first == 127 || (first >= 240 && !v4.is_broadcast())
+            first == 0 || first == 127
         }
-        IpAddr::V6(v6) => v6.is_loopback() || v6.is_unspecified(),
+        IpAddr::V6(v6) => v6.is_loopback() || v6.is_unspecified() || is_v4_mapped(v6),
     }
 }
 
@@ -38,4 +38,14 @@ pub(super) fn is_link_local(address: IpAddr) -> bool {
         IpAddr::V4(v4) => v4.is_link_local(),
         IpAddr::V6(v6) => v6.is_unicast_link_local(),
     }
+}
+
+/// Whether the address is a reserved one of IPv4 (RFC 1112, section 4).
+pub(super) fn is_reserved(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V4(v4) if v4.octets()[0] >= 240 && !v4.is_broadcast())
+}
+
+/// Whether this is IPv4 in an address of IPv6, which no packet has (RFC 6890). A policy would take it for IPv4.
+fn is_v4_mapped(address: Ipv6Addr) -> bool {
+    address.to_ipv4_mapped().is_some()
 }

@@ -4,7 +4,10 @@ use std::net::IpAddr;
 
 use super::{DropReason, PassReason, ReversePath, Router, Verdict, rewrite, special};
 use crate::{
-    parse::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, Ethernet, Flow, Ip, Mac, Packet, Tags, flow_hash, parse, parse_ethernet},
+    parse::{
+        ETHERTYPE_IPV4, ETHERTYPE_IPV6, Ethernet, Flow, Ip, Mac, Malformed, Packet, Tags, flow_hash, parse,
+        parse_ethernet,
+    },
     route::{Cells, Found, NextHop},
 };
 
@@ -96,7 +99,13 @@ pub fn admit<C: Cells>(
     observer.observe(Step::Parsed(packet));
     let ip = routable(&packet)?;
     check_reverse_path(router, incoming, &ip, routing_hash(router, &packet), observer)?;
-    // Options come after the source: the kernel that processes them does not check it again.
+    // What the kernel forwards comes after the source: the kernel does not check it again.
+    if special::is_link_local(ip.source) || special::is_link_local(ip.destination) {
+        return Err(Verdict::Pass(PassReason::LinkLocal));
+    }
+    if special::is_reserved(ip.destination) {
+        return Err(Verdict::Pass(PassReason::MartianDestination));
+    }
     if ip.has_router_options {
         return Err(Verdict::Pass(PassReason::RouterOptions));
     }
@@ -138,6 +147,7 @@ fn routing_hash<C: Cells>(router: &Router<C>, packet: &Packet) -> u32 {
 
 /// The interface that the frame came by; its hardware address is the frame's destination.
 fn incoming_interface<C: Cells>(router: &Router<C>, port: u32, ethernet: &Ethernet) -> Result<u32, Verdict> {
+    refuse_hidden(router, port, ethernet)?;
     // One tag is of 802.1Q, and of two the outer is of 802.1ad, as they are written.
     if ethernet.tags != Tags::default() && ethernet.is_service != ethernet.tags.inner.is_some() {
         return Err(Verdict::Pass(PassReason::NotRouted));
@@ -155,6 +165,22 @@ fn incoming_interface<C: Cells>(router: &Router<C>, port: u32, ethernet: &Ethern
     Ok(index)
 }
 
+/// Refuses a packet behind a tag with the number 0, which the kernel takes off, where sources are checked.
+fn refuse_hidden<C: Cells>(router: &Router<C>, port: u32, ethernet: &Ethernet) -> Result<(), Verdict> {
+    let Tags { outer: Some(outer), inner } = ethernet.tags else { return Ok(()) };
+    let is_hidden = match (ethernet.is_service, inner) {
+        (true, _) => outer == 0,
+        (false, Some(inner)) => outer == 0 || inner == 0,
+        (false, None) => false,
+    };
+    let tags = if outer == 0 { Tags::default() } else { Tags::one(outer) };
+    let interface = router.interface_of(port, tags).and_then(|index| router.interface(index));
+    if is_hidden && interface.is_some_and(|interface| interface.reverse_path != ReversePath::Off) {
+        return Err(Verdict::Drop(DropReason::Malformed(Malformed::ZeroTag)));
+    }
+    Ok(())
+}
+
 /// The IP header, if the router may forward the packet at all.
 fn routable(packet: &Packet) -> Result<Ip, Verdict> {
     let ip = packet.ip.ok_or(Verdict::Pass(PassReason::NotIp))?;
@@ -164,7 +190,8 @@ fn routable(packet: &Packet) -> Result<Ip, Verdict> {
     if special::is_martian_destination(ip.destination) {
         return Err(Verdict::Pass(PassReason::MartianDestination));
     }
-    if special::is_link_local(ip.source) || special::is_link_local(ip.destination) {
+    // The kernel forwards link-local packets of IPv4, and none of IPv6.
+    if ip.source.is_ipv6() && (special::is_link_local(ip.source) || special::is_link_local(ip.destination)) {
         return Err(Verdict::Pass(PassReason::LinkLocal));
     }
     if special::is_martian_source(ip.source) {

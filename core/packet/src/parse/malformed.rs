@@ -9,6 +9,9 @@ pub enum Malformed {
     /// Fewer bytes than the announced VLAN tag.
     #[error("the VLAN tag is cut short")]
     TruncatedTag,
+    /// A tag with the number 0 before or behind another tag, or of 802.1ad.
+    #[error("a tag with the number 0 hides the packet")]
+    ZeroTag,
     /// Fewer bytes than an IPv4 header.
     #[error("the IPv4 header is cut short")]
     TruncatedIpv4,
