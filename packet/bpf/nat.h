@@ -204,14 +204,17 @@ static __attribute__((noinline)) int nat_begin(struct nat_key *key, __u32 flags,
 		return REASON_NAT_SESSIONS;
 	if (old)
 		nat_end_session(key, old);
+	/* First the bound of all: a user without a session has no entry, so strangers cannot fill the table of users. */
+	if (__sync_fetch_and_add(&state->sessions, 1) >= nat.max_sessions) {
+		__sync_fetch_and_add(&state->sessions, -1);
+		return REASON_NAT_SESSIONS;
+	}
 	user = bpf_map_lookup_elem(&nat_users, &key->inside.address);
 	if (!user) {
 		bpf_map_update_elem(&nat_users, &key->inside.address, &none, BPF_NOEXIST);
 		user = bpf_map_lookup_elem(&nat_users, &key->inside.address);
 	}
-	if (!user)
-		return REASON_NAT_SESSIONS;
-	if (__sync_fetch_and_add(&state->sessions, 1) >= nat.max_sessions) {
+	if (!user) {
 		__sync_fetch_and_add(&state->sessions, -1);
 		return REASON_NAT_SESSIONS;
 	}
