@@ -18,7 +18,8 @@ pub fn policy_removal() -> String {
 
 /// The script that sets the whole table at once, in place of the one before. `device` names a device by its index.
 ///
-/// Each rule of the policy is one rule of nftables, or two for two families. Its comment is `rule` and its place.
+/// Each rule of the policy is one rule of nftables, or two for two families. Its comment is `rule` and its place. The
+/// first rule only names a state: then connection tracking puts fragments together, and no rule misses their ports.
 #[must_use]
 pub fn policy_rules(policy: &Policy, device: impl Fn(u32) -> String) -> String {
     let (mut sets, mut rules) = (String::new(), String::new());
@@ -46,7 +47,7 @@ pub fn policy_rules(policy: &Policy, device: impl Fn(u32) -> String) -> String {
         }
     }
     let default = verdict(policy.default_action());
-    let chain = "\tchain forward {\n\t\ttype filter hook forward priority filter; policy accept;";
+    let chain = "\tchain forward {\n\t\ttype filter hook forward priority filter; policy accept;\n\t\tct state new";
     let removal = policy_removal();
     format!(
         "{removal}table inet {POLICY_TABLE} {{\n{sets}{chain}\n{rules}\t\tcounter {default} comment \"default\"\n\t}}\n}}\n"

@@ -76,6 +76,8 @@ pub fn nft_rules(config: &NatConfig) -> String {
         "\t\tip saddr @inside ip daddr != @inside ct state new add @users {{ ip saddr ct count over {} }} counter drop",
         config.max_sessions_per_user
     ));
+    // The kernel translates only what connection tracking knows. The rest would leave with its inside address.
+    line("\t\tip saddr @inside ip daddr != @inside ct state { invalid, untracked } counter drop");
     line("\t}\n}");
     text
 }
