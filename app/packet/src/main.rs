@@ -93,6 +93,8 @@ fn failure_of(error: &XdpError) -> Failure {
         | XdpError::CannotSend(_)
         | XdpError::MtuTooLarge(_)
         | XdpError::DumpBusy
+        | XdpError::Changing
+        | XdpError::UnsafeFolder(_)
         | XdpError::NatRoom { .. }
         | XdpError::NatLogBusy
         | XdpError::NoConntrack => Kind::Refused,

@@ -70,6 +70,12 @@ pub enum XdpError {
     /// No bpffs.
     #[error("{0} is not in a mounted bpffs: run `mount -t bpf bpf /sys/fs/bpf`")]
     NoBpffs(PathBuf),
+    /// Another user could exchange the state.
+    #[error("{0} belongs to another user, or others may write it: remove it, or use another folder by --pins")]
+    UnsafeFolder(PathBuf),
+    /// Two commands at once.
+    #[error("another command changes this router at this moment: wait for its end")]
+    Changing,
     /// Nothing stands.
     #[error("no router stands here: `sallyport packet router up --dev DEVICE,DEVICE` starts one")]
     NotUp,

@@ -25,6 +25,7 @@ pub use error::XdpError;
 pub use explain::{Question, Runner, Verdict};
 pub use fib::{FibMaps, FibSizes, FibStatus, Link, Shared, Written};
 pub use object::has_program;
+pub use pins::Changing;
 pub use reason::{Action, Reason};
 pub use router::{Change, Count, Router, StandingPort};
 pub use table::{MAX_ROUTER_PORTS, Urpf};

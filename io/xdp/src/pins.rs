@@ -1,6 +1,10 @@
-//! The pinned maps of a router.
+//! The pinned maps of a router, the folder that they are in, and the lock of those who change it.
 
-use std::path::Path;
+use std::{
+    fs::{self, DirBuilder, File},
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _},
+    path::{Path, PathBuf},
+};
 
 use libbpf_rs::MapHandle;
 
@@ -9,6 +13,13 @@ use crate::{
     error::{asked, pinned},
 };
 
+/// The folder among the pins that a command locks while it changes the router.
+const LOCK: &str = "change";
+/// How often a lock is tried whose folder another command has removed.
+const LOCK_TRIES: usize = 10;
+/// Rights of the folder: others could lock it, and stop every command by that.
+const OWN: u32 = 0o700;
+
 /// A map in this folder.
 pub(crate) fn map(pins: &Path, name: &str) -> Result<MapHandle, XdpError> {
     let path = pins.join(name);
@@ -16,4 +27,76 @@ pub(crate) fn map(pins: &Path, name: &str) -> Result<MapHandle, XdpError> {
         return Err(XdpError::NotUp);
     }
     MapHandle::from_pinned_path(&path).map_err(asked(format!("open {}", path.display())))
+}
+
+fn is_in_bpffs(folder: &Path) -> Result<bool, XdpError> {
+    let status = rustix::fs::statfs(folder).map_err(std::io::Error::from);
+    let status = status.map_err(pinned(format!("look at {}", folder.display())))?;
+    // BPF_FS_MAGIC
+    Ok(status.f_type as u64 == 0xcafe_4a11)
+}
+
+/// Makes the folder for this user alone, in a bpffs where no other user can exchange it.
+pub(crate) fn make_folder(pins: &Path) -> Result<(), XdpError> {
+    let made = DirBuilder::new().recursive(true).mode(OWN).create(pins);
+    made.map_err(pinned(format!("make {}", pins.display())))?;
+    if !is_in_bpffs(pins)? {
+        drop(fs::remove_dir(pins));
+        return Err(XdpError::NoBpffs(pins.to_owned()));
+    }
+    let own = rustix::process::geteuid().as_raw();
+    for folder in pins.ancestors() {
+        if folder != pins && !is_in_bpffs(folder)? {
+            break;
+        }
+        let looked = || pinned(format!("look at {}", folder.display()));
+        let found = fs::symlink_metadata(folder).map_err(looked())?;
+        // In a folder with the sticky bit, others cannot rename what is not theirs.
+        let is_open = found.mode() & 0o022 != 0 && (folder == pins || found.mode() & 0o1000 == 0);
+        if !found.is_dir() || ![0, own].contains(&found.uid()) || is_open {
+            return Err(XdpError::UnsafeFolder(folder.to_owned()));
+        }
+        if folder == pins && found.mode() & 0o777 != OWN {
+            fs::set_permissions(folder, fs::Permissions::from_mode(OWN)).map_err(looked())?;
+        }
+    }
+    Ok(())
+}
+
+/// The lock of a command that changes the router.
+#[derive(Debug)]
+pub struct Changing {
+    folder: PathBuf,
+    _lock: File,
+}
+
+impl Changing {
+    pub(crate) fn begin(pins: &Path) -> Result<Self, XdpError> {
+        let folder = pins.join(LOCK);
+        let tried = || pinned(format!("lock {}", folder.display()));
+        for _ in 0..LOCK_TRIES {
+            make_folder(pins)?;
+            DirBuilder::new().recursive(true).mode(OWN).create(&folder).map_err(tried())?;
+            let Ok(lock) = File::open(&folder) else { continue };
+            rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive)
+                .map_err(|_| XdpError::Changing)?;
+            // The command before may have removed the folder that is locked here.
+            let is_same =
+                fs::metadata(&folder).is_ok_and(|now| lock.metadata().is_ok_and(|own| own.ino() == now.ino()));
+            if is_same {
+                return Ok(Self { folder, _lock: lock });
+            }
+        }
+        Err(XdpError::Changing)
+    }
+}
+
+impl Drop for Changing {
+    fn drop(&mut self) {
+        drop(fs::remove_dir(&self.folder));
+        // Only where nothing stands is the folder above empty.
+        if let Some(pins) = self.folder.parent() {
+            drop(fs::remove_dir(pins));
+        }
+    }
 }

@@ -17,6 +17,7 @@ use crate::{
     kernel::Device,
     nat_tables::{self, NatSetup, Settings},
     object::{self, PINNED, Tables},
+    pins::{self, Changing},
     policy_tables::{self, CompiledPolicy},
     table::{self, Entry, ROW_REASONS, SLOTS},
 };
@@ -153,8 +154,19 @@ impl Router {
     /// # Errors
     /// The folder is no bpffs.
     pub fn follow(&self) -> Result<Option<OwnedFd>, XdpError> {
-        self.make_folder()?;
+        pins::make_folder(&self.pins)?;
         self.lock()
+    }
+
+    /// Says that this process changes the router, as long as the result lives.
+    ///
+    /// # Errors
+    /// Another process does, or the folder is no bpffs, or one of another user.
+    pub fn change(&self) -> Result<Changing, XdpError> {
+        if !rustix::process::geteuid().is_root() {
+            return Err(XdpError::NotRoot);
+        }
+        Changing::begin(&self.pins)
     }
 
     /// Whether a process follows.
@@ -177,7 +189,7 @@ impl Router {
         if !rustix::process::geteuid().is_root() {
             return Err(XdpError::NotRoot);
         }
-        self.make_folder()?;
+        pins::make_folder(&self.pins)?;
         let (nat, policy) = (Settings::of(self.nat.as_ref()), self.policy.as_ref());
         let object = object::load_with(&self.pins, true, tables, Some(&nat), Some(policy))
             .inspect_err(|_| self.remove_if_new(&self.programs()))?;
@@ -313,18 +325,6 @@ impl Router {
             .map(|entry| entry.path())
             .collect::<Vec<_>>()
             .into_iter()
-    }
-
-    fn make_folder(&self) -> Result<(), XdpError> {
-        fs::create_dir_all(&self.pins).map_err(pinned(format!("make {}", self.pins.display())))?;
-        let status = rustix::fs::statfs(&self.pins).map_err(std::io::Error::from);
-        let status = status.map_err(pinned(format!("look at {}", self.pins.display())))?;
-        // BPF_FS_MAGIC
-        if status.f_type as u64 != 0xcafe_4a11 {
-            drop(fs::remove_dir(&self.pins));
-            return Err(XdpError::NoBpffs(self.pins.clone()));
-        }
-        Ok(())
     }
 
     /// Pins the program before it is attached, so that a killed run leaves nothing unknown at a device.

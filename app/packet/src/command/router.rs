@@ -107,9 +107,9 @@ pub(super) async fn up(output: Output, router: &Router, args: UpArgs) -> anyhow:
     }
     let (_, mut devices) = kernel().await?;
     let ports = ports_of(&config, &mut devices)?;
+    let _change = router.change()?;
     let rules = Rules::of(router, &config, args.file(), &devices)?;
-    say(output, rules.router.up(&ports, &devices)?)?;
-    rules.apply().await?;
+    say(output, rules.around(|router| router.up(&ports, &devices)).await?)?;
     output.hint("the programs stay in the kernel; `sallyport packet router down` removes them");
     Ok(())
 }
@@ -129,11 +129,22 @@ pub(super) fn say(output: Output, change: Change) -> anyhow::Result<()> {
 /// What a router has beside its ports: NAT and policy, in XDP and in nftables.
 pub(super) struct Rules {
     /// The router, with both.
-    pub(super) router: Router,
-    /// Rules of nftables, with what is missing without them.
-    tables: Vec<(String, &'static str)>,
+    router: Router,
+    tables: [Table; 2],
     /// Whether connection tracking shares its connections with XDP.
     is_shared: bool,
+}
+
+/// A table of nftables.
+struct Table {
+    /// What the kernel lacks without it.
+    what: &'static str,
+    /// The script that sets it; none if the router has no such table.
+    rules: Option<String>,
+    /// The script that removes it.
+    removal: String,
+    /// Whether the router that stands has it.
+    has_stood: bool,
 }
 
 impl Rules {
@@ -146,30 +157,74 @@ impl Rules {
     ) -> anyhow::Result<Self> {
         let nat = config.nat.as_ref().map(|section| section.to_setup(router.nat_seed())).transpose()?;
         let policy = policy_of(config, file, devices)?;
-        let mut tables = Vec::new();
-        if policy.is_some() || router.has_policy() {
-            tables.push((policy.as_ref().map_or_else(policy_removal, |policy| policy.1.clone()), "policy"));
-        }
-        if nat.is_some() || router.nat_engine().is_ok_and(|engine| engine.is_some()) {
-            tables.push((nat.as_ref().map_or_else(nft_removal, |nat| nft_rules(&nat.config)), "NAT"));
-        }
+        let tables = [
+            Table {
+                what: "policy",
+                rules: policy.as_ref().map(|policy| policy.1.clone()),
+                removal: policy_removal(),
+                has_stood: router.has_policy(),
+            },
+            Table {
+                what: "NAT",
+                rules: nat.as_ref().map(|nat| nft_rules(&nat.config)),
+                removal: nft_removal(),
+                has_stood: router.nat_engine().is_ok_and(|engine| engine.is_some()),
+            },
+        ];
         let is_shared = nat.as_ref().is_some_and(|nat| nat.engine == NatEngine::Conntrack);
         let router = router.clone().with_nat(nat).with_policy(policy.map(|policy| policy.0));
         Ok(Self { router, tables, is_shared })
     }
 
-    /// Gives nftables its part, once the router is up.
-    pub(super) async fn apply(&self) -> anyhow::Result<()> {
-        for (rules, what) in &self.tables {
+    /// The router, with NAT and policy.
+    pub(super) fn router(&self) -> &Router {
+        &self.router
+    }
+
+    /// Brings the router up. New rules of nftables stand before, and old ones go after: no packet passes in between,
+    /// and a run that is killed leaves none of the two without its rules.
+    pub(super) async fn around(&self, up: impl FnOnce(&Router) -> Result<Change, XdpError>) -> anyhow::Result<Change> {
+        if let Err(error) = self.set().await {
+            self.take_back().await;
+            return Err(error.into());
+        }
+        let change = match up(&self.router) {
+            Ok(change) => change,
+            Err(error) => {
+                self.take_back().await;
+                return Err(error.into());
+            }
+        };
+        for table in self.tables.iter().filter(|table| table.rules.is_none()) {
+            // A run that was killed may have left a table, and without `nft` there is none.
+            if let Err(error) = sallyport_nft::apply(&table.removal).await
+                && table.has_stood
+            {
+                let said =
+                    format!("the router is up, and what the kernel forwards still has the {}: {error}", table.what);
+                return Err(Failure::new(Kind::Failed, said).into());
+            }
+        }
+        Ok(change)
+    }
+
+    /// Gives nftables its part.
+    async fn set(&self) -> Result<(), Failure> {
+        for table in &self.tables {
+            let Some(rules) = &table.rules else { continue };
             sallyport_nft::apply(rules).await.map_err(|error| {
-                let said = format!("the router is up, and what the kernel forwards has no {what}: {error}");
+                let said = format!("what the kernel forwards would have no {}: {error}", table.what);
                 Failure::new(Kind::Failed, said)
             })?;
         }
-        if self.is_shared {
-            be_liberal()?;
+        if self.is_shared { be_liberal() } else { Ok(()) }
+    }
+
+    /// After a failure: a router without a table gets none.
+    async fn take_back(&self) {
+        for table in self.tables.iter().filter(|table| table.rules.is_some() && !table.has_stood) {
+            drop(sallyport_nft::apply(&table.removal).await);
         }
-        Ok(())
     }
 }
 
@@ -201,15 +256,19 @@ fn be_liberal() -> Result<(), Failure> {
 /// Takes the router down.
 pub(super) async fn down(output: Output, router: &Router) -> anyhow::Result<()> {
     let (_, devices) = kernel().await?;
-    let had_nat = router.nat_engine().is_ok_and(|engine| engine.is_some());
-    let had_policy = router.has_policy();
-    let detached = router.down(&devices)?;
-    if had_policy {
-        drop(sallyport_nft::apply(&policy_removal()).await);
-    }
-    if had_nat {
-        // Without `nft` there is no table either.
-        drop(sallyport_nft::apply(&nft_removal()).await);
+    let has_folder = router.pins().exists();
+    let _change = has_folder.then(|| router.change()).transpose()?;
+    let had_rules = router.has_policy() || router.nat_engine().is_ok_and(|engine| engine.is_some());
+    let detached = router.down(&devices);
+    // Of a run that was killed, the rules may stand alone. Without `nft` there are none.
+    let removed = sallyport_nft::apply(&[policy_removal(), nft_removal()].concat()).await;
+    let detached = detached?;
+    if let Err(error) = removed
+        && had_rules
+    {
+        let said = format!("the router is down, and its rules are still in nftables: {error}");
+        let next = "`nft delete table inet sallyport_policy` and `nft delete table ip sallyport_nat` remove them";
+        return Err(Failure::new(Kind::Failed, said).next(next).into());
     }
     let view = UpView { attached: Vec::new(), replaced: Vec::new(), detached };
     output.data(&view, |view| match view.detached.as_slice() {

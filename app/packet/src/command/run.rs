@@ -4,6 +4,7 @@ use std::{
     collections::{HashMap, HashSet},
     fmt::Write as _,
     fs,
+    io::Write as _,
     net::IpAddr,
     path::{Path, PathBuf},
     time::{Duration, Instant},
@@ -82,11 +83,12 @@ pub(super) async fn run(output: Output, router: &Router, args: RunArgs) -> anyho
     let sizes = config.limits.sizes()?;
     let (_, mut devices) = kernel().await?;
     let ports = ports_of(&config, &mut devices)?;
+    let change = router.change()?;
     let Some(_lock) = router.follow()? else {
         return Err(Failure::new(Kind::Refused, "another process follows this router already").into());
     };
     let rules = Rules::of(router, &config, args.up.file(), &devices)?;
-    let router = &rules.router;
+    let router = rules.router();
     let mut status = FibStatus::default();
     // Events from here on wait until the lists are read.
     let mut events = Events::open(config.limits.netlink_bytes as usize)?;
@@ -107,12 +109,13 @@ pub(super) async fn run(output: Output, router: &Router, args: RunArgs) -> anyho
         made.set_ports(&ports, &devices);
         made.list(&mut status)?;
         made.write(&mut status)?;
-        say(output, router.up_with(&mut made.maps, &ports, &devices)?)?;
+        let up = rules.around(|router| router.up_with(&mut made.maps, &ports, &devices));
+        say(output, up.await?)?;
         tables = Some(made);
     } else {
-        say(output, router.up(&ports, &devices)?)?;
+        say(output, rules.around(|router| router.up(&ports, &devices)).await?)?;
     }
-    rules.apply().await?;
+    drop(change);
     output.hint("following the kernel; the programs stay when this process ends");
     follow(router, &config, devices, &mut events, tables.as_mut(), &mut status).await
 }
@@ -143,6 +146,7 @@ async fn follow(
 ) -> anyhow::Result<()> {
     let mut todo = Todo::default();
     let (mut ticked, mut listed, mut reused) = (Instant::now(), Instant::now(), Instant::now());
+    let mut is_written = true;
     write_metrics(router, config, &devices, status)?;
     loop {
         let pause = if todo.lists { LISTING_PAUSE } else { TICK };
@@ -189,8 +193,14 @@ async fn follow(
             if let Some(tables) = tables.as_deref_mut() {
                 tables.look_at_forwarding();
             }
-            write_metrics(router, config, &devices, status)?;
-            ticked = Instant::now();
+            // A full disk must not end the process that keeps the routes.
+            let written = write_metrics(router, config, &devices, status);
+            if let Err(error) = &written
+                && is_written
+            {
+                note(&format!("{error:#}"));
+            }
+            (is_written, ticked) = (written.is_ok(), Instant::now());
         }
     }
 }
@@ -356,6 +366,8 @@ fn write_metrics(router: &Router, config: &Config, devices: &[Device], status: &
 /// Replaces a file at once, so that a reader finds all of it.
 fn replace(file: &Path, text: &str) -> std::io::Result<()> {
     let next = file.with_extension("next");
-    fs::write(&next, text)?;
+    // In a folder where others may write, the name can be a link of theirs to any file.
+    drop(fs::remove_file(&next));
+    fs::OpenOptions::new().write(true).create_new(true).open(&next)?.write_all(text.as_bytes())?;
     fs::rename(&next, file)
 }
