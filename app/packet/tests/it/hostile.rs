@@ -148,7 +148,7 @@ fn odd_frames_of_a_file_are_counted_by_their_reasons() {
 }
 
 /// The frame of these digits, with the right sum of its header of IPv4.
-fn sealed(digits: &str) -> Vec<u8> {
+pub(crate) fn sealed(digits: &str) -> Vec<u8> {
     let digits: String = digits.chars().filter(char::is_ascii_hexdigit).collect();
     let mut frame: Vec<u8> =
         (0..digits.len()).step_by(2).map(|at| u8::from_str_radix(&digits[at..at + 2], 16).unwrap()).collect();

@@ -4,6 +4,7 @@
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod agree;
+mod attack;
 mod bird;
 mod commands;
 mod dump;

@@ -10,6 +10,8 @@ tcp TO BYTES: sends bytes over TCP, and compares
 raw DEVICE HEX COUNT: frames as they are
 several DEVICE HEX...: one frame after the other
 frames DEVICE FILE: the frames of a file, one a line
+say TO WORDS: words to port 7
+watch DEVICE MARK: prints packets of IP that come, with their sources, until one has MARK in it
 sniff DEVICE COUNT: prints frames of UDP to port 9, with their tags
 """
 import hashlib, os, select, socket, struct, sys
@@ -155,6 +157,27 @@ def frames(device, file):
     with open(file) as lines:
         for line in lines:
             sock.send(bytes.fromhex(line))
+
+
+def say(to, words):
+    udp(to)[1].sendto(words.encode(), (to, 7))
+
+
+def watch(device, mark):
+    sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+    sock.bind((device, 0))
+    print("ready", flush=True)
+    while True:
+        data, address = sock.recvfrom(2048)
+        if address[2] == 4 or data[12:14] not in (b"\x08\x00", b"\x86\xdd"):
+            continue
+        if mark.encode() in data:
+            return print("end", flush=True)
+        is_v6 = data[12] == 0x86
+        source = socket.inet_ntop(*((socket.AF_INET6, data[22:38]) if is_v6 else (socket.AF_INET, data[26:30])))
+        # Neighbours say things to one another all the time.
+        if not source.startswith("fe80:") and source != "::" and not (is_v6 and data[20] == 58):
+            print(source, data.hex(), flush=True)
 
 
 def sniff(device, times):
