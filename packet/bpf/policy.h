@@ -57,9 +57,13 @@ struct policy_rule {
 };
 _Static_assert(sizeof(struct policy_rule) == 96, "io/xdp writes 96 bytes");
 
+/* This bit of a set's number stands for IPv4: ::/0 is all of IPv6, and has no address of IPv4. */
+#define POLICY_SET_V4 0x80000000u
+
 /* A prefix of a set. IPv4 is ::ffff:0:0/96. */
 struct policy_prefix {
 	__u32 bits;
+	/* The number, with POLICY_SET_V4 for IPv4. */
 	__u32 set;
 	__u32 address[4];
 };
@@ -144,7 +148,7 @@ struct {
 
 INLINE int policy_has_address(__u32 set, const __u32 *address)
 {
-	struct policy_prefix prefix = { .bits = 32 + 128, .set = set };
+	struct policy_prefix prefix = { .bits = 32 + 128, .set = is_v4_mapped(address) ? set | POLICY_SET_V4 : set };
 
 	if (!set)
 		return 1;

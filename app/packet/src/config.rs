@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    io::Read as _,
     path::{Path, PathBuf},
 };
 
@@ -150,13 +151,21 @@ impl From<Check> for Urpf {
 impl Config {
     /// Reads the file.
     pub(crate) fn read(file: &Path) -> Result<Self, Failure> {
-        let name = file.display();
-        let unreadable = |error| Failure::new(Kind::Failed, format!("cannot read {name}: {error}"));
-        if fs::metadata(file).map_err(unreadable)?.len() > MAX_FILE_BYTES {
-            return Err(Failure::usage(format!("{name} has more than {MAX_FILE_BYTES} bytes")));
-        }
-        parse(&fs::read_to_string(file).map_err(unreadable)?, &name.to_string())
+        parse(&read(file, MAX_FILE_BYTES)?, &file.display().to_string())
     }
+}
+
+/// The text of a file. A device or a pipe says nothing of its length, so reading has the bound.
+pub(crate) fn read(file: &Path, most: u64) -> Result<String, Failure> {
+    let name = file.display();
+    let unreadable = |error| Failure::new(Kind::Failed, format!("cannot read {name}: {error}"));
+    let mut text = String::new();
+    let opened = fs::File::open(file).map_err(unreadable)?;
+    opened.take(most + 1).read_to_string(&mut text).map_err(unreadable)?;
+    if text.len() as u64 > most {
+        return Err(Failure::usage(format!("{name} has more than {most} bytes")));
+    }
+    Ok(text)
 }
 
 /// The file of this text; what is wrong has its line.
@@ -182,6 +191,12 @@ pub(crate) fn protocol(word: &str) -> Result<u8, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_device_without_an_end_is_refused() {
+        let failure = read(Path::new("/dev/zero"), 100).unwrap_err();
+        assert_eq!(failure.message, "/dev/zero has more than 100 bytes");
+    }
 
     #[test]
     fn a_file_has_ports_and_what_is_wrong_has_a_sentence() {

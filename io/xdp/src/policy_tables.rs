@@ -108,6 +108,9 @@ const ANY_PROTOCOL: u32 = 256;
 /// The bit of fragments, which no packet has here: the kernel has them.
 const UNTRACKED: u32 = 16;
 
+/// The bit of a set's number that stands for IPv4: `POLICY_SET_V4`.
+const SET_V4: u32 = 0x8000_0000;
+
 fn state_bit(state: FlowState) -> u32 {
     match state {
         FlowState::New => 1,
@@ -132,9 +135,9 @@ fn range_bytes(range: &RangeInclusive<u16>) -> Vec<u8> {
 
 /// The key of a prefix: `struct policy_prefix`.
 fn prefix_key(set: u32, net: &IpNet) -> Vec<u8> {
-    let (address, length) = match net.network() {
-        IpAddr::V4(address) => (address.to_ipv6_mapped(), 96 + u32::from(net.prefix_len())),
-        IpAddr::V6(address) => (address, u32::from(net.prefix_len())),
+    let (address, length, set) = match net.network() {
+        IpAddr::V4(address) => (address.to_ipv6_mapped(), 96 + u32::from(net.prefix_len()), set | SET_V4),
+        IpAddr::V6(address) => (address, u32::from(net.prefix_len()), set),
     };
     [&(32 + length).to_ne_bytes()[..], &set.to_ne_bytes(), &address.octets()].concat()
 }

@@ -106,6 +106,19 @@ fn an_address_of_ipv6_that_looks_like_ipv4_passes_no_policy() {
 }
 
 #[test]
+fn a_rule_about_all_of_ipv6_is_not_about_ipv4() {
+    let Some(mut rig) = Rig::new() else { return };
+    rig.resolve();
+    drop(rig.serve("sink", &["echo"]));
+    rig.write("policy.toml", "default = \"drop\"\n[[rule]]\nname = \"six\"\naction = \"accept\"\nfrom = [\"::/0\"]\n");
+    let file = rig.write("router.toml", "policy = \"policy.toml\"\n[[port]]\ndev = \"d0\"\n[[port]]\ndev = \"d1\"\n");
+    rig.up(&["--config", file.to_str().unwrap()]);
+    assert_eq!(rig.probe("fd00:2::7", &[]), "echo 32");
+    rig.probe("192.0.2.7", &["answer=0"]);
+    rig.wait_count("d0", "policy", 1);
+}
+
+#[test]
 fn fragments_without_ports_pass_no_rule_about_ports() {
     let Some(mut rig) = Rig::new() else { return };
     rig.resolve();
