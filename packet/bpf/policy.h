@@ -369,8 +369,13 @@ INLINE __u32 policy_state(struct policy_question *q)
 	__u32 is_reply, kind;
 	struct policy_known *known;
 
-	if (q->is_error)
+	if (q->is_error) {
+		/* To the sender of the packet that it quotes, as connection tracking wants it; others get no errors. */
+		if ((q->quoted.source[0] ^ q->flow.dest[0]) | (q->quoted.source[1] ^ q->flow.dest[1]) |
+		    (q->quoted.source[2] ^ q->flow.dest[2]) | (q->quoted.source[3] ^ q->flow.dest[3]))
+			return STATE_INVALID;
 		return policy_find(&q->quoted, &is_reply) ? STATE_RELATED : STATE_INVALID;
+	}
 	known = policy_find(&q->flow, &is_reply);
 	if (known)
 		return is_reply || known->is_answered ? STATE_ESTABLISHED : STATE_NEW;

@@ -119,6 +119,35 @@ fn a_rule_about_all_of_ipv6_is_not_about_ipv4() {
 }
 
 #[test]
+fn an_error_about_one_host_leads_to_no_other() {
+    let Some(mut rig) = Rig::new() else { return };
+    rig.resolve();
+    rig.write(
+        "policy.toml",
+        "default = \"drop\"\n[[rule]]\nname = \"answers\"\naction = \"accept\"\nstates = [\"established\", \
+         \"related\"]\n[[rule]]\nname = \"inside\"\naction = \"accept\"\nin = \"d0\"\n",
+    );
+    let file = rig.write("router.toml", "policy = \"policy.toml\"\n[[port]]\ndev = \"d0\"\n[[port]]\ndev = \"d1\"\n");
+    rig.up(&["--config", file.to_str().unwrap()]);
+    drop(rig.serve("sink", &["echo"]));
+    assert_eq!(rig.probe("10.0.1.2", &["from=5000"]), "echo 32");
+    let link = mac(&rig, "gen", "g0");
+    let link: Vec<_> = (0..6).map(|at| &link[at * 2..at * 2 + 2]).collect();
+    rig.ip("dut", &format!("neigh replace 10.0.0.3 lladdr {} dev d0 nud permanent", link.join(":")));
+    let own = mac(&rig, "dut", "d1");
+    let before = rig.count("d1", "forwarded");
+    // The peer of one host knows a flow, and quotes it to another host.
+    let error = |to: &str| {
+        let quoted = "450000200001000040110000 0a000002 0a000102 13880009000c0000";
+        let ip = format!("450000380001000040010000 0a000102 {to} 0301000000000000 {quoted}");
+        hex(&sealed(&format!("{own} 020000000007 0800 {ip}")))
+    };
+    done(&mut rig.python("sink", &["several", "s0", &error("0a000003"), &error("0a000002")]));
+    rig.wait_count("d1", "forwarded", before + 1);
+    rig.wait_count("d1", "policy", 1);
+}
+
+#[test]
 fn fragments_without_ports_pass_no_rule_about_ports() {
     let Some(mut rig) = Rig::new() else { return };
     rig.resolve();

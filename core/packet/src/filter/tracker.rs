@@ -83,7 +83,8 @@ impl Tracker {
         }
         if let Some(quoted) = quoted(packet) {
             let flow = quoted_flow(&quoted);
-            let is_known = self.find(flow, now).is_some();
+            // An error goes to the sender of the packet that it quotes.
+            let is_known = flow.source == ip.destination && self.find(flow, now).is_some();
             return if is_known { FlowState::Related } else { FlowState::Invalid };
         }
         match self.find(flow, now) {

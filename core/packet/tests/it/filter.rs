@@ -95,6 +95,8 @@ fn errors_about_known_flows_are_related() {
     assert_eq!(tracker.state(&error(&sent), SECOND), FlowState::Invalid);
     tracker.track(&packet(&sent), SECOND).unwrap();
     assert_eq!(tracker.state(&error(&sent), SECOND), FlowState::Related);
+    let stray = packet(&Frame::error("192.0.2.9", "10.0.0.77", 3, &sent.packet()));
+    assert_eq!(tracker.state(&stray, SECOND), FlowState::Invalid, "it goes to another host than the sender");
     let unsent = Frame::udp((CLIENT.0, 5_001), SERVER, b"data");
     assert_eq!(tracker.state(&error(&unsent), SECOND), FlowState::Invalid);
     tracker.track(&error(&sent), SECOND * 30).unwrap();
