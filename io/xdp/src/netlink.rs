@@ -39,8 +39,8 @@ const MAX_DRAINED: usize = 4_000_000;
 const RTM_NEWNEXTHOP: u16 = 104;
 const RTM_DELNEXTHOP: u16 = 105;
 const RTM_GETNEXTHOP: u16 = 106;
-/// The groups of events: link, neighbour, IPv4 and IPv6 addresses, IPv4 and IPv6 routes, next-hop objects.
-const GROUPS: [u32; 7] = [1, 3, 5, 9, 7, 11, 32];
+/// The groups of events: link, neighbour, IPv4 and IPv6 addresses, routes and rules, next-hop objects.
+const GROUPS: [u32; 9] = [1, 3, 5, 9, 7, 11, 8, 19, 32];
 /// The list has changed while the kernel wrote it.
 const NLM_F_DUMP_INTR: u16 = 0x10;
 /// A route was added behind others.

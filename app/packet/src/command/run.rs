@@ -125,7 +125,7 @@ fn refuse_rules() -> anyhow::Result<()> {
     let mut others = 0;
     for family in [List::Rules4, List::Rules6] {
         netlink::list(family, |event| {
-            others += usize::from(matches!(event, Event::Rule(priority) if !matches!(priority, 0 | 32_766 | 32_767)));
+            others += usize::from(matches!(event, Event::Rule(priority) if is_other(priority)));
         })?;
     }
     if others > 0 {
@@ -133,6 +133,11 @@ fn refuse_rules() -> anyhow::Result<()> {
         return Err(Failure::new(Kind::Refused, said).next("remove them, or look up by --lookup kernel").into());
     }
     Ok(())
+}
+
+/// Whether a rule is none of those that every machine has.
+fn is_other(priority: u32) -> bool {
+    !matches!(priority, 0 | 32_766 | 32_767)
 }
 
 /// Follows the events of the kernel.
@@ -239,6 +244,10 @@ impl Tables {
                 todo.lists = true;
             }
             Event::NoAddress => todo.lists = true,
+            Event::Rule(priority) if is_other(priority) => note(&format!(
+                "`ip rule` has a new rule of priority {priority}, which the lookup fib does not follow: packets go by the \
+                 main table alone"
+            )),
             Event::Address | Event::Rule(_) => {}
         }
     }

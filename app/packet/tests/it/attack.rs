@@ -319,6 +319,22 @@ fn the_router_never_stands_without_its_rules_and_leaves_none() {
 }
 
 #[test]
+fn a_rule_that_comes_later_is_not_ignored_in_silence() {
+    let Some(mut rig) = Rig::new() else { return };
+    rig.resolve();
+    let mut run = rig.packet(&["router", "run", "--dev", "d0,d1", "--lookup", "fib"]);
+    let mut child = run.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::piped()).spawn().unwrap();
+    let mut lines = std::io::BufReader::new(child.stderr.take().unwrap()).lines();
+    rig.keep(child);
+    assert!(lines.next().unwrap().unwrap().starts_with("following the kernel"));
+    for family in ["-4", "-6"] {
+        rig.ip("dut", &format!("{family} rule add priority 77 blackhole"));
+        let said = lines.next().unwrap().unwrap();
+        assert!(said.contains("a new rule of priority 77, which the lookup fib does not follow"), "{said}");
+    }
+}
+
+#[test]
 fn metrics_follow_no_link_of_another_user() {
     let Some(mut rig) = Rig::new() else { return };
     rig.resolve();
