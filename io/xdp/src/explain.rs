@@ -17,6 +17,11 @@ const CONTEXT_BYTES: usize = 24;
 const VERDICT_BYTES: usize = 44;
 /// The time to live of a packet in question.
 const TTL: u8 = 64;
+/// The numbers of protocols whose headers NAT and policy read.
+const ICMP: u8 = 1;
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+const ICMPV6: u8 = 58;
 
 /// A packet in question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -142,10 +147,9 @@ impl Question {
             frame.extend(0x8100_u16.to_be_bytes());
             frame.extend(vid.to_be_bytes());
         }
-        let (header, length) = match self.destination {
-            IpAddr::V4(_) => (20, usize::from(self.length).max(28)),
-            IpAddr::V6(_) => (40, usize::from(self.length).max(48)),
-        };
+        let header = if self.destination.is_ipv4() { 20 } else { 40 };
+        let payload = self.to_payload(usize::from(self.length).saturating_sub(header));
+        let length = header + payload.len();
         match (self.source, self.destination) {
             (IpAddr::V4(source), IpAddr::V4(destination)) => {
                 frame.extend(0x0800_u16.to_be_bytes());
@@ -174,10 +178,30 @@ impl Question {
                 frame.extend(bytes(destination));
             }
         }
-        frame.extend(self.ports.0.to_be_bytes());
-        frame.extend(self.ports.1.to_be_bytes());
-        frame.resize(frame.len() + length - header - 4, 0);
+        frame.extend(payload);
         frame
+    }
+
+    /// What follows the header of IP, of this length or of the least that the protocol has: the first packet of a flow.
+    fn to_payload(self, length: usize) -> Vec<u8> {
+        let least = if self.protocol == TCP { 20 } else { 8 };
+        let mut bytes = vec![0; length.max(least)];
+        if matches!(self.protocol, ICMP | ICMPV6) {
+            bytes[0] = if self.protocol == ICMP { 8 } else { 128 };
+            return bytes;
+        }
+        bytes[..2].copy_from_slice(&self.ports.0.to_be_bytes());
+        bytes[2..4].copy_from_slice(&self.ports.1.to_be_bytes());
+        match self.protocol {
+            // Five words of header, and a SYN.
+            TCP => (bytes[12], bytes[13]) = (5 << 4, 2),
+            UDP => {
+                let length = (bytes.len() as u16).to_be_bytes();
+                bytes[4..6].copy_from_slice(&length);
+            }
+            _ => {}
+        }
+        bytes
     }
 }
 

@@ -110,6 +110,27 @@ fn test_says_which_rule_decides_and_why_others_do_not() {
 }
 
 #[test]
+fn explain_asks_nat_and_policy_about_the_first_packet_of_a_flow() {
+    let nat = "[nat]\ninside = [\"10.0.0.0/24\"]\npool = [\"10.0.1.1\"]\n";
+    let Some(rig) = standing(POLICY, nat) else { return };
+    let reason = |question: &str| {
+        let args: Vec<_> = ["explain", "-o", "json"].into_iter().chain(question.split(' ')).collect();
+        let said: Value = serde_json::from_str(&done(&mut rig.packet(&args))).unwrap();
+        said["reason"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(reason("10.0.0.2 192.0.2.3 tcp 40000 443"), "forwarded");
+    assert_eq!(reason("10.0.0.2 192.0.2.3 tcp 40000 22"), "policy");
+    assert_eq!(reason("10.0.0.2 192.0.2.3 udp 5000 53"), "forwarded");
+    assert_eq!(reason("10.0.0.2 192.0.2.200 udp 7 9"), "policy-reject");
+    assert_eq!(reason("10.0.0.2 192.0.2.3 tcp 40000 443 --size 0"), "forwarded", "the least size of TCP");
+    assert_eq!(reason("10.0.0.2 192.0.2.3"), "forwarded", "an echo request begins a flow");
+    assert_eq!(reason("fd00::2 fd00:2::7 tcp 40000 443"), "forwarded");
+    assert_eq!(reason("fd00::2 fd00:2::7 udp 5000 54"), "forwarded", "media");
+    let sessions = done(&mut rig.packet(&["nat", "show", "sessions", "-o", "json"]));
+    assert_eq!(sessions.trim(), "[]", "no session begins");
+}
+
+#[test]
 fn connections_of_the_inside_pass_and_strangers_do_not() {
     for nat in [
         "",
