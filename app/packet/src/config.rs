@@ -1,7 +1,8 @@
 //! The file of a router.
 
 use std::{
-    fs,
+    fs::File,
+    io::Read as _,
     path::{Path, PathBuf},
 };
 
@@ -150,13 +151,20 @@ impl From<Check> for Urpf {
 impl Config {
     /// Reads the file.
     pub(crate) fn read(file: &Path) -> Result<Self, Failure> {
-        let name = file.display();
-        let unreadable = |error| Failure::new(Kind::Failed, format!("cannot read {name}: {error}"));
-        if fs::metadata(file).map_err(unreadable)?.len() > MAX_FILE_BYTES {
-            return Err(Failure::usage(format!("{name} has more than {MAX_FILE_BYTES} bytes")));
-        }
-        parse(&fs::read_to_string(file).map_err(unreadable)?, &name.to_string())
+        read(file, MAX_FILE_BYTES)
     }
+}
+
+/// Reads a file of at most so many bytes.
+pub(crate) fn read<T: DeserializeOwned>(file: &Path, most: u64) -> Result<T, Failure> {
+    let name = file.display();
+    let unreadable = |error| Failure::new(Kind::Failed, format!("cannot read {name}: {error}"));
+    let mut text = String::new();
+    let read = File::open(file).map_err(unreadable)?.take(most + 1).read_to_string(&mut text).map_err(unreadable)?;
+    if read as u64 > most {
+        return Err(Failure::usage(format!("{name} has more than {most} bytes")));
+    }
+    parse(&text, &name.to_string())
 }
 
 /// The file of this text; what is wrong has its line.

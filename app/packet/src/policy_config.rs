@@ -1,13 +1,13 @@
 //! The file of a policy.
 
-use std::{collections::BTreeMap, fs, ops::RangeInclusive, path::Path};
+use std::{collections::BTreeMap, ops::RangeInclusive, path::Path};
 
 use ipnet::IpNet;
-use sallyport_cli::failure::{Failure, Kind};
+use sallyport_cli::failure::Failure;
 use sallyport_packet_model::filter::{Action, AddressMatch, AddressSet, FlowState, Policy, Rule};
 use serde::Deserialize;
 
-use crate::config::{parse, protocol};
+use crate::config::{protocol, read};
 
 /// The most bytes of the file.
 const MAX_FILE_BYTES: u64 = 64 << 20;
@@ -162,12 +162,7 @@ impl From<ActionWord> for Action {
 impl PolicyFile {
     /// Reads the file.
     pub(crate) fn read(file: &Path) -> Result<Self, Failure> {
-        let name = file.display();
-        let unreadable = |error| Failure::new(Kind::Failed, format!("cannot read {name}: {error}"));
-        if fs::metadata(file).map_err(unreadable)?.len() > MAX_FILE_BYTES {
-            return Err(Failure::usage(format!("{name} has more than {MAX_FILE_BYTES} bytes")));
-        }
-        parse(&fs::read_to_string(file).map_err(unreadable)?, &name.to_string())
+        read(file, MAX_FILE_BYTES)
     }
 
     /// The policy. `index` finds a device.
@@ -221,6 +216,7 @@ impl Names {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::parse;
 
     fn policy(text: &str) -> Result<Policy, String> {
         let mut names = Names::default();
