@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use libbpf_rs::{MapCore as _, MapFlags, Object, ProgramInput};
 
 use crate::{
-    Reason, Router, StandingPort, XdpError,
+    Reason, Router, StandingPort, XdpError, attach,
     error::asked,
     object::{self, Tables},
 };
@@ -113,7 +113,7 @@ impl Runner {
     /// # Errors
     /// The frame has fewer than 14 bytes.
     pub fn run(&self, frame: &[u8], ifindex: u32) -> Result<(u32, Vec<u8>), XdpError> {
-        run(&self.object, "sallyport_router", frame, ifindex)
+        run(&self.object, attach::FUNCTION, frame, ifindex)
     }
 }
 

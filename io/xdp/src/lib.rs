@@ -21,7 +21,7 @@ mod reason;
 mod router;
 mod table;
 
-pub use error::XdpError;
+pub use error::{XdpError, require_root};
 pub use explain::{Question, Runner, Verdict};
 pub use fib::{FibMaps, FibSizes, FibStatus, Link, Shared, Written};
 pub use object::has_program;

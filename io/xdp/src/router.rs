@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    io::ErrorKind,
     os::fd::{AsFd as _, OwnedFd},
     path::{Path, PathBuf},
 };
@@ -10,9 +11,9 @@ use libbpf_rs::{MapCore as _, MapFlags, MapHandle, Object, Program};
 
 use crate::{
     Reason, Urpf, XdpError,
-    attach::{Attached, id_of},
+    attach::{Attached, FUNCTION, id_of},
     dump,
-    error::{asked, pinned},
+    error::{asked, pinned, require_root},
     fib::{self, FibMaps, FibSizes},
     kernel::Device,
     nat_tables::{self, NatSetup, Settings},
@@ -25,8 +26,6 @@ use crate::{
 const PROGRAM: &str = "program-";
 /// The most pins that are looked at.
 const MAX_PINS: usize = 4096;
-/// The function of the program.
-const FUNCTION: &str = "sallyport_router";
 
 /// The router whose state is pinned in a folder of bpffs.
 #[derive(Debug, Clone)]
@@ -151,8 +150,9 @@ impl Router {
     /// Says that this process follows, as long as the result lives; `None` if another one does.
     ///
     /// # Errors
-    /// The folder is no bpffs.
+    /// The process is not root's, or the folder is no bpffs.
     pub fn follow(&self) -> Result<Option<OwnedFd>, XdpError> {
+        require_root()?;
         self.make_folder()?;
         self.lock()
     }
@@ -174,9 +174,7 @@ impl Router {
     }
 
     fn load(&self, tables: Tables<'_>) -> Result<Object, XdpError> {
-        if !rustix::process::geteuid().is_root() {
-            return Err(XdpError::NotRoot);
-        }
+        require_root()?;
         self.make_folder()?;
         let (nat, policy) = (Settings::of(self.nat.as_ref()), self.policy.as_ref());
         let object = object::load_with(&self.pins, true, tables, Some(&nat), Some(policy))
@@ -316,7 +314,13 @@ impl Router {
     }
 
     fn make_folder(&self) -> Result<(), XdpError> {
-        fs::create_dir_all(&self.pins).map_err(pinned(format!("make {}", self.pins.display())))?;
+        fs::create_dir_all(&self.pins).map_err(|error| match error.kind() {
+            // The kernel refuses new folders in /sys, where bpffs is not mounted.
+            ErrorKind::NotFound | ErrorKind::PermissionDenied if rustix::process::geteuid().is_root() => {
+                XdpError::NoBpffs(self.pins.clone())
+            }
+            _ => pinned(format!("make {}", self.pins.display()))(error),
+        })?;
         let status = rustix::fs::statfs(&self.pins).map_err(std::io::Error::from);
         let status = status.map_err(pinned(format!("look at {}", self.pins.display())))?;
         // BPF_FS_MAGIC

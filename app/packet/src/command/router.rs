@@ -5,13 +5,19 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use sallyport_cli::{
     failure::{Failure, Kind},
-    output::Output,
+    output::{Output, note},
 };
+use sallyport_nft::NftError;
 use sallyport_packet_model::{
     filter::{Timeouts, policy_removal, policy_rules},
     nat::{nft_removal, nft_rules},
 };
-use sallyport_xdp::{Change, Router, Urpf, XdpError, kernel::Device, nat::NatEngine, policy::CompiledPolicy};
+use sallyport_xdp::{
+    Change, Router, Urpf, XdpError,
+    kernel::{Device, forwards},
+    nat::NatEngine,
+    policy::CompiledPolicy,
+};
 use serde::Serialize;
 
 use crate::{
@@ -67,8 +73,13 @@ impl UpArgs {
         };
         config.lookup = self.lookup.unwrap_or(config.lookup);
         if config.ports.is_empty() {
-            return Err(Failure::usage("the router has no port").next("name two or more ports by --dev a,b"));
+            let next = match &self.config {
+                Some(file) => format!("put a section [[port]] with `dev` into {} for each port", file.display()),
+                None => "name two or more ports by --dev a,b".to_owned(),
+            };
+            return Err(Failure::usage("the router has no port").next(next));
         }
+        config.limits.sizes()?;
         Ok(config)
     }
 }
@@ -108,10 +119,24 @@ pub(super) async fn up(output: Output, router: &Router, args: UpArgs) -> anyhow:
     let (_, mut devices) = kernel().await?;
     let ports = ports_of(&config, &mut devices)?;
     let rules = Rules::of(router, &config, args.file(), &devices)?;
+    rules.check().await?;
     say(output, rules.router.up(&ports, &devices)?)?;
     rules.apply().await?;
+    say_if_off(output, &ports);
     output.hint("the programs stay in the kernel; `sallyport packet router down` removes them");
     Ok(())
+}
+
+/// Says which ports do not forward, as `sysctl` has it.
+pub(super) fn say_if_off(output: Output, ports: &[(Device, Urpf)]) {
+    let off = ports.iter().filter(|(device, _)| forwards(&device.name) == (false, false));
+    let off: Vec<_> = off.map(|(device, _)| device.name.as_str()).collect();
+    if !off.is_empty() {
+        let names = off.join(", ");
+        output.hint(&format!(
+            "forwarding is off for {names}: run `sysctl -w net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1`"
+        ));
+    }
 }
 
 /// Says what has changed.
@@ -158,6 +183,17 @@ impl Rules {
         Ok(Self { router, tables, is_shared })
     }
 
+    /// Has nftables judge its part, before anything is changed.
+    pub(super) async fn check(&self) -> anyhow::Result<()> {
+        for (rules, what) in &self.tables {
+            sallyport_nft::check(rules).await.map_err(|error| {
+                Failure::new(Kind::Failed, format!("the kernel cannot have its part of the {what}: {error}"))
+                    .next("nothing was changed")
+            })?;
+        }
+        Ok(())
+    }
+
     /// Gives nftables its part, once the router is up.
     pub(super) async fn apply(&self) -> anyhow::Result<()> {
         for (rules, what) in &self.tables {
@@ -185,7 +221,11 @@ fn policy_of(
         Some(device) => Ok(device.index),
         None => Err(Failure::new(Kind::NotFound, XdpError::NoDevice(name.to_owned()).to_string())),
     };
-    let policy = PolicyFile::read(&path)?.to_policy(index)?;
+    let policy = PolicyFile::read(&path).map_err(|failure| match (failure.kind, file) {
+        (Kind::Failed, Some(file)) => failure.next(format!("`policy` of {} names the file", file.display())),
+        _ => failure,
+    });
+    let policy = policy?.to_policy(index)?;
     let compiled = CompiledPolicy::new(&policy, &Timeouts::default());
     let compiled = compiled.map_err(|error| Failure::usage(error.to_string()))?;
     Ok(Some((compiled, policy_rules(&policy, |index| name_of(devices, index)))))
@@ -204,12 +244,13 @@ pub(super) async fn down(output: Output, router: &Router) -> anyhow::Result<()> 
     let had_nat = router.nat_engine().is_ok_and(|engine| engine.is_some());
     let had_policy = router.has_policy();
     let detached = router.down(&devices)?;
-    if had_policy {
-        drop(sallyport_nft::apply(&policy_removal()).await);
-    }
-    if had_nat {
-        // Without `nft` there is no table either.
-        drop(sallyport_nft::apply(&nft_removal()).await);
+    let removals = [(had_policy, policy_removal(), "sallyport_policy"), (had_nat, nft_removal(), "sallyport_nat")];
+    for (_, rules, table) in removals.iter().filter(|(had, ..)| *had) {
+        match sallyport_nft::apply(rules).await {
+            // Without `nft` there is no table either.
+            Ok(()) | Err(NftError::Missing) => {}
+            Err(error) => note(&format!("the table {table} of nftables may still be there: {error}")),
+        }
     }
     let view = UpView { attached: Vec::new(), replaced: Vec::new(), detached };
     output.data(&view, |view| match view.detached.as_slice() {

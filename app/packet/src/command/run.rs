@@ -17,7 +17,7 @@ use sallyport_cli::{
 };
 use sallyport_packet_model::follow::{Follower, Leg};
 use sallyport_xdp::{
-    FibMaps, FibStatus, Link, Router, Shared, Urpf,
+    FibMaps, FibStatus, Link, Router, Shared, Urpf, XdpError,
     kernel::{Device, Neighbor, forwards},
     netlink::{self, Event, Events, List, Received},
 };
@@ -25,7 +25,7 @@ use sallyport_xdp::{
 use crate::{
     command::{
         kernel, name_of,
-        router::{Rules, UpArgs, ports_of, say},
+        router::{Rules, UpArgs, ports_of, say, say_if_off},
     },
     config::{Config, Lookup},
 };
@@ -80,12 +80,15 @@ pub(super) async fn run(output: Output, router: &Router, args: RunArgs) -> anyho
     let mut config = args.up.config()?;
     config.metrics = args.metrics.or(config.metrics);
     let sizes = config.limits.sizes()?;
+    // The file is tried before anything is changed.
+    config.metrics.as_deref().map_or(Ok(()), |file| replace(file, ""))?;
     let (_, mut devices) = kernel().await?;
     let ports = ports_of(&config, &mut devices)?;
     let Some(_lock) = router.follow()? else {
         return Err(Failure::new(Kind::Refused, "another process follows this router already").into());
     };
     let rules = Rules::of(router, &config, args.up.file(), &devices)?;
+    rules.check().await?;
     let router = &rules.router;
     let mut status = FibStatus::default();
     // Events from here on wait until the lists are read.
@@ -113,8 +116,17 @@ pub(super) async fn run(output: Output, router: &Router, args: RunArgs) -> anyho
         say(output, router.up(&ports, &devices)?)?;
     }
     rules.apply().await?;
+    say_if_off(output, &ports);
     output.hint("following the kernel; the programs stay when this process ends");
-    follow(router, &config, devices, &mut events, tables.as_mut(), &mut status).await
+    let ended = follow(router, &config, devices, &mut events, tables.as_mut(), &mut status).await;
+    match ended.map_err(anyhow::Error::downcast) {
+        Err(Ok(XdpError::NotUp)) => {
+            note("the router was taken down, so this process ends");
+            Ok(())
+        }
+        Err(error) => Err(error.map_or_else(|other| other, anyhow::Error::new)),
+        Ok(()) => Ok(()),
+    }
 }
 
 /// Other tables than `local` and `main` are not followed.
@@ -143,6 +155,7 @@ async fn follow(
 ) -> anyhow::Result<()> {
     let mut todo = Todo::default();
     let (mut ticked, mut listed, mut reused) = (Instant::now(), Instant::now(), Instant::now());
+    let mut writer = MetricsWriter::default();
     write_metrics(router, config, &devices, status)?;
     loop {
         let pause = if todo.lists { LISTING_PAUSE } else { TICK };
@@ -189,7 +202,7 @@ async fn follow(
             if let Some(tables) = tables.as_deref_mut() {
                 tables.look_at_forwarding();
             }
-            write_metrics(router, config, &devices, status)?;
+            writer.write(router, config, &devices, status)?;
             ticked = Instant::now();
         }
     }
@@ -336,6 +349,34 @@ fn write_link(maps: &FibMaps, link: &Link) {
     maps.set_link(link).unwrap_or_else(|error| note(&error.to_string()));
 }
 
+/// Writes the metrics each second. A file that cannot be written ends nothing.
+#[derive(Debug, Default)]
+struct MetricsWriter {
+    /// The last attempt has failed, and that was said.
+    is_failing: bool,
+}
+
+impl MetricsWriter {
+    fn write(
+        &mut self,
+        router: &Router,
+        config: &Config,
+        devices: &[Device],
+        status: &FibStatus,
+    ) -> anyhow::Result<()> {
+        let written = write_metrics(router, config, devices, status);
+        let was_failing = std::mem::replace(&mut self.is_failing, written.is_err());
+        match written {
+            Err(error) if error.downcast_ref::<std::io::Error>().is_none() => Err(error),
+            Err(error) if !was_failing => {
+                note(&format!("{error:#}; the router goes on"));
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 /// Writes the metrics, in the text that Prometheus reads.
 fn write_metrics(router: &Router, config: &Config, devices: &[Device], status: &FibStatus) -> anyhow::Result<()> {
     let Some(file) = &config.metrics else { return Ok(()) };
@@ -350,12 +391,12 @@ fn write_metrics(router: &Router, config: &Config, devices: &[Device], status: &
         writeln!(text, "sallyport_packet_packets_total{labels} {}", count.packets)?;
         writeln!(text, "sallyport_packet_bytes_total{labels} {}", count.bytes)?;
     }
-    replace(file, &text).with_context(|| format!("cannot write the metrics to {}", file.display()))
+    replace(file, &text)
 }
 
 /// Replaces a file at once, so that a reader finds all of it.
-fn replace(file: &Path, text: &str) -> std::io::Result<()> {
+fn replace(file: &Path, text: &str) -> anyhow::Result<()> {
     let next = file.with_extension("next");
-    fs::write(&next, text)?;
-    fs::rename(&next, file)
+    let written = fs::write(&next, text).and_then(|()| fs::rename(&next, file));
+    written.with_context(|| format!("cannot write the metrics to {}", file.display()))
 }

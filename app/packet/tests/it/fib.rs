@@ -327,6 +327,38 @@ fn addresses_and_vlans_of_devices_are_followed() {
 }
 
 #[test]
+fn the_process_outlives_its_metrics_and_ends_with_its_router() {
+    let Some(rig) = Rig::new() else { return };
+    let folder = rig.path("metrics");
+    std::fs::create_dir(&folder).unwrap();
+    let file = folder.join("router.prom");
+    let wrong = rig.run(&["router", "run", "--dev", "d0,d1", "--metrics", "/proc/nothing/router.prom"]);
+    assert!(text(&wrong.stderr).contains("cannot write the metrics to /proc/nothing/router.prom"));
+    assert!(!rig.pins().exists(), "the file is tried first");
+    let args = ["router", "run", "--dev", "d0,d1", "--lookup", "fib", "--metrics", file.to_str().unwrap()];
+    let mut child = rig.packet(&args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap());
+    let mut router = Running(child);
+    let mut said = |words: &str| {
+        let mut line = String::new();
+        while !line.contains(words) {
+            line.clear();
+            assert!(lines.read_line(&mut line).unwrap() > 0, "{words} is not said");
+        }
+    };
+    wait("metrics", || std::fs::read_to_string(&file).ok().filter(|text| text.contains("sallyport_packet_fib_")));
+    std::fs::remove_dir_all(&folder).unwrap();
+    said("; the router goes on");
+    rig.ip("dut", "route add blackhole 203.0.113.0/24");
+    wait_reason(&rig, "203.0.113.1", "blackhole");
+    std::fs::create_dir(&folder).unwrap();
+    wait("metrics once more", || std::fs::read_to_string(&file).ok().filter(|text| !text.is_empty()));
+    done(&mut rig.packet(&["router", "down"]));
+    said("the router was taken down, so this process ends");
+    assert!(router.0.wait().unwrap().success());
+}
+
+#[test]
 fn what_the_table_cannot_follow_is_refused() {
     let Some(rig) = Rig::new() else { return };
     rig.ip("dut", "rule add from 10.9.9.9 table 100");
