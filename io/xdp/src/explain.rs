@@ -1,6 +1,6 @@
 //! What would become of a packet: the program itself decides, over a packet that nobody sends.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 
 use libbpf_rs::{MapCore as _, MapFlags, Object, ProgramInput};
 
@@ -14,7 +14,7 @@ use crate::{
 const FUNCTION: &str = "sallyport_explain";
 /// The bytes of `struct xdp_md` and of `struct verdict`.
 const CONTEXT_BYTES: usize = 24;
-const VERDICT_BYTES: usize = 44;
+const VERDICT_BYTES: usize = 64;
 /// The time to live of a packet in question.
 const TTL: u8 = 64;
 /// The numbers of protocols whose headers NAT and policy read.
@@ -53,6 +53,21 @@ pub struct Verdict {
     pub mtu: Option<u16>,
     /// The address of the next hop's card, where it is forwarded.
     pub mac: Option<[u8; 6]>,
+    /// What the NAT makes of the source.
+    pub new_source: Option<NewSource>,
+    /// What the NAT makes of the destination.
+    pub new_destination: Option<SocketAddrV4>,
+    /// The place of the policy's rule that decides, from 1 on; the number after the last is the default.
+    pub rule: Option<u32>,
+}
+
+/// What the NAT makes of a source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NewSource {
+    /// The end outside of a session that stands.
+    Standing(SocketAddrV4),
+    /// An end that the first packet chooses.
+    OfPool,
 }
 
 impl Router {
@@ -220,8 +235,19 @@ impl Verdict {
             Some([0x86, 0xdd]) => IpAddr::from(<[u8; 16]>::try_from(&bytes[16..32]).ok()?),
             _ => IpAddr::from(<[u8; 4]>::try_from(&bytes[16..20]).ok()?),
         };
+        let end = |address: usize, port: usize| -> Option<SocketAddrV4> {
+            let address = Ipv4Addr::from(<[u8; 4]>::try_from(&bytes[address..address + 4]).ok()?);
+            Some(SocketAddrV4::new(address, u16::from_be_bytes([bytes[port], bytes[port + 1]])))
+        };
+        let new_source = end(44, 52).map(|source| match source.ip().is_unspecified() {
+            true => NewSource::OfPool,
+            false => NewSource::Standing(source),
+        });
         Some(Self {
             reason,
+            new_source: new_source.filter(|_| bytes[56] != 0),
+            new_destination: end(48, 54).filter(|_| bytes[57] != 0),
+            rule: word(60).filter(|rule| *rule != 0),
             from: word(4).filter(|index| *index != 0),
             to: word(8).filter(|index| was_looked_up && *index != 0),
             hop: was_looked_up.then_some(hop),

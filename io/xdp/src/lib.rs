@@ -22,7 +22,7 @@ mod router;
 mod table;
 
 pub use error::{XdpError, require_root};
-pub use explain::{Question, Runner, Verdict};
+pub use explain::{NewSource, Question, Runner, Verdict};
 pub use fib::{FibMaps, FibSizes, FibStatus, Link, Shared, Written};
 pub use object::has_program;
 pub use reason::{Action, Reason};
