@@ -182,6 +182,11 @@ fn an_object_that_is_replaced_and_a_neighbour_that_fails_reroute_all_prefixes_by
         writeln!(lines, "route add 101.{upper}.{lower}.0/24 nhid 9").unwrap();
     }
     batch(&rig, &lines);
+    // The kernel adds a route for the own address of each link once nobody else claims it, which would be written later.
+    rig.wait_for(|| {
+        let own = rig.ip("dut", "-6 addr show scope link");
+        own.matches("inet6 fe80").count() >= 3 && !own.contains("tentative")
+    });
     let _router = run(&rig, &["--dev", "d0,d1,d2", "--lookup", "fib"]);
     assert!(number(&rig, "prefixes") >= 2 * count);
     let written = || ["written_tables", "written_next_hops", "written_groups"].map(|name| number(&rig, name));
