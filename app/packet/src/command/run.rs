@@ -81,7 +81,10 @@ pub(super) async fn run(output: Output, router: &Router, args: RunArgs) -> anyho
     config.metrics = args.metrics.or(config.metrics);
     let sizes = config.limits.sizes()?;
     // The file is tried before anything is changed.
-    config.metrics.as_deref().map_or(Ok(()), |file| replace(file, ""))?;
+    if let Some(file) = &config.metrics {
+        let failed = |error| Failure::new(Kind::Failed, format!("{error:#}"));
+        replace(file, "").map_err(|error| failed(error).next("make its folder, or name another file"))?;
+    }
     let (_, mut devices) = kernel().await?;
     let ports = ports_of(&config, &mut devices)?;
     let Some(_lock) = router.follow()? else {

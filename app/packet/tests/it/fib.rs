@@ -338,7 +338,9 @@ fn the_process_outlives_its_metrics_and_ends_with_its_router() {
     std::fs::create_dir(&folder).unwrap();
     let file = folder.join("router.prom");
     let wrong = rig.run(&["router", "run", "--dev", "d0,d1", "--metrics", "/proc/nothing/router.prom"]);
-    assert!(text(&wrong.stderr).contains("cannot write the metrics to /proc/nothing/router.prom"));
+    let said = text(&wrong.stderr);
+    assert!(said.contains("cannot write the metrics to /proc/nothing/router.prom: No such file"), "{said}");
+    assert!(said.contains("make its folder, or name another file"), "{said}");
     assert!(!rig.pins().exists(), "the file is tried first");
     let args = ["router", "run", "--dev", "d0,d1", "--lookup", "fib", "--metrics", file.to_str().unwrap()];
     let mut child = rig.packet(&args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
