@@ -96,8 +96,18 @@ struct verdict {
 	__u8 hop[16];
 	__u8 smac[6];
 	__u8 dmac[6];
+	/* What the NAT writes: the new source of a session that stands, or 0, and the new destination. */
+	__be32 new_source;
+	__be32 new_dest;
+	__be16 new_source_port;
+	__be16 new_dest_port;
+	__u8 has_new_source;
+	__u8 has_new_dest;
+	__u8 zero[2];
+	/* The rule of the policy that decides, from 1 on; the number after the last is the default. 0: nobody was asked. */
+	__u32 rule;
 };
-_Static_assert(sizeof(struct verdict) == 44, "io/xdp reads 44 bytes");
+_Static_assert(sizeof(struct verdict) == 64, "io/xdp reads 64 bytes");
 
 /*
  * The tables of the lookup `fib`: core/packet/src/layout.rs describes them, and a test of io/xdp compares the numbers.

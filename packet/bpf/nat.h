@@ -570,6 +570,28 @@ INLINE int nat_is_for_inside(const struct translation *t)
 	return nat.engine == NAT_XDP && t->does_dest;
 }
 
+/* For `packet explain`: what `nat_after` would write. A session that is not there yet has no new source so far. */
+INLINE void nat_explain(const struct translation *t, struct verdict *verdict)
+{
+	struct nat_session *session;
+	struct nat_key key;
+
+	verdict->has_new_source = t->does_source;
+	verdict->has_new_dest = t->does_dest;
+	verdict->new_dest = t->new_dest.address;
+	verdict->new_dest_port = t->new_dest.port;
+	verdict->new_source = t->new_source.address;
+	verdict->new_source_port = t->new_source.port;
+	if (nat.engine != NAT_XDP || !t->does_source || t->is_error)
+		return;
+	nat_key_of(&key, &t->source, &t->dest);
+	session = nat_live(&key, bpf_ktime_get_coarse_ns());
+	if (session) {
+		verdict->new_source = session->external.address;
+		verdict->new_source_port = session->external.port;
+	}
+}
+
 /* After the lookup: counts the packet into its sessions, and writes the new ends. */
 INLINE enum reason nat_after(struct xdp_md *ctx, const struct packet *packet, struct translation *t)
 {

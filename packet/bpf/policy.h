@@ -435,4 +435,23 @@ INLINE enum reason policy_check(struct xdp_md *ctx, struct packet *packet, struc
 	return judged == REASON_FORWARDED ? reason : judged;
 }
 
+/*
+ * The rule that has decided about the packet before, on this processor: its place from 1 on, and the default after the
+ * last. `before` and `after` are the reasons around `policy_check`; 0 if no rule has decided.
+ */
+INLINE __u32 policy_rule_of(enum reason before, enum reason after)
+{
+	__u32 zero = 0;
+	struct policy_question *q;
+
+	if (!policy.is_on || (before != REASON_FORWARDED && before != REASON_NEIGHBOR && before != REASON_OTHER_PORT))
+		return 0;
+	if (after != before && after != REASON_POLICY && after != REASON_POLICY_REJECT)
+		return 0;
+	q = bpf_map_lookup_elem(&policy_space, &zero);
+	if (!q)
+		return 0;
+	return q->rule == POLICY_MAX_RULES ? policy.rules + 1 : q->rule + 1;
+}
+
 #endif

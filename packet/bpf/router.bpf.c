@@ -313,13 +313,15 @@ int sallyport_explain(struct xdp_md *ctx)
 	struct bpf_fib_lookup fib = {};
 	struct translation translation = {};
 	struct port *from = (void *)0, *to = (void *)0;
-	enum reason reason = decide(ctx, &packet, &fib, &translation, &from, &to);
+	enum reason decided = decide(ctx, &packet, &fib, &translation, &from, &to), reason;
 	__u32 key = 0;
 	struct verdict *verdict = bpf_map_lookup_elem(&verdicts, &key);
 
-	reason = policy_check(ctx, &packet, &translation, &fib, from ? from->ifindex : 0, reason, 1);
+	reason = policy_check(ctx, &packet, &translation, &fib, from ? from->ifindex : 0, decided, 1);
 	if (!verdict)
 		return XDP_ABORTED;
+	nat_explain(&translation, verdict);
+	verdict->rule = policy_rule_of(decided, reason);
 	verdict->reason = reason;
 	verdict->from = from ? from->ifindex : 0;
 	verdict->to = fib.ifindex;

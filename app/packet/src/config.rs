@@ -1,7 +1,7 @@
 //! The file of a router.
 
 use std::{
-    fs,
+    fs::File,
     io::Read as _,
     path::{Path, PathBuf},
 };
@@ -151,21 +151,20 @@ impl From<Check> for Urpf {
 impl Config {
     /// Reads the file.
     pub(crate) fn read(file: &Path) -> Result<Self, Failure> {
-        parse(&read(file, MAX_FILE_BYTES)?, &file.display().to_string())
+        read(file, MAX_FILE_BYTES)
     }
 }
 
-/// The text of a file. A device or a pipe says nothing of its length, so reading has the bound.
-pub(crate) fn read(file: &Path, most: u64) -> Result<String, Failure> {
+/// Reads a file of at most so many bytes.
+pub(crate) fn read<T: DeserializeOwned>(file: &Path, most: u64) -> Result<T, Failure> {
     let name = file.display();
     let unreadable = |error| Failure::new(Kind::Failed, format!("cannot read {name}: {error}"));
     let mut text = String::new();
-    let opened = fs::File::open(file).map_err(unreadable)?;
-    opened.take(most + 1).read_to_string(&mut text).map_err(unreadable)?;
-    if text.len() as u64 > most {
+    let read = File::open(file).map_err(unreadable)?.take(most + 1).read_to_string(&mut text).map_err(unreadable)?;
+    if read as u64 > most {
         return Err(Failure::usage(format!("{name} has more than {most} bytes")));
     }
-    Ok(text)
+    parse(&text, &name.to_string())
 }
 
 /// The file of this text; what is wrong has its line.
@@ -194,7 +193,7 @@ mod tests {
 
     #[test]
     fn a_device_without_an_end_is_refused() {
-        let failure = read(Path::new("/dev/zero"), 100).unwrap_err();
+        let failure = read::<Config>(Path::new("/dev/zero"), 100).unwrap_err();
         assert_eq!(failure.message, "/dev/zero has more than 100 bytes");
     }
 

@@ -89,6 +89,7 @@ fn failure_of(error: &XdpError) -> Failure {
         }
         XdpError::GenericOnly(_)
         | XdpError::AlreadyAttached { .. }
+        | XdpError::OtherRouter { .. }
         | XdpError::SameSlot(..)
         | XdpError::CannotSend(_)
         | XdpError::MtuTooLarge(_)

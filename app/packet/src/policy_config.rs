@@ -7,7 +7,7 @@ use sallyport_cli::failure::Failure;
 use sallyport_packet_model::filter::{Action, AddressMatch, AddressSet, FlowState, Policy, Rule};
 use serde::Deserialize;
 
-use crate::config::{parse, protocol, read};
+use crate::config::{protocol, read};
 
 /// The most bytes of the file.
 const MAX_FILE_BYTES: u64 = 64 << 20;
@@ -162,7 +162,7 @@ impl From<ActionWord> for Action {
 impl PolicyFile {
     /// Reads the file.
     pub(crate) fn read(file: &Path) -> Result<Self, Failure> {
-        parse(&read(file, MAX_FILE_BYTES)?, &file.display().to_string())
+        read(file, MAX_FILE_BYTES)
     }
 
     /// The policy. `index` finds a device.
@@ -216,6 +216,7 @@ impl Names {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::parse;
 
     fn policy(text: &str) -> Result<Policy, String> {
         let mut names = Names::default();

@@ -36,11 +36,24 @@ pub enum NftError {
 /// # Errors
 /// `nft` is not there, or refuses the script: the former rules stay.
 pub async fn apply(script: &str) -> Result<(), NftError> {
+    run(script, &["-f", "-"]).await
+}
+
+/// Has `nft` and the kernel judge this script, and changes nothing.
+///
+/// # Errors
+/// `nft` is not there, or refuses the script.
+pub async fn check(script: &str) -> Result<(), NftError> {
+    run(script, &["--check", "-f", "-"]).await
+}
+
+/// Has `nft` read this script from its standard input.
+async fn run(script: &str, args: &[&str]) -> Result<(), NftError> {
     if script.len() > MAX_SCRIPT_BYTES {
         return Err(NftError::TooLong(script.len()));
     }
     let mut command = Command::new("nft");
-    command.args(["-f", "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
+    command.args(args).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
     let mut child = command.spawn().map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => NftError::Missing,
         _ => NftError::Run(error),

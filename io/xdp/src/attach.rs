@@ -6,6 +6,8 @@ use libbpf_rs::{ErrorKind, Program, Xdp, XdpFlags, query::ProgInfoIter};
 
 use crate::{XdpError, error::asked, kernel::Device};
 
+/// The program of a router.
+pub(crate) const FUNCTION: &str = "sallyport_router";
 /// The most programs of the kernel that are looked at for a name.
 const MAX_PROGRAMS: usize = 100_000;
 
@@ -64,7 +66,12 @@ impl<'a> Attached<'a> {
 }
 
 fn taken(device: &Device, id: u32) -> XdpError {
-    XdpError::AlreadyAttached { device: device.name.clone(), name: name_of(id), id }
+    let (name, device) = (name_of(id), device.name.clone());
+    if !name.is_empty() && FUNCTION.starts_with(&name) {
+        return XdpError::OtherRouter { device };
+    }
+    let name = if name.is_empty() { "without a name".to_owned() } else { name };
+    XdpError::AlreadyAttached { device, name, id }
 }
 
 /// The id of a program.
@@ -72,12 +79,9 @@ pub(crate) fn id_of(program: &OwnedFd) -> Option<u32> {
     Program::id_from_fd(program.as_fd()).ok()
 }
 
-/// The name of the program of this id.
+/// The name of the program of this id, of which the kernel keeps 15 bytes; empty if it has none.
 fn name_of(id: u32) -> String {
     let mut programs = ProgInfoIter::default().take(MAX_PROGRAMS);
     let found = programs.find(|program| program.id == id);
-    found
-        .map(|program| program.name.to_string_lossy().into_owned())
-        .filter(|name| !name.is_empty())
-        .unwrap_or_else(|| "without a name".to_owned())
+    found.map(|program| program.name.to_string_lossy().into_owned()).unwrap_or_default()
 }

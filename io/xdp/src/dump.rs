@@ -12,7 +12,7 @@ use libbpf_rs::{MapCore as _, MapFlags, MapHandle, MapType, RingBuffer, RingBuff
 
 use crate::{
     Reason, Router, XdpError,
-    error::{asked, pinned},
+    error::{asked, pinned, require_root},
     object,
 };
 
@@ -97,9 +97,7 @@ impl Router {
     /// # Errors
     /// No router stands, or another process looks.
     pub fn dump(&self, look: Look) -> Result<Dump, XdpError> {
-        if !rustix::process::geteuid().is_root() {
-            return Err(XdpError::NotRoot);
-        }
+        require_root()?;
         let control = object::map(self.pins(), "dump_control")?;
         let rings = object::map(self.pins(), "dump_rings")?;
         let lost = object::map(self.pins(), "dump_lost")?;

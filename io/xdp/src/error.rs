@@ -67,6 +67,15 @@ pub enum XdpError {
         /// Its id.
         id: u32,
     },
+    /// The program of another router is there.
+    #[error(
+        "{device} is a port of a router already: `sallyport packet --pins ITS-FOLDER router down` frees it, or where \
+         that folder is lost `ip link set dev {device} xdp off`"
+    )]
+    OtherRouter {
+        /// The device.
+        device: String,
+    },
     /// No bpffs.
     #[error("{0} is not in a mounted bpffs: run `mount -t bpf bpf /sys/fs/bpf`")]
     NoBpffs(PathBuf),
@@ -152,6 +161,14 @@ pub enum XdpError {
         /// Its reason.
         reason: String,
     },
+}
+
+/// Refuses a process that is not root's.
+///
+/// # Errors
+/// The process is not root's.
+pub fn require_root() -> Result<(), XdpError> {
+    if rustix::process::geteuid().is_root() { Ok(()) } else { Err(XdpError::NotRoot) }
 }
 
 /// Says what was asked of the kernel.

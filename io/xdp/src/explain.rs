@@ -1,11 +1,11 @@
 //! What would become of a packet: the program itself decides, over a packet that nobody sends.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 
 use libbpf_rs::{MapCore as _, MapFlags, Object, ProgramInput};
 
 use crate::{
-    Reason, Router, StandingPort, XdpError,
+    Reason, Router, StandingPort, XdpError, attach,
     error::asked,
     object::{self, Tables},
 };
@@ -14,9 +14,14 @@ use crate::{
 const FUNCTION: &str = "sallyport_explain";
 /// The bytes of `struct xdp_md` and of `struct verdict`.
 const CONTEXT_BYTES: usize = 24;
-const VERDICT_BYTES: usize = 44;
+const VERDICT_BYTES: usize = 64;
 /// The time to live of a packet in question.
 const TTL: u8 = 64;
+/// The numbers of protocols whose headers NAT and policy read.
+const ICMP: u8 = 1;
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+const ICMPV6: u8 = 58;
 
 /// A packet in question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +53,21 @@ pub struct Verdict {
     pub mtu: Option<u16>,
     /// The address of the next hop's card, where it is forwarded.
     pub mac: Option<[u8; 6]>,
+    /// What the NAT makes of the source.
+    pub new_source: Option<NewSource>,
+    /// What the NAT makes of the destination.
+    pub new_destination: Option<SocketAddrV4>,
+    /// The place of the policy's rule that decides, from 1 on; the number after the last is the default.
+    pub rule: Option<u32>,
+}
+
+/// What the NAT makes of a source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NewSource {
+    /// The end outside of a session that stands.
+    Standing(SocketAddrV4),
+    /// An end that the first packet chooses.
+    OfPool,
 }
 
 impl Router {
@@ -108,7 +128,7 @@ impl Runner {
     /// # Errors
     /// The frame has fewer than 14 bytes.
     pub fn run(&self, frame: &[u8], ifindex: u32) -> Result<(u32, Vec<u8>), XdpError> {
-        run(&self.object, "sallyport_router", frame, ifindex)
+        run(&self.object, attach::FUNCTION, frame, ifindex)
     }
 }
 
@@ -142,10 +162,9 @@ impl Question {
             frame.extend(0x8100_u16.to_be_bytes());
             frame.extend(vid.to_be_bytes());
         }
-        let (header, length) = match self.destination {
-            IpAddr::V4(_) => (20, usize::from(self.length).max(28)),
-            IpAddr::V6(_) => (40, usize::from(self.length).max(48)),
-        };
+        let header = if self.destination.is_ipv4() { 20 } else { 40 };
+        let payload = self.to_payload(usize::from(self.length).saturating_sub(header));
+        let length = header + payload.len();
         match (self.source, self.destination) {
             (IpAddr::V4(source), IpAddr::V4(destination)) => {
                 frame.extend(0x0800_u16.to_be_bytes());
@@ -174,10 +193,30 @@ impl Question {
                 frame.extend(bytes(destination));
             }
         }
-        frame.extend(self.ports.0.to_be_bytes());
-        frame.extend(self.ports.1.to_be_bytes());
-        frame.resize(frame.len() + length - header - 4, 0);
+        frame.extend(payload);
         frame
+    }
+
+    /// What follows the header of IP, of this length or of the least that the protocol has: the first packet of a flow.
+    fn to_payload(self, length: usize) -> Vec<u8> {
+        let least = if self.protocol == TCP { 20 } else { 8 };
+        let mut bytes = vec![0; length.max(least)];
+        if matches!(self.protocol, ICMP | ICMPV6) {
+            bytes[0] = if self.protocol == ICMP { 8 } else { 128 };
+            return bytes;
+        }
+        bytes[..2].copy_from_slice(&self.ports.0.to_be_bytes());
+        bytes[2..4].copy_from_slice(&self.ports.1.to_be_bytes());
+        match self.protocol {
+            // Five words of header, and a SYN.
+            TCP => (bytes[12], bytes[13]) = (5 << 4, 2),
+            UDP => {
+                let length = (bytes.len() as u16).to_be_bytes();
+                bytes[4..6].copy_from_slice(&length);
+            }
+            _ => {}
+        }
+        bytes
     }
 }
 
@@ -196,8 +235,19 @@ impl Verdict {
             Some([0x86, 0xdd]) => IpAddr::from(<[u8; 16]>::try_from(&bytes[16..32]).ok()?),
             _ => IpAddr::from(<[u8; 4]>::try_from(&bytes[16..20]).ok()?),
         };
+        let end = |address: usize, port: usize| -> Option<SocketAddrV4> {
+            let address = Ipv4Addr::from(<[u8; 4]>::try_from(&bytes[address..address + 4]).ok()?);
+            Some(SocketAddrV4::new(address, u16::from_be_bytes([bytes[port], bytes[port + 1]])))
+        };
+        let new_source = end(44, 52).map(|source| match source.ip().is_unspecified() {
+            true => NewSource::OfPool,
+            false => NewSource::Standing(source),
+        });
         Some(Self {
             reason,
+            new_source: new_source.filter(|_| bytes[56] != 0),
+            new_destination: end(48, 54).filter(|_| bytes[57] != 0),
+            rule: word(60).filter(|rule| *rule != 0),
             from: word(4).filter(|index| *index != 0),
             to: word(8).filter(|index| was_looked_up && *index != 0),
             hop: was_looked_up.then_some(hop),

@@ -21,8 +21,8 @@ mod reason;
 mod router;
 mod table;
 
-pub use error::XdpError;
-pub use explain::{Question, Runner, Verdict};
+pub use error::{XdpError, require_root};
+pub use explain::{NewSource, Question, Runner, Verdict};
 pub use fib::{FibMaps, FibSizes, FibStatus, Link, Shared, Written};
 pub use object::has_program;
 pub use pins::Changing;

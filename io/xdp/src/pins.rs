@@ -2,6 +2,7 @@
 
 use std::{
     fs::{self, DirBuilder, File},
+    io::ErrorKind,
     os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
 };
@@ -39,7 +40,13 @@ fn is_in_bpffs(folder: &Path) -> Result<bool, XdpError> {
 /// Makes the folder for this user alone, in a bpffs where no other user can exchange it.
 pub(crate) fn make_folder(pins: &Path) -> Result<(), XdpError> {
     let made = DirBuilder::new().recursive(true).mode(OWN).create(pins);
-    made.map_err(pinned(format!("make {}", pins.display())))?;
+    made.map_err(|error| match error.kind() {
+        // The kernel refuses new folders in /sys, where bpffs is not mounted.
+        ErrorKind::NotFound | ErrorKind::PermissionDenied if rustix::process::geteuid().is_root() => {
+            XdpError::NoBpffs(pins.to_owned())
+        }
+        _ => pinned(format!("make {}", pins.display()))(error),
+    })?;
     if !is_in_bpffs(pins)? {
         drop(fs::remove_dir(pins));
         return Err(XdpError::NoBpffs(pins.to_owned()));

@@ -10,9 +10,9 @@ use libbpf_rs::{MapCore as _, MapFlags, MapHandle, Object, Program};
 
 use crate::{
     Reason, Urpf, XdpError,
-    attach::{Attached, id_of},
+    attach::{Attached, FUNCTION, id_of},
     dump,
-    error::{asked, pinned},
+    error::{asked, pinned, require_root},
     fib::{self, FibMaps, FibSizes},
     kernel::Device,
     nat_tables::{self, NatSetup, Settings},
@@ -26,8 +26,6 @@ use crate::{
 const PROGRAM: &str = "program-";
 /// The most pins that are looked at.
 const MAX_PINS: usize = 4096;
-/// The function of the program.
-const FUNCTION: &str = "sallyport_router";
 
 /// The router whose state is pinned in a folder of bpffs.
 #[derive(Debug, Clone)]
@@ -152,8 +150,9 @@ impl Router {
     /// Says that this process follows, as long as the result lives; `None` if another one does.
     ///
     /// # Errors
-    /// The folder is no bpffs.
+    /// The process is not root's, or the folder is no bpffs.
     pub fn follow(&self) -> Result<Option<OwnedFd>, XdpError> {
+        require_root()?;
         pins::make_folder(&self.pins)?;
         self.lock()
     }
@@ -186,9 +185,7 @@ impl Router {
     }
 
     fn load(&self, tables: Tables<'_>) -> Result<Object, XdpError> {
-        if !rustix::process::geteuid().is_root() {
-            return Err(XdpError::NotRoot);
-        }
+        require_root()?;
         pins::make_folder(&self.pins)?;
         let (nat, policy) = (Settings::of(self.nat.as_ref()), self.policy.as_ref());
         let object = object::load_with(&self.pins, true, tables, Some(&nat), Some(policy))

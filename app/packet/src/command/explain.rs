@@ -7,7 +7,7 @@ use sallyport_cli::{
     failure::Failure,
     output::{Output, pairs},
 };
-use sallyport_xdp::{Question, Router, StandingPort, Verdict, XdpError};
+use sallyport_xdp::{NewSource, Question, Router, StandingPort, Verdict, XdpError};
 use serde::Serialize;
 
 use crate::{
@@ -55,6 +55,11 @@ struct VerdictView {
     next_hop: Option<IpAddr>,
     next_hop_mac: Option<String>,
     mtu: Option<u16>,
+    /// The end that the NAT writes; `the pool chooses` before the first packet.
+    new_source: Option<String>,
+    new_destination: Option<String>,
+    /// The place of the policy's rule that decides, from 1 on, or `default`.
+    rule: Option<String>,
 }
 
 /// Explains it.
@@ -79,7 +84,10 @@ pub(super) async fn explain(output: Output, router: &Router, args: ExplainArgs) 
         }
         None => way_back(router, &question, &ports)?,
     };
-    let Verdict { reason, to, hop, mtu, mac: address, .. } = router.explain(&question, &from)?;
+    let verdict = router.explain(&question, &from)?;
+    let Verdict { reason, to, hop, mtu, mac: address, new_source, new_destination, rule, .. } = verdict;
+    let rules = rule.map(|_| router.policy_hits()).transpose()?.map_or(0, |(hits, _)| hits.len());
+    let rule = rule.map(|place| if place as usize > rules { "default".to_owned() } else { place.to_string() });
     let view = VerdictView {
         action: reason.action().name(),
         reason: reason.name(),
@@ -89,6 +97,12 @@ pub(super) async fn explain(output: Output, router: &Router, args: ExplainArgs) 
         next_hop: hop,
         next_hop_mac: address.map(mac),
         mtu,
+        new_source: new_source.map(|source| match source {
+            NewSource::Standing(end) => end.to_string(),
+            NewSource::OfPool => "the pool chooses".to_owned(),
+        }),
+        new_destination: new_destination.map(|end| end.to_string()),
+        rule,
     };
     output.data(&view, |view| {
         let mut rows = vec![
@@ -100,6 +114,9 @@ pub(super) async fn explain(output: Output, router: &Router, args: ExplainArgs) 
         rows.extend(view.next_hop.map(|hop| ("next hop", hop.to_string())));
         rows.extend(view.next_hop_mac.clone().map(|mac| ("its MAC", mac)));
         rows.extend(view.mtu.map(|mtu| ("MTU", mtu.to_string())));
+        rows.extend(view.new_source.clone().map(|end| ("new source", end)));
+        rows.extend(view.new_destination.clone().map(|end| ("new destination", end)));
+        rows.extend(view.rule.clone().map(|rule| ("rule", rule)));
         pairs(&rows)
     })
 }

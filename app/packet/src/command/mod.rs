@@ -17,6 +17,7 @@ use sallyport_cli::{completion::CompletionArgs, manual::ManualArgs, output::Outp
 use sallyport_xdp::{
     Router, XdpError,
     kernel::{Device, Kernel},
+    require_root,
 };
 
 /// What the packet path does.
@@ -67,6 +68,12 @@ pub(crate) enum RouterCommand {
 /// Runs a command.
 pub(crate) async fn run(output: Output, pins: PathBuf, command: PacketCommand) -> anyhow::Result<()> {
     let router = Router::new(pins);
+    match &command {
+        PacketCommand::Policy(command) if command.is_of_file() => {}
+        // It judges its options first.
+        PacketCommand::Generate(_) => {}
+        _ => require_root()?,
+    }
     match command {
         PacketCommand::Router(RouterCommand::Up(args)) => router::up(output, &router, args).await,
         PacketCommand::Router(RouterCommand::Run(args)) => run::run(output, &router, args).await,

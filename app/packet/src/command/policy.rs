@@ -44,6 +44,13 @@ pub(crate) enum PolicyCommand {
     },
 }
 
+impl PolicyCommand {
+    /// Whether a file alone has the answer, so that nobody needs root.
+    pub(super) fn is_of_file(&self) -> bool {
+        !matches!(self, Self::Show { .. })
+    }
+}
+
 /// The arguments of `test`.
 #[derive(Debug, Args)]
 pub(crate) struct TestArgs {

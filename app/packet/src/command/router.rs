@@ -7,11 +7,17 @@ use sallyport_cli::{
     failure::{Failure, Kind},
     output::Output,
 };
+use sallyport_nft::NftError;
 use sallyport_packet_model::{
     filter::{Timeouts, policy_removal, policy_rules},
     nat::{nft_removal, nft_rules},
 };
-use sallyport_xdp::{Change, Router, Urpf, XdpError, kernel::Device, nat::NatEngine, policy::CompiledPolicy};
+use sallyport_xdp::{
+    Change, Router, Urpf, XdpError,
+    kernel::{Device, forwards},
+    nat::NatEngine,
+    policy::CompiledPolicy,
+};
 use serde::Serialize;
 
 use crate::{
@@ -67,8 +73,13 @@ impl UpArgs {
         };
         config.lookup = self.lookup.unwrap_or(config.lookup);
         if config.ports.is_empty() {
-            return Err(Failure::usage("the router has no port").next("name two or more ports by --dev a,b"));
+            let next = match &self.config {
+                Some(file) => format!("put a section [[port]] with `dev` into {} for each port", file.display()),
+                None => "name two or more ports by --dev a,b".to_owned(),
+            };
+            return Err(Failure::usage("the router has no port").next(next));
         }
+        config.limits.sizes()?;
         Ok(config)
     }
 }
@@ -110,8 +121,21 @@ pub(super) async fn up(output: Output, router: &Router, args: UpArgs) -> anyhow:
     let _change = router.change()?;
     let rules = Rules::of(router, &config, args.file(), &devices)?;
     say(output, rules.around(|router| router.up(&ports, &devices)).await?)?;
+    say_if_off(output, &ports);
     output.hint("the programs stay in the kernel; `sallyport packet router down` removes them");
     Ok(())
+}
+
+/// Says which ports do not forward, as `sysctl` has it.
+pub(super) fn say_if_off(output: Output, ports: &[(Device, Urpf)]) {
+    let off = ports.iter().filter(|(device, _)| forwards(&device.name) == (false, false));
+    let off: Vec<_> = off.map(|(device, _)| device.name.as_str()).collect();
+    if !off.is_empty() {
+        let names = off.join(", ");
+        output.hint(&format!(
+            "forwarding is off for {names}: run `sysctl -w net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1`"
+        ));
+    }
 }
 
 /// Says what has changed.
@@ -184,6 +208,7 @@ impl Rules {
     /// Brings the router up. New rules of nftables stand before, and old ones go after: no packet passes in between,
     /// and a run that is killed leaves none of the two without its rules.
     pub(super) async fn around(&self, up: impl FnOnce(&Router) -> Result<Change, XdpError>) -> anyhow::Result<Change> {
+        self.check().await?;
         if let Err(error) = self.set().await {
             self.take_back().await;
             return Err(error.into());
@@ -206,6 +231,18 @@ impl Rules {
             }
         }
         Ok(change)
+    }
+
+    /// Has nftables judge its part, before anything is changed.
+    async fn check(&self) -> Result<(), Failure> {
+        for table in &self.tables {
+            let Some(rules) = &table.rules else { continue };
+            sallyport_nft::check(rules).await.map_err(|error| {
+                Failure::new(Kind::Failed, format!("the kernel cannot have its part of the {}: {error}", table.what))
+                    .next("nothing was changed")
+            })?;
+        }
+        Ok(())
     }
 
     /// Gives nftables its part.
@@ -240,7 +277,11 @@ fn policy_of(
         Some(device) => Ok(device.index),
         None => Err(Failure::new(Kind::NotFound, XdpError::NoDevice(name.to_owned()).to_string())),
     };
-    let policy = PolicyFile::read(&path)?.to_policy(index)?;
+    let policy = PolicyFile::read(&path).map_err(|failure| match (failure.kind, file) {
+        (Kind::Failed, Some(file)) => failure.next(format!("`policy` of {} names the file", file.display())),
+        _ => failure,
+    });
+    let policy = policy?.to_policy(index)?;
     let compiled = CompiledPolicy::new(&policy, &Timeouts::default());
     let compiled = compiled.map_err(|error| Failure::usage(error.to_string()))?;
     Ok(Some((compiled, policy_rules(&policy, |index| name_of(devices, index)))))
@@ -265,6 +306,7 @@ pub(super) async fn down(output: Output, router: &Router) -> anyhow::Result<()> 
     let detached = detached?;
     if let Err(error) = removed
         && had_rules
+        && !matches!(error, NftError::Missing)
     {
         let said = format!("the router is down, and its rules are still in nftables: {error}");
         let next = "`nft delete table inet sallyport_policy` and `nft delete table ip sallyport_nat` remove them";

@@ -18,7 +18,7 @@ use sallyport_cli::{
 };
 use sallyport_packet_model::follow::{Follower, Leg};
 use sallyport_xdp::{
-    FibMaps, FibStatus, Link, Router, Shared, Urpf,
+    FibMaps, FibStatus, Link, Router, Shared, Urpf, XdpError,
     kernel::{Device, Neighbor, forwards},
     netlink::{self, Event, Events, List, Received},
 };
@@ -26,7 +26,7 @@ use sallyport_xdp::{
 use crate::{
     command::{
         kernel, name_of,
-        router::{Rules, UpArgs, ports_of, say},
+        router::{Rules, UpArgs, ports_of, say, say_if_off},
     },
     config::{Config, Lookup},
 };
@@ -81,6 +81,11 @@ pub(super) async fn run(output: Output, router: &Router, args: RunArgs) -> anyho
     let mut config = args.up.config()?;
     config.metrics = args.metrics.or(config.metrics);
     let sizes = config.limits.sizes()?;
+    // The file is tried before anything is changed.
+    if let Some(file) = &config.metrics {
+        let failed = |error| Failure::new(Kind::Failed, format!("{error:#}"));
+        replace(file, "").map_err(|error| failed(error).next("make its folder, or name another file"))?;
+    }
     let (_, mut devices) = kernel().await?;
     let ports = ports_of(&config, &mut devices)?;
     let change = router.change()?;
@@ -116,8 +121,17 @@ pub(super) async fn run(output: Output, router: &Router, args: RunArgs) -> anyho
         say(output, rules.around(|router| router.up(&ports, &devices)).await?)?;
     }
     drop(change);
+    say_if_off(output, &ports);
     output.hint("following the kernel; the programs stay when this process ends");
-    follow(router, &config, devices, &mut events, tables.as_mut(), &mut status).await
+    let ended = follow(router, &config, devices, &mut events, tables.as_mut(), &mut status).await;
+    match ended.map_err(anyhow::Error::downcast) {
+        Err(Ok(XdpError::NotUp)) => {
+            note("the router was taken down, so this process ends");
+            Ok(())
+        }
+        Err(error) => Err(error.map_or_else(|other| other, anyhow::Error::new)),
+        Ok(()) => Ok(()),
+    }
 }
 
 /// Other tables than `local` and `main` are not followed.
@@ -151,7 +165,7 @@ async fn follow(
 ) -> anyhow::Result<()> {
     let mut todo = Todo::default();
     let (mut ticked, mut listed, mut reused) = (Instant::now(), Instant::now(), Instant::now());
-    let mut is_written = true;
+    let mut writer = MetricsWriter::default();
     write_metrics(router, config, &devices, status)?;
     loop {
         let pause = if todo.lists { LISTING_PAUSE } else { TICK };
@@ -198,14 +212,8 @@ async fn follow(
             if let Some(tables) = tables.as_deref_mut() {
                 tables.look_at_forwarding();
             }
-            // A full disk must not end the process that keeps the routes.
-            let written = write_metrics(router, config, &devices, status);
-            if let Err(error) = &written
-                && is_written
-            {
-                note(&format!("{error:#}"));
-            }
-            (is_written, ticked) = (written.is_ok(), Instant::now());
+            writer.write(router, config, &devices, status)?;
+            ticked = Instant::now();
         }
     }
 }
@@ -355,6 +363,34 @@ fn write_link(maps: &FibMaps, link: &Link) {
     maps.set_link(link).unwrap_or_else(|error| note(&error.to_string()));
 }
 
+/// Writes the metrics each second. A file that cannot be written ends nothing.
+#[derive(Debug, Default)]
+struct MetricsWriter {
+    /// The last attempt has failed, and that was said.
+    is_failing: bool,
+}
+
+impl MetricsWriter {
+    fn write(
+        &mut self,
+        router: &Router,
+        config: &Config,
+        devices: &[Device],
+        status: &FibStatus,
+    ) -> anyhow::Result<()> {
+        let written = write_metrics(router, config, devices, status);
+        let was_failing = std::mem::replace(&mut self.is_failing, written.is_err());
+        match written {
+            Err(error) if error.downcast_ref::<std::io::Error>().is_none() => Err(error),
+            Err(error) if !was_failing => {
+                note(&format!("{error:#}; the router goes on"));
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 /// Writes the metrics, in the text that Prometheus reads.
 fn write_metrics(router: &Router, config: &Config, devices: &[Device], status: &FibStatus) -> anyhow::Result<()> {
     let Some(file) = &config.metrics else { return Ok(()) };
@@ -369,14 +405,15 @@ fn write_metrics(router: &Router, config: &Config, devices: &[Device], status: &
         writeln!(text, "sallyport_packet_packets_total{labels} {}", count.packets)?;
         writeln!(text, "sallyport_packet_bytes_total{labels} {}", count.bytes)?;
     }
-    replace(file, &text).with_context(|| format!("cannot write the metrics to {}", file.display()))
+    replace(file, &text)
 }
 
 /// Replaces a file at once, so that a reader finds all of it.
-fn replace(file: &Path, text: &str) -> std::io::Result<()> {
+fn replace(file: &Path, text: &str) -> anyhow::Result<()> {
     let next = file.with_extension("next");
     // In a folder where others may write, the name can be a link of theirs to any file.
     drop(fs::remove_file(&next));
-    fs::OpenOptions::new().write(true).create_new(true).open(&next)?.write_all(text.as_bytes())?;
-    fs::rename(&next, file)
+    let made = fs::OpenOptions::new().write(true).create_new(true).open(&next);
+    let written = made.and_then(|mut made| made.write_all(text.as_bytes())).and_then(|()| fs::rename(&next, file));
+    written.with_context(|| format!("cannot write the metrics to {}", file.display()))
 }

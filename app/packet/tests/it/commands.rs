@@ -62,8 +62,46 @@ fn what_cannot_be_has_a_sentence() {
     failed(&["router", "up", "--config", file.to_str().unwrap()], 2, "router.toml, line 2: unknown field `device`");
     let file = rig.write("none.toml", "");
     failed(&["router", "up", "--config", file.to_str().unwrap()], 2, "the router has no port");
-    let mut command = rig.inside("dut", env!("CARGO_BIN_EXE_sallyport-packet"));
-    let output = command.arg("--pins").arg(rig.path("elsewhere")).args(["router", "up", "--dev", "d0,d1"]).output();
-    let said = text(&output.unwrap().stderr);
-    assert!(said.contains("is not in a mounted bpffs: run `mount -t bpf bpf /sys/fs/bpf`"), "{said}");
+    failed(&["router", "up", "--config", file.to_str().unwrap()], 2, "none.toml for each port");
+    let file = rig.write("limits.toml", "[limits]\ngroups = 0\n[[port]]\ndev = \"d0\"\n");
+    failed(&["router", "up", "--config", file.to_str().unwrap()], 2, "limits: groups is 0");
+    let file = rig.write("policy-of-none.toml", "policy = \"nothing.toml\"\n[[port]]\ndev = \"d0\"\n");
+    failed(&["router", "up", "--config", file.to_str().unwrap()], 1, "policy-of-none.toml names the file");
+    // A folder of a disk, and one of /sys that nothing is mounted at.
+    for folder in [rig.path("elsewhere"), "/sys/fs/nothing/router".into()] {
+        let mut command = rig.inside("dut", env!("CARGO_BIN_EXE_sallyport-packet"));
+        let output = command.arg("--pins").arg(folder).args(["router", "up", "--dev", "d0,d1"]).output();
+        let said = text(&output.unwrap().stderr);
+        assert!(said.contains("is not in a mounted bpffs: run `mount -t bpf bpf /sys/fs/bpf`"), "{said}");
+    }
+}
+
+#[test]
+fn without_root_each_command_says_so() {
+    let Some(rig) = Rig::new() else { return };
+    // The program is copied to where anybody may run it.
+    let program = rig.path("sallyport-packet");
+    std::fs::copy(env!("CARGO_BIN_EXE_sallyport-packet"), &program).unwrap();
+    let everybody = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(program.parent().unwrap(), everybody).unwrap();
+    for line in ["router up --dev d0,d1", "router run --dev d0,d1", "router down", "router show drops", "dump"] {
+        let mut command = rig.inside("dut", "setpriv");
+        command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).arg(&program);
+        let output = command.arg("--pins").arg(rig.pins()).args(line.split(' ')).output().unwrap();
+        let said = text(&output.stderr);
+        assert!(output.status.code() == Some(3) && said.contains("needs root"), "{line}: {said}");
+    }
+}
+
+#[test]
+fn a_port_that_does_not_forward_is_named() {
+    let Some(rig) = Rig::new() else { return };
+    let off = ["-qw", "net.ipv4.ip_forward=0", "net.ipv6.conf.all.forwarding=0"];
+    done(rig.inside("dut", "sysctl").args(off));
+    let output = rig.run(&["router", "up", "--dev", "d0,d1"]);
+    let said = text(&output.stderr);
+    assert!(output.status.success() && said.contains("forwarding is off for d0, d1: run `sysctl -w"), "{said}");
+    done(rig.inside("dut", "sysctl").args(["-qw", "net.ipv4.ip_forward=1"]));
+    let said = text(&rig.run(&["router", "up", "--dev", "d0,d1"]).stderr);
+    assert!(!said.contains("forwarding is off"), "{said}");
 }

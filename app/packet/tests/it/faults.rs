@@ -34,8 +34,10 @@ fn a_program_of_another_is_named_and_left() {
     let output = command.arg("--pins").arg(&other).args(["router", "up", "--dev", "d0,d1"]).output().unwrap();
     let said = text(&output.stderr);
     assert!(output.status.code() == Some(5), "{said}");
-    assert!(said.contains("d1 has an XDP program already (sallyport_route, id "), "{said}");
-    assert!(said.contains("`ip link set dev d1 xdp off`"), "{said}");
+    assert!(
+        said.contains("d1 is a port of a router already: `sallyport packet --pins ITS-FOLDER router down`"),
+        "{said}"
+    );
     assert_eq!((program_at(&rig, "d0"), program_at(&rig, "d1")), (None, before));
     assert!(!other.exists());
     // A failed change leaves the standing router whole.
@@ -69,6 +71,21 @@ fn packets_go_on_after_kill_9_and_the_state_is_found_again() {
     assert_eq!(down["detached"], serde_json::json!(["d0", "d1"]));
     assert!(!rig.pins().exists() && program_at(&rig, "d0").is_none());
     assert_eq!(rig.probe("192.0.2.7", &[]), "echo 32", "the kernel forwards");
+}
+
+#[test]
+fn a_machine_without_nft_gets_no_half_of_a_policy() {
+    let Some(rig) = Rig::new() else { return };
+    rig.write("policy.toml", "default = \"drop\"\n");
+    let file = rig.write("router.toml", "policy = \"policy.toml\"\n[[port]]\ndev = \"d0\"\n");
+    for command in ["up", "run"] {
+        let mut without = rig.inside("dut", "env");
+        without.args(["PATH=/nonexistent", env!("CARGO_BIN_EXE_sallyport-packet")]).arg("--pins").arg(rig.pins());
+        let output = without.args(["router", command, "--config"]).arg(&file).output().unwrap();
+        let said = text(&output.stderr);
+        assert!(output.status.code() == Some(1) && said.contains("install the package nftables"), "{said}");
+        assert!(said.contains("nothing was changed") && program_at(&rig, "d0").is_none(), "{said}");
+    }
 }
 
 #[test]

@@ -182,8 +182,11 @@ fn an_object_that_is_replaced_and_a_neighbour_that_fails_reroute_all_prefixes_by
         writeln!(lines, "route add 101.{upper}.{lower}.0/24 nhid 9").unwrap();
     }
     batch(&rig, &lines);
-    // An address that is no longer tentative is a route more.
-    rig.wait_for(|| rig.ip("dut", "-6 addr show tentative").trim().is_empty());
+    // The kernel adds a route for the own address of each link once nobody else claims it, which would be written later.
+    rig.wait_for(|| {
+        let own = rig.ip("dut", "-6 addr show scope link");
+        own.matches("inet6 fe80").count() >= 3 && !own.contains("tentative")
+    });
     let _router = run(&rig, &["--dev", "d0,d1,d2", "--lookup", "fib"]);
     assert!(number(&rig, "prefixes") >= 2 * count);
     let written = || ["written_tables", "written_next_hops", "written_groups"].map(|name| number(&rig, name));
@@ -326,6 +329,40 @@ fn addresses_and_vlans_of_devices_are_followed() {
         assert_eq!(rig.probe("192.0.2.7", &[]), "echo 32");
         (rig.count("d0", "forwarded") > before).then_some(())
     });
+}
+
+#[test]
+fn the_process_outlives_its_metrics_and_ends_with_its_router() {
+    let Some(rig) = Rig::new() else { return };
+    let folder = rig.path("metrics");
+    std::fs::create_dir(&folder).unwrap();
+    let file = folder.join("router.prom");
+    let wrong = rig.run(&["router", "run", "--dev", "d0,d1", "--metrics", "/proc/nothing/router.prom"]);
+    let said = text(&wrong.stderr);
+    assert!(said.contains("cannot write the metrics to /proc/nothing/router.prom: No such file"), "{said}");
+    assert!(said.contains("make its folder, or name another file"), "{said}");
+    assert!(!rig.pins().exists(), "the file is tried first");
+    let args = ["router", "run", "--dev", "d0,d1", "--lookup", "fib", "--metrics", file.to_str().unwrap()];
+    let mut child = rig.packet(&args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap());
+    let mut router = Running(child);
+    let mut said = |words: &str| {
+        let mut line = String::new();
+        while !line.contains(words) {
+            line.clear();
+            assert!(lines.read_line(&mut line).unwrap() > 0, "{words} is not said");
+        }
+    };
+    wait("metrics", || std::fs::read_to_string(&file).ok().filter(|text| text.contains("sallyport_packet_fib_")));
+    std::fs::remove_dir_all(&folder).unwrap();
+    said("; the router goes on");
+    rig.ip("dut", "route add blackhole 203.0.113.0/24");
+    wait_reason(&rig, "203.0.113.1", "blackhole");
+    std::fs::create_dir(&folder).unwrap();
+    wait("metrics once more", || std::fs::read_to_string(&file).ok().filter(|text| !text.is_empty()));
+    done(&mut rig.packet(&["router", "down"]));
+    said("the router was taken down, so this process ends");
+    assert!(router.0.wait().unwrap().success());
 }
 
 #[test]

@@ -110,6 +110,40 @@ fn test_says_which_rule_decides_and_why_others_do_not() {
 }
 
 #[test]
+fn explain_asks_nat_and_policy_about_the_first_packet_of_a_flow() {
+    let nat = "[nat]\ninside = [\"10.0.0.0/24\"]\npool = [\"10.0.1.1\"]\n";
+    let Some(rig) = standing(POLICY, nat) else { return };
+    let explained = |question: &str| -> Value {
+        let args: Vec<_> = ["explain", "-o", "json"].into_iter().chain(question.split(' ')).collect();
+        serde_json::from_str(&done(&mut rig.packet(&args))).unwrap()
+    };
+    let reason = |question: &str| explained(question)["reason"].as_str().unwrap().to_owned();
+    assert_eq!(reason("10.0.0.2 192.0.2.3 tcp 40000 443"), "forwarded");
+    assert_eq!(reason("10.0.0.2 192.0.2.3 tcp 40000 22"), "policy");
+    assert_eq!(reason("10.0.0.2 192.0.2.3 udp 5000 53"), "forwarded");
+    assert_eq!(reason("10.0.0.2 192.0.2.200 udp 7 9"), "policy-reject");
+    assert_eq!(reason("10.0.0.2 192.0.2.3 tcp 40000 443 --size 0"), "forwarded", "the least size of TCP");
+    assert_eq!(reason("10.0.0.2 192.0.2.3"), "forwarded", "an echo request begins a flow");
+    assert_eq!(reason("fd00::2 fd00:2::7 tcp 40000 443"), "forwarded");
+    assert_eq!(reason("fd00::2 fd00:2::7 udp 5000 54"), "forwarded", "media");
+    let sessions = done(&mut rig.packet(&["nat", "show", "sessions", "-o", "json"]));
+    assert_eq!(sessions.trim(), "[]", "no session begins");
+    // Which rule decides, by its place in the file, and what the NAT writes.
+    let rule = |question: &str| explained(question)["rule"].clone();
+    assert_eq!(rule("10.0.0.2 192.0.2.3 tcp 40000 443"), "3");
+    assert_eq!(rule("10.0.0.2 192.0.2.3 tcp 40000 22"), "default");
+    assert_eq!(rule("10.0.0.2 192.0.2.200 udp 7 9"), "5");
+    assert_eq!(rule("10.0.0.2 10.0.0.1"), Value::Null, "this machine: nobody asks the policy");
+    let media = "10.0.0.2 192.0.2.200 udp 5000 9";
+    assert_eq!(explained(media)["new_source"], "the pool chooses");
+    rig.probe("192.0.2.200", &["from=5000", "to=9", "answer=0"]);
+    rig.wait_for(|| explained(media)["new_source"] == "10.0.1.1:5000");
+    let back = explained("192.0.2.200 10.0.1.1 udp 9 5000 --from d1");
+    assert_eq!((&back["new_destination"], &back["rule"]), (&"10.0.0.2:5000".into(), &"1".into()), "{back}");
+    assert_eq!(explained("fd00::2 fd00:2::7 tcp 40000 443")["new_source"], Value::Null);
+}
+
+#[test]
 fn connections_of_the_inside_pass_and_strangers_do_not() {
     for nat in [
         "",

@@ -6,7 +6,13 @@ use libbpf_rs::{Link, MapCore as _, MapFlags, MapHandle, Object};
 use sallyport_packet_model::generate::Latency;
 
 use super::layout::{self, Received};
-use crate::{XdpError, attach::Attached, error::asked, kernel::Device, object};
+use crate::{
+    XdpError,
+    attach::Attached,
+    error::{asked, require_root},
+    kernel::Device,
+    object,
+};
 
 /// The function of the program.
 const FUNCTION: &str = "sallyport_receive";
@@ -44,9 +50,7 @@ impl Receiver {
     /// # Errors
     /// The device has a program already.
     pub fn attach(device: &Device) -> Result<Self, XdpError> {
-        if !rustix::process::geteuid().is_root() {
-            return Err(XdpError::NotRoot);
-        }
+        require_root()?;
         let object = layout::load(FUNCTION, 0)?;
         let program = object.progs_mut().find(|program| program.name() == FUNCTION).ok_or(XdpError::NoProgram)?;
         Attached::new(program.as_fd()).refuse_other(device)?;

@@ -18,7 +18,11 @@ use super::{
     Plan, Source,
     layout::{self, State},
 };
-use crate::{XdpError, error::asked, kernel::Device};
+use crate::{
+    XdpError,
+    error::{asked, require_root},
+    kernel::Device,
+};
 
 /// Runs over pages that are sent: `BPF_F_TEST_XDP_LIVE_FRAMES`.
 const LIVE_FRAMES: u32 = 2;
@@ -65,9 +69,7 @@ impl Generator {
     /// # Errors
     /// The kernel does not take it, or the device sends no frames of XDP.
     pub fn load(plan: &Plan, device: &Device) -> Result<Self, XdpError> {
-        if !rustix::process::geteuid().is_root() {
-            return Err(XdpError::NotRoot);
-        }
+        require_root()?;
         let records: &[Vec<u8>] = match &plan.source {
             Source::Records(records) => records,
             Source::Traffic(_) => &[],

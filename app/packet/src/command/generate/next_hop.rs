@@ -19,7 +19,7 @@ const DISCARD: u16 = 9;
 pub(super) async fn resolve(kernel: &Kernel, device: &Device, dest: IpAddr) -> anyhow::Result<[u8; 6]> {
     let hop = hop_of(&kernel.routes().await?, device, dest).ok_or_else(|| {
         Failure::new(Kind::NotFound, format!("no route by {} leads to {dest}", device.name))
-            .next("name the next hop's MAC by --to, or add a route")
+            .next("name a destination by --dst that a route leads to, or the next hop's MAC by --to")
     })?;
     let end = Instant::now() + PATIENCE;
     loop {

@@ -15,6 +15,7 @@ use sallyport_xdp::{
     XdpError,
     generate::{Generator, Plan, Progress, Receipt, Receiver, Source, has_generator},
     kernel::{Device, Kernel},
+    require_root,
 };
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -69,9 +70,7 @@ pub(crate) async fn generate(output: Output, args: GenerateArgs) -> anyhow::Resu
         Some(path) => Source::Records(recorded::read(path, most.into())?),
         None => Source::Traffic(args.what.traffic(device.mtu)?),
     };
-    if !rustix::process::geteuid().is_root() {
-        return Err(XdpError::NotRoot.into());
-    }
+    require_root()?;
     let macs = macs(&kernel, &device, &args, &source).await?;
     let receiver =
         receive.map(|device| Ok::<_, XdpError>((device.name.clone(), Receiver::attach(device)?))).transpose()?;
