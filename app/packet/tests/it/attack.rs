@@ -293,7 +293,10 @@ fn the_router_never_stands_without_its_rules_and_leaves_none() {
         .output()
         .unwrap();
     let said = text(&without.stderr);
-    assert!(!without.status.success() && said.contains("would have no policy: the program nft is not there"), "{said}");
+    assert!(
+        !without.status.success() && said.contains("its part of the policy: the program nft is not there"),
+        "{said}"
+    );
     let link: Value = serde_json::from_str(&rig.ip("dut", "-j link show d0")).unwrap();
     assert_eq!(link[0]["xdp"], Value::Null, "no router without its policy");
     // A device that cannot be a port: the rules go again.
