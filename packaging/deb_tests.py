@@ -22,7 +22,7 @@ import deb_rig as rig  # noqa: E402
 from deb_rig import Bus, Load, Machine, Network, Origin, Quiet, deb, run, until  # noqa: E402
 
 UNITS = {"sallyport.service", "sallyport.socket", "sallyport-http.socket", "sallyport-control.service",
-         "sallyport-edge.service", "sallyport-run.service"}
+         "sallyport-edge.service", "sallyport-run.service", "sallyport-router.service"}
 PASSWORD = "correct horse battery"
 PORT = 8443
 POSTINST = "/var/lib/dpkg/info/sallyport.postinst"
