@@ -220,12 +220,8 @@ class GifService(Fleet):
 class AnycastFleet(Fleet):
     """Eight edges on four sites announce one prefix."""
 
-    def test_eight_edges_on_four_sites_by_one_apply(self):
-        if rig.shutil.which("bird", path=rig.os.environ["PATH"] + ":/usr/sbin") is None:
-            self.skipTest("bird is missing (Debian's package bird2)")
-        here = rig.Installation(sites=("hub", "eu", "us", "ap", "sa"), more=("--anycast-allow", "198.51.100.0/23"))
-        self.addCleanup(here.close)
-        sites = ("eu", "us", "ap", "sa")
+    def fleet(self, here, sites):
+        """The workspace of a fleet on these sites, whose machines it makes, and the variables of each apply."""
         self.router(here, sites, 2)
         workspace = terraform.Workspace(here, self.plugins, "anycast-fleet")
         workspace.env["HOSTS"] = str(here.hosts_file)
@@ -234,6 +230,15 @@ class AnycastFleet(Fleet):
             "user_data": "module.fleet.user_data[each.key]", "made": "module.fleet.made[each.key]", "needs": "module.fleet"})
         common = {"program": {"url": here.url, "sha256": here.sha256}, "prefix": "198.51.100.0/24",
                   "sites": {site: {"router": f"10.81.{rig.SITES[site]}.1", "router_as": 64500} for site in sites}}
+        return workspace, common
+
+    def test_eight_edges_on_four_sites_by_one_apply(self):
+        if rig.shutil.which("bird", path=rig.os.environ["PATH"] + ":/usr/sbin") is None:
+            self.skipTest("bird is missing (Debian's package bird2)")
+        here = rig.Installation(sites=("hub", "eu", "us", "ap", "sa"), more=("--anycast-allow", "198.51.100.0/23"))
+        self.addCleanup(here.close)
+        sites = ("eu", "us", "ap", "sa")
+        workspace, common = self.fleet(here, sites)
         began = time.monotonic()
         workspace.apply(instances=2, **common)
         rig.wait_until("eight edges are up", lambda: [edge["state"] for edge in here.edges().values()] == ["up"] * 8)
@@ -262,14 +267,7 @@ class AnycastFleet(Fleet):
         here = rig.Installation(sites=("hub", "eu", "us"), more=("--anycast-allow", "198.51.100.0/24"))
         self.addCleanup(here.close)
         sites = ("eu", "us")
-        self.router(here, sites, 2)
-        workspace = terraform.Workspace(here, self.plugins, "anycast-fleet")
-        workspace.env["HOSTS"] = str(here.hosts_file)
-        workspace.write("machines.tf", MACHINES % {
-            "machines": BY_REGION % {"module": "module.fleet.sites"},
-            "user_data": "module.fleet.user_data[each.key]", "made": "module.fleet.made[each.key]", "needs": "module.fleet"})
-        common = {"program": {"url": here.url, "sha256": here.sha256}, "prefix": "198.51.100.0/24",
-                  "sites": {site: {"router": f"10.81.{rig.SITES[site]}.1", "router_as": 64500} for site in sites}}
+        workspace, common = self.fleet(here, sites)
         of = lambda count: {f"10.81.{rig.SITES[site]}.{2 + number}" for site in sites for number in range(count)}  # noqa: E731
         workspace.apply(instances=1, **common)
         rig.wait_until("routes by two", lambda: self.routes(here) == of(1))
