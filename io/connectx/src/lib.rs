@@ -11,10 +11,10 @@
 //!
 //! | case | TCP | UDP |
 //! | --- | --- | --- |
-//! | [`Connect::to`] a destination | connect(2) alone: no further system call | connect(2), then SO_REUSEADDR; the search when each port has a socket |
-//! | [`Connect::from_address`] | IP_BIND_ADDRESS_NO_PORT, bind(2), connect(2) | bind(2), connect(2), SO_REUSEADDR; the search when each port has a socket |
+//! | [`Connect::to`] a destination | connect(2) alone: no further system call | connect(2), then SO_REUSEADDR; the search while no port is free of sockets |
+//! | [`Connect::from_address`] | IP_BIND_ADDRESS_NO_PORT, bind(2), connect(2) | the search |
 //! | [`Connect::from_port`] | SO_REUSEADDR, bind(2), connect(2) | the search, of one port |
-//! | [`Connect::within`] a slice | IP_LOCAL_PORT_RANGE besides | the same, before the kernel chooses |
+//! | [`Connect::within`] a slice | IP_LOCAL_PORT_RANGE besides | the search, of these ports |
 //!
 //! *The search* looks up a port by sock_diag(7), binds to it, and uses SO_REUSEADDR as a lock between bind(2) and
 //! connect(2). The look-up needs no privilege. A search tries at most 4,096 ports, and then ports that others held for

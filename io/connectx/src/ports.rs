@@ -33,11 +33,6 @@ impl PortRange {
         Ok(Self { low, high })
     }
 
-    /// The range of one port; `None` for port 0.
-    pub(crate) fn of(port: u16) -> Option<Self> {
-        Self::new(port, port).ok()
-    }
-
     /// The first port.
     #[must_use]
     pub fn low(self) -> u16 {

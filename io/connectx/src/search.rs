@@ -13,6 +13,10 @@ const MAX_ROUNDS: u32 = 10;
 /// The longest pause before a round. The first is 1 ms, and each is twice as long as the one before.
 const MAX_PAUSE: Duration = Duration::from_millis(32);
 
+/// Primes above 65,536, which have no divisor in common with the number of ports of any range. Steps of different
+/// length keep searches apart that meet at one port.
+const STRIDES: [u32; 8] = [65_537, 70_001, 75_011, 80_021, 85_009, 90_001, 95_003, 100_003];
+
 /// The ports of one search.
 #[derive(Debug)]
 pub(crate) struct Search {
@@ -20,6 +24,8 @@ pub(crate) struct Search {
     reserved: Vec<PortRange>,
     /// The offset of the first port, less than the number of ports.
     start: u32,
+    /// The distance from one port to the next, less than the number of ports.
+    stride: u32,
     /// How many ports of the range have been passed.
     passed: u32,
     /// Ports that another socket held, and that are tried again.
@@ -43,14 +49,23 @@ pub(crate) enum Step {
 impl Search {
     /// A search of these ports without the reserved ones, from a random port on.
     pub(crate) fn new(ports: PortRange, reserved: Vec<PortRange>, random: u32) -> Self {
-        let start = random % ports.count();
-        Self { ports, reserved, start, passed: 0, busy: Vec::new(), again: Vec::new(), round: 0 }
+        let (start, stride) = (random % ports.count(), STRIDES[random as usize / 65_536 % STRIDES.len()]);
+        Self {
+            ports,
+            reserved,
+            start,
+            stride: stride % ports.count(),
+            passed: 0,
+            busy: Vec::new(),
+            again: Vec::new(),
+            round: 0,
+        }
     }
 
     /// The next step.
     pub(crate) fn next(&mut self) -> Step {
         while self.passed < self.ports.count().min(MAX_TRIED_PORTS) {
-            let offset = (self.start + self.passed) % self.ports.count();
+            let offset = (self.start + self.passed * self.stride) % self.ports.count();
             self.passed += 1;
             // An offset within the range of 16 bits.
             let port = self.ports.low() + offset as u16;
@@ -95,8 +110,14 @@ mod tests {
     #[test]
     fn each_port_is_tried_once_from_a_random_one_on() {
         let mut search = Search::new(range(10, 14), Vec::new(), 8);
-        assert_eq!(tried(&mut search), [13, 14, 10, 11, 12]);
+        assert_eq!(tried(&mut search), [13, 10, 12, 14, 11], "65,537 is two more than a multiple of five");
         assert_eq!(search.next(), Step::Exhausted);
+        for count in [1, 2, 100, 2_047, 2_048, 4_095, 4_096] {
+            for random in (0..STRIDES.len() as u32).map(|stride| stride * 65_536 + 5) {
+                let ports = tried(&mut Search::new(range(1, count), Vec::new(), random));
+                assert!(ports.len() == usize::from(count) && BTreeSet::from_iter(ports).len() == usize::from(count));
+            }
+        }
     }
 
     #[test]

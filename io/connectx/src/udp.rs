@@ -11,8 +11,9 @@
 use std::{
     io,
     net::{self, IpAddr, SocketAddr},
+    sync::{Mutex, MutexGuard, PoisonError},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use socket2::{Domain, Protocol as Kind, Socket, Type};
@@ -25,14 +26,36 @@ use crate::{Connect, ConnectError, PortRange, Protocol, Source, options, ports};
 #[cfg(target_os = "linux")]
 const TRIES_AT_ONCE: u32 = 64;
 
-/// Whether the kernel has found a port.
+/// How long after a shortage the kernel is not asked for a port without sockets.
+///
+/// The kernel takes a millisecond to find out that there is none; a search takes some microseconds for a port.
+const SHORTAGE_TIME: Duration = Duration::from_secs(1);
+
+/// When the kernel last had no port without sockets.
+static SHORTAGE: Shortage = Shortage(Mutex::new(None));
+
+struct Shortage(Mutex<Option<Instant>>);
+
+impl Shortage {
+    fn is_recent(&self) -> bool {
+        self.last().is_some_and(|at| at.elapsed() < SHORTAGE_TIME)
+    }
+
+    fn began(&self) {
+        *self.last() = Some(Instant::now());
+    }
+
+    fn last(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How the socket is made.
 enum First {
+    /// The kernel has found a port without sockets.
     Connected(net::UdpSocket),
-    /// No port is free of other sockets: ports of others are searched.
-    Search {
-        local: IpAddr,
-        ports: PortRange,
-    },
+    /// Ports are searched, those of others included.
+    Search { local: IpAddr, ports: PortRange },
 }
 
 impl Connect {
@@ -80,43 +103,51 @@ impl Connect {
         }
     }
 
-    /// Lets the kernel choose a port that no other socket has. That needs no lock.
+    /// Lets the kernel choose a port that no other socket has, which needs no lock; otherwise says where to search.
     fn udp_by_kernel(&self) -> Result<First, ConnectError> {
         self.check()?;
-        if let Source::AddressAndPort(local) = self.source {
-            let ports = PortRange::of(local.port())
-                .ok_or_else(|| ConnectError::InvalidRequest("the source has port 0".to_owned()))?;
-            return Ok(First::Search { local: local.ip(), ports });
-        }
-        let socket = udp_socket(self.destination)?;
         if let Some(ports) = self.ports {
             ports.check()?;
-            options::set_ports(&socket, ports)?;
         }
-        if let Source::Address(ip) = self.source {
-            match options::bind(&socket, self.local(ip, 0)) {
-                Ok(()) => {}
-                Err(error) if error.kind() == io::ErrorKind::AddrInUse => return self.search(ip),
-                Err(error) => return Err(error),
+        let local = match self.source {
+            Source::AddressAndPort(local) => {
+                let invalid = |_| ConnectError::InvalidRequest(format!("{local} is no source"));
+                let ports = PortRange::new(local.port(), local.port()).map_err(invalid)?;
+                return Ok(First::Search { local: local.ip(), ports });
             }
+            Source::Address(ip) => ip,
+            Source::Any => {
+                if self.ports.is_none()
+                    && let Some(socket) = self.udp_plain()?
+                {
+                    return Ok(First::Connected(socket));
+                }
+                source_for(self.destination)?
+            }
+        };
+        let ports = self.ports.map_or_else(PortRange::of_namespace, Ok)?;
+        Ok(First::Search { local, ports })
+    }
+
+    /// Connects from a port that no other socket has; `None` if there is none.
+    fn udp_plain(&self) -> Result<Option<net::UdpSocket>, ConnectError> {
+        if SHORTAGE.is_recent() {
+            return Ok(None);
         }
+        let socket = udp_socket(self.destination)?;
         match socket.connect(&self.destination.into()) {
             Ok(()) => {}
-            // A socket without an address has found no port (EAGAIN).
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock && self.source == Source::Any => {
-                return self.search(source_for(self.destination)?);
+            // The kernel has found no port (EAGAIN).
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                SHORTAGE.began();
+                return Ok(None);
             }
             Err(error) => return Err(self.not_reached(error)),
         }
         if !self.is_exclusive {
             socket.set_reuse_address(true)?;
         }
-        Ok(First::Connected(socket.into()))
-    }
-
-    fn search(&self, local: IpAddr) -> Result<First, ConnectError> {
-        let ports = self.ports.map_or_else(PortRange::of_namespace, Ok)?;
-        Ok(First::Search { local, ports })
+        Ok(Some(socket.into()))
     }
 
     fn not_reached(&self, error: io::Error) -> ConnectError {
@@ -171,8 +202,10 @@ struct Sharing<'a> {
 
 /// The outcome for one port.
 #[cfg(target_os = "linux")]
+#[derive(Debug)]
 enum Tried {
-    Connected(net::UdpSocket),
+    /// This socket has the port, and the lock.
+    Locked(Socket),
     /// A socket has the four-tuple.
     Taken,
     /// A socket has the port, maybe for a moment only.
@@ -198,8 +231,8 @@ impl<'a> Sharing<'a> {
                 Step::Pause(pause) => return Ok(Progress::Pause(pause)),
                 Step::Exhausted => return Err(self.exhausted()),
             };
-            match self.try_port(port)? {
-                Tried::Connected(socket) => return Ok(Progress::Connected(socket)),
+            match self.lock(port)? {
+                Tried::Locked(socket) => return Ok(Progress::Connected(self.connect(socket)?)),
                 Tried::Taken => self.is_taken = true,
                 Tried::Busy => self.search.was_busy(port),
             }
@@ -207,7 +240,8 @@ impl<'a> Sharing<'a> {
         Ok(Progress::Goes)
     }
 
-    fn try_port(&mut self, port: u16) -> Result<Tried, ConnectError> {
+    /// Binds a socket to the port, so that no other can have the four-tuple until it connects.
+    fn lock(&mut self, port: u16) -> Result<Tried, ConnectError> {
         let local = self.request.local(self.local, port);
         let destination = self.request.destination;
         // Most ports that are in use are found here, without a socket.
@@ -232,12 +266,18 @@ impl<'a> Sharing<'a> {
             Some(_) => return Ok(Tried::Busy),
             None => return Err(ConnectError::NoSocketLookup("it does not find a bound socket".to_owned())),
         }
-        socket.connect(&destination.into()).map_err(|error| self.request.not_reached(error))?;
+        Ok(Tried::Locked(socket))
+    }
+
+    /// Connects the socket, and ends the lock.
+    fn connect(&self, socket: Socket) -> Result<net::UdpSocket, ConnectError> {
+        let to = self.request.destination;
+        socket.connect(&to.into()).map_err(|error| self.request.not_reached(error))?;
         drop_strangers(&socket);
         if !self.request.is_exclusive {
             socket.set_reuse_address(true)?;
         }
-        Ok(Tried::Connected(socket.into()))
+        Ok(socket.into())
     }
 
     fn exhausted(&self) -> ConnectError {
@@ -280,5 +320,69 @@ impl Sharing {
 
     fn step(&mut self) -> Result<Progress, ConnectError> {
         Err(ConnectError::NoSocketLookup("it is part of Linux".to_owned()))
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    fn bound(at: SocketAddr) -> io::Result<Socket> {
+        let socket = udp_socket(at)?;
+        socket.set_reuse_address(true)?;
+        socket.bind(&at.into())?;
+        Ok(socket)
+    }
+
+    #[test]
+    fn nobody_can_bind_to_the_port_between_the_look_up_and_the_connect() {
+        // A port that was free a moment ago, of an address that no other test has.
+        let at = net::UdpSocket::bind("127.0.77.1:0").unwrap().local_addr().unwrap();
+        let ports = PortRange::new(at.port(), at.port()).unwrap();
+        let one = Connect::to("127.0.77.2:9".parse().unwrap()).from_port(at);
+        let other = Connect::to("127.0.77.3:9".parse().unwrap()).from_port(at);
+        let mut locking = Sharing::new(&one, at.ip(), ports).unwrap();
+        let Tried::Locked(locked) = locking.lock(at.port()).unwrap() else { panic!("the port is in use") };
+        assert_eq!(bound(at).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        let mut sharing = Sharing::new(&other, at.ip(), ports).unwrap();
+        assert!(matches!(sharing.lock(at.port()), Ok(Tried::Busy)));
+
+        let _connected = locking.connect(locked).unwrap();
+        assert!(matches!(locking.lock(at.port()), Ok(Tried::Taken)));
+        let Tried::Locked(locked) = sharing.lock(at.port()).unwrap() else { panic!("the port is not shared") };
+        drop(sharing.connect(locked).unwrap());
+    }
+
+    #[test]
+    fn of_sockets_that_are_bound_together_the_kernel_names_one_to_all() {
+        let at = net::UdpSocket::bind("127.0.77.4:0").unwrap().local_addr().unwrap();
+        let to: SocketAddr = "127.0.77.5:9".parse().unwrap();
+        let sockets: Vec<_> = (0..4).map(|_| bound(at).unwrap()).collect();
+        sockets.iter().for_each(|socket| socket.set_reuse_address(false).unwrap());
+        let mut lookup = crate::diag::Lookup::open().unwrap();
+        let named = lookup.holder(at, to).unwrap().unwrap();
+        let cookies: Vec<_> = sockets.iter().map(|one| rustix::net::sockopt::socket_cookie(one).unwrap()).collect();
+        assert!(cookies.contains(&named.cookie) && !named.is_connected);
+        sockets[0].connect(&"127.0.77.6:9".parse::<SocketAddr>().unwrap().into()).unwrap();
+        assert_eq!(lookup.holder(at, to).unwrap(), Some(named), "one that connects elsewhere changes nothing");
+        assert_eq!(lookup.holder(at, "127.0.77.6:9".parse().unwrap()).unwrap().unwrap().cookie, cookies[0]);
+    }
+
+    #[test]
+    fn what_strangers_sent_before_the_connect_is_dropped() {
+        let at = net::UdpSocket::bind("127.0.77.7:0").unwrap().local_addr().unwrap();
+        let stranger = net::UdpSocket::bind("127.0.77.8:0").unwrap();
+        let service = net::UdpSocket::bind("127.0.77.9:0").unwrap();
+        let request = Connect::to(service.local_addr().unwrap()).from_port(at);
+        let mut sharing = Sharing::new(&request, at.ip(), PortRange::new(at.port(), at.port()).unwrap()).unwrap();
+        let Tried::Locked(locked) = sharing.lock(at.port()).unwrap() else { panic!("the port is in use") };
+        for text in ["one", "two"] {
+            stranger.send_to(text.as_bytes(), at).unwrap();
+        }
+        let socket = sharing.connect(locked).unwrap();
+        service.send_to(b"answer", at).unwrap();
+        let mut bytes = [0; 16];
+        assert_eq!(socket.recv(&mut bytes).unwrap(), 6);
+        assert_eq!(&bytes[..6], b"answer");
     }
 }
