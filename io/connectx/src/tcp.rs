@@ -40,7 +40,7 @@ impl Connect {
         Ok(Socket::new(Domain::for_address(self.destination), Type::STREAM, Some(Kind::TCP))?)
     }
 
-    /// Prepares a socket of the caller's, which then connects to [`Connect::destination`]. Multipath TCP works too.
+    /// Prepares a socket with options of the caller's, which then connects to [`Connect::destination`].
     ///
     /// Pass the error of connect(2) to [`Connect::explain_tcp`].
     ///
