@@ -64,18 +64,21 @@ impl Connect {
     /// # Errors
     /// See [`ConnectError`].
     pub fn udp(&self) -> Result<net::UdpSocket, ConnectError> {
-        let (local, ports) = match self.udp_by_kernel()? {
-            First::Connected(socket) => return Ok(socket),
-            First::Search { local, ports } => (local, ports),
-        };
-        let mut sharing = Sharing::new(self, local, ports)?;
-        loop {
-            match sharing.step()? {
-                Progress::Connected(socket) => return Ok(socket),
-                Progress::Pause(pause) => thread::sleep(pause),
-                Progress::Goes => {}
+        let socket = match self.udp_by_kernel()? {
+            First::Connected(socket) => socket,
+            First::Search { local, ports } => {
+                let mut sharing = Sharing::new(self, local, ports)?;
+                loop {
+                    match sharing.step()? {
+                        Progress::Connected(socket) => break socket,
+                        Progress::Pause(pause) => thread::sleep(pause),
+                        Progress::Goes => {}
+                    }
+                }
             }
-        }
+        };
+        socket.set_nonblocking(false)?;
+        Ok(socket)
     }
 
     /// Like [`Connect::udp`], without blocking. The socket does not block either, as `UdpSocket::from_std` of tokio
@@ -84,12 +87,10 @@ impl Connect {
     /// # Errors
     /// See [`ConnectError`].
     pub async fn udp_async(&self) -> Result<net::UdpSocket, ConnectError> {
-        let socket = match self.udp_by_kernel()? {
-            First::Connected(socket) => socket,
-            First::Search { local, ports } => self.udp_shared(local, ports).await?,
-        };
-        socket.set_nonblocking(true)?;
-        Ok(socket)
+        match self.udp_by_kernel()? {
+            First::Connected(socket) => Ok(socket),
+            First::Search { local, ports } => self.udp_shared(local, ports).await,
+        }
     }
 
     async fn udp_shared(&self, local: IpAddr, ports: PortRange) -> Result<net::UdpSocket, ConnectError> {
@@ -158,8 +159,16 @@ impl Connect {
     }
 }
 
+/// A socket that does not block: connect(2) has no need to wait.
 fn udp_socket(to: SocketAddr) -> io::Result<Socket> {
-    Socket::new(Domain::for_address(to), Type::DGRAM, Some(Kind::UDP))
+    #[cfg(target_os = "linux")]
+    return Socket::new(Domain::for_address(to), Type::DGRAM.nonblocking(), Some(Kind::UDP));
+    #[cfg(not(target_os = "linux"))]
+    {
+        let socket = Socket::new(Domain::for_address(to), Type::DGRAM, Some(Kind::UDP))?;
+        socket.set_nonblocking(true)?;
+        Ok(socket)
+    }
 }
 
 /// The address from which this machine reaches the destination.
@@ -380,6 +389,7 @@ mod tests {
             stranger.send_to(text.as_bytes(), at).unwrap();
         }
         let socket = sharing.connect(locked).unwrap();
+        socket.set_nonblocking(false).unwrap();
         service.send_to(b"answer", at).unwrap();
         let mut bytes = [0; 16];
         assert_eq!(socket.recv(&mut bytes).unwrap(), 6);

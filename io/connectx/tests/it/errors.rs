@@ -103,7 +103,7 @@ fn by_tokio() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let slice = PortRange::new(LOW + 10, LOW + 12).unwrap();
     runtime.block_on(async {
-        let plain = Connect::to(destination(false, 1)).tcp_async().await.unwrap();
+        let plain = Connect::to(destination(false, 3)).tcp_async().await.unwrap();
         assert_eq!(plain.peer_addr().unwrap().port(), SERVICE);
         let mut open = Vec::new();
         for number in 1..=2 {

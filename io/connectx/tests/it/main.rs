@@ -4,6 +4,7 @@
 #![cfg(target_os = "linux")]
 
 mod errors;
+mod kernel;
 mod network;
 mod one_port;
 mod race;

@@ -63,6 +63,11 @@ async fn exhaustion() {
     ports.sort();
     assert_eq!(ports, ["127.0.0.9:40003", "127.0.0.9:40004"]);
     assert_eq!(connect_tcp_as(&[from], PATIENCE).await.unwrap_err().kind(), io::ErrorKind::AddrNotAvailable);
+    let udp = [UdpPort::connected_as(&from).await.unwrap(), UdpPort::connected_as(&from).await.unwrap()];
+    let mut ports = udp.each_ref().map(|port| port.address().to_string());
+    ports.sort();
+    assert_eq!(ports, ["127.0.0.9:40003", "127.0.0.9:40004"]);
+    assert_eq!(UdpPort::connected_as(&from).await.unwrap_err().kind(), io::ErrorKind::AddrNotAvailable);
 }
 
 #[test]
