@@ -422,8 +422,10 @@ def prepare(chosen, folder):
             build_or_end(["cargo", "build", "--release", "--package", "sallyport-packet", "--locked"])
         environment["BENCH_PACKET"] = beside or f"{target}/release/sallyport-packet"
     if chosen.rows.get("ports"):
-        build_or_end(["cargo", "build", "--release", "--package", "sallyport-connectx", "--example", "connections", "--locked"])
-        environment["BENCH_CONNECTIONS"] = f"{target}/release/examples/connections"
+        beside = os.path.join(os.path.dirname(os.path.abspath(chosen.sallyport)), "examples", "connections") if chosen.sallyport else None
+        if not beside:
+            build_or_end(["cargo", "build", "--release", "--package", "sallyport-connectx", "--example", "connections", "--locked"])
+        environment["BENCH_CONNECTIONS"] = beside or f"{target}/release/examples/connections"
     environment["BENCH_SALLYPORT"] = os.path.abspath(chosen.sallyport or f"{target}/{profile(chosen)}/sallyport")
     return environment
 

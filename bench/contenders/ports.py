@@ -1,6 +1,7 @@
 """Who opens connections from few local ports: connectx, and what is otherwise done."""
 
 from .base import Contender
+from .sallyport import Sallyport
 
 
 class Technique(Contender):
@@ -19,11 +20,18 @@ class Technique(Contender):
         return [f"connections {name}" for name in self.techniques.values()]
 
 
-class Connectx(Technique):
+class Connectx(Technique, Sallyport):
     name = "sallyport"
     about = "io/connectx, with a source address"
     is_peer = True
     techniques = {"tcp": "tcp-connectx", "udp": "udp-connectx"}
+
+    @classmethod
+    def versions(cls, bench):
+        return Sallyport.versions(bench)
+
+    def start(self):
+        """Nothing: its rows run the example."""
 
 
 class Bind(Technique):
