@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    net::{SocketAddr, UdpSocket},
+    net::{SocketAddr, SocketAddrV6, UdpSocket},
     sync::Barrier,
     thread,
     time::Duration,
@@ -145,4 +145,39 @@ fn exclusive() {
     // An exclusive one may join a port, and nobody after it.
     let _last = request(3).exclusive().udp().unwrap();
     assert!(matches!(request(4).udp(), Err(ConnectError::NoPortLeft { .. })));
+}
+
+#[test]
+fn addresses_of_one_link_are_used_with_their_link() {
+    network::run_within("one_port::link");
+}
+
+#[test]
+#[ignore = "needs a network of its own"]
+fn link() {
+    let script = "ip link add d0 type veth peer name d1 && ip link set d0 up && ip link set d1 up \
+                  && ip addr add fe80::7/64 dev d0 nodad && ip addr add fe80::8/64 dev d0 nodad";
+    assert!(std::process::Command::new("sh").args(["-c", script]).status().unwrap().success());
+    let to = SocketAddrV6::new("fe80::8".parse().unwrap(), network::SERVICE, 0, number_of("d0")).into();
+    let _kept = network::listen();
+    let slice = PortRange::new(LOW + 30, LOW + 31).unwrap();
+    let request = Connect::to(to).from_address("fe80::7".parse().unwrap()).within(slice);
+    let mut open = Vec::new();
+    for _ in 0..2 {
+        let (udp, tcp) = (request.udp().unwrap(), request.tcp(PATIENCE).unwrap());
+        assert_eq!((udp.peer_addr().unwrap(), tcp.peer_addr().unwrap()), (to, to));
+        open.push((udp, tcp));
+    }
+    assert!(matches!(request.udp(), Err(ConnectError::NoPortLeft { .. })));
+    assert!(matches!(request.tcp(PATIENCE), Err(ConnectError::NoPortLeft { .. })));
+    let error = Connect::to(to).from_port(open[0].0.local_addr().unwrap()).udp().unwrap_err();
+    assert!(matches!(error, ConnectError::FourTupleTaken { .. }), "{error}");
+    assert_eq!((network::listed("udp6"), network::listed("tcp6").0), ((2, 2), 2));
+}
+
+/// The number of a device, from `ip -o link`.
+fn number_of(device: &str) -> u32 {
+    let output = std::process::Command::new("ip").args(["-o", "link", "show", device]).output().unwrap();
+    let shown = String::from_utf8(output.stdout).unwrap();
+    shown.split(':').next().unwrap().parse().unwrap()
 }
