@@ -81,7 +81,10 @@ impl Connect {
                 destination: self.destination,
             },
             // The kernel has the same error for IPv6 without an address.
-            Source::Any if self.destination.is_ipv6() && udp::source_for(self.destination).is_err() => {
+            Source::Any
+                if self.destination.is_ipv6()
+                    && matches!(udp::source_for(self.destination), Err(ConnectError::NoRoute(_))) =>
+            {
                 ConnectError::NoRoute(self.destination)
             }
             Source::Any | Source::Address(_) => match self.ports.map_or_else(PortRange::of_namespace, Ok) {

@@ -4,13 +4,13 @@
 //!
 //! 1. A socket with the option binds to address and port.
 //! 2. The socket drops the option. From now on no other socket can bind there.
-//! 3. sock_diag(7) says which socket a datagram from the destination would reach. Is it this one, nobody has the
-//!    four-tuple. Of several sockets that came past step 1 together, the kernel names the same one to all.
+//! 3. sock_diag(7) says which socket a datagram from the destination would reach. If it is this one, nobody else
+//!    has the four-tuple. Of several sockets that came past step 1 together, the kernel names the same one to all.
 //! 4. The socket connects, and takes the option again: now others can bind there.
 
 use std::{
     io,
-    net::{self, IpAddr, SocketAddr},
+    net::{self, IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     sync::{Mutex, MutexGuard, PoisonError},
     thread,
     time::{Duration, Instant},
@@ -25,6 +25,11 @@ use crate::{Connect, ConnectError, PortRange, Protocol, Source, options, ports};
 /// After how many ports a search lets other tasks run.
 #[cfg(target_os = "linux")]
 const TRIES_AT_ONCE: u32 = 64;
+
+/// How many ports are tried for a socket that only asks for a route.
+const MAX_SOURCE_TRIES: u32 = 16;
+/// Ports below it need a privilege.
+const FIRST_UNPRIVILEGED_PORT: u16 = 1_024;
 
 /// How long after a shortage the kernel is not asked for a port without sockets.
 ///
@@ -123,7 +128,14 @@ impl Connect {
                 {
                     return Ok(First::Connected(socket));
                 }
-                source_for(self.destination)?
+                match source_for(self.destination) {
+                    // Sockets have all ports of all addresses for themselves.
+                    Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                        let ports = self.ports.map_or_else(PortRange::of_namespace, Ok)?;
+                        return Err(self.no_port_left(Protocol::Udp, ports));
+                    }
+                    found => found?,
+                }
             }
         };
         let ports = self.ports.map_or_else(PortRange::of_namespace, Ok)?;
@@ -173,19 +185,40 @@ fn udp_socket(to: SocketAddr) -> io::Result<Socket> {
 
 /// The address from which this machine reaches the destination.
 ///
-/// The socket shares a port for a moment, because none is free of others. It takes no datagram from a connected one,
-/// since it connects to port 0, from which none come.
+/// The socket may share a port for a moment. It takes no datagram from a connected one, since it connects to port 0,
+/// from which none come.
 pub(crate) fn source_for(destination: SocketAddr) -> Result<IpAddr, ConnectError> {
     let mut there = destination;
     there.set_port(0);
-    let socket = udp_socket(there)?;
-    socket.set_reuse_address(true)?;
-    socket.connect(&there.into()).map_err(|error| match error.kind() {
-        io::ErrorKind::AddrNotAvailable => ConnectError::NoRoute(destination),
-        _ => error.into(),
-    })?;
-    let local = socket.local_addr()?.as_socket().ok_or(ConnectError::NoRoute(destination))?;
-    Ok(local.ip())
+    let any = match destination {
+        SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+    };
+    // Port 0: the kernel chooses. It finds none if sockets of any address have all ports for themselves.
+    let mut port = 0;
+    for _ in 0..MAX_SOURCE_TRIES {
+        let socket = udp_socket(there)?;
+        socket.set_reuse_address(true)?;
+        match socket.bind(&SocketAddr::new(any, port).into()) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                port = random()? as u16 | FIRST_UNPRIVILEGED_PORT;
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        }
+        socket.connect(&there.into()).map_err(|error| match error.kind() {
+            io::ErrorKind::AddrNotAvailable => ConnectError::NoRoute(destination),
+            _ => error.into(),
+        })?;
+        let local = socket.local_addr()?.as_socket().ok_or(ConnectError::NoRoute(destination))?;
+        return Ok(local.ip());
+    }
+    Err(io::Error::from(io::ErrorKind::AddrInUse).into())
+}
+
+fn random() -> io::Result<u32> {
+    getrandom::u32().map_err(|error| io::Error::other(error.to_string()))
 }
 
 /// What a part of a search has brought.
@@ -224,11 +257,10 @@ enum Tried {
 #[cfg(target_os = "linux")]
 impl<'a> Sharing<'a> {
     fn new(request: &'a Connect, local: IpAddr, ports: PortRange) -> Result<Self, ConnectError> {
-        let random = getrandom::u32().map_err(|error| io::Error::other(error.to_string()))?;
         // The port of a caller is the caller's choice.
         let is_chosen = matches!(request.source, Source::AddressAndPort(_));
         let reserved = if is_chosen { Vec::new() } else { ports::reserved()? };
-        let search = Search::new(ports, reserved, random);
+        let search = Search::new(ports, reserved, random()?);
         Ok(Self { request, local, ports, search, lookup: crate::diag::Lookup::open()?, is_taken: false })
     }
 

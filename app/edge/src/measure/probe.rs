@@ -1,6 +1,6 @@
 //! One probe of one way.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{io, net::SocketAddr, time::Duration};
 
 use sallyport_probe::{ProbeError, Prober, connect};
 
@@ -27,7 +27,12 @@ impl Unmeasured {
 
 impl From<ProbeError> for Unmeasured {
     fn from(error: ProbeError) -> Self {
-        let is_lost = matches!(error, ProbeError::NoAnswer { .. } | ProbeError::Unreachable { .. });
+        let is_lost = match &error {
+            ProbeError::NoAnswer { .. } => true,
+            // Without a local port there was no packet.
+            ProbeError::Unreachable { source, .. } => source.kind() != io::ErrorKind::AddrNotAvailable,
+            _ => false,
+        };
         Self { why: error.to_string(), is_lost }
     }
 }
@@ -54,4 +59,18 @@ pub(super) async fn connect_first(addresses: &[SocketAddr]) -> ProbeOutcome {
         }
     }
     Err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_probe_without_a_local_port_is_not_lost() {
+        let lost = |kind: io::ErrorKind| {
+            let error = ProbeError::Unreachable { target: "192.0.2.1:443".to_owned(), source: kind.into() };
+            Unmeasured::from(error).is_lost
+        };
+        assert!(lost(io::ErrorKind::HostUnreachable) && !lost(io::ErrorKind::AddrNotAvailable));
+    }
 }

@@ -1,6 +1,10 @@
 //! Bad requests, ranges of the namespace, reserved ports, and the functions for tokio.
 
-use std::{fs, io, net::SocketAddr, time::Duration};
+use std::{
+    fs, io,
+    net::{SocketAddr, UdpSocket},
+    time::Duration,
+};
 
 use sallyport_connectx::{Connect, ConnectError, PortRange};
 
@@ -64,6 +68,51 @@ fn reserved() {
     let given = SocketAddr::new(source(false), LOW + 50);
     let chosen = Connect::to(destination(false, 1)).from_port(given).udp().unwrap();
     assert_eq!(chosen.local_addr().unwrap(), given, "a reserved port is for those who name it");
+}
+
+#[test]
+fn ports_that_others_keep_for_themselves_are_not_left() {
+    network::run_within("errors::all_kept");
+}
+
+#[test]
+#[ignore = "needs a network of its own"]
+fn all_kept() {
+    let _kept = network::listen();
+    let mut plain = Vec::new();
+    for number in 0..PORTS {
+        let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+        socket.connect(destination(false, number % 40 + 1)).unwrap();
+        plain.push(socket);
+    }
+    let slice = PortRange::new(LOW, LOW + 9).unwrap();
+    for is_v6 in [false, true] {
+        let request = Connect::to(destination(is_v6, 1));
+        let all = [request, request.within(slice), request.from_address(source(is_v6))];
+        for request in all {
+            if is_v6 {
+                // Those sockets have the ports of another address.
+                let other = request.udp().unwrap();
+                assert!(other.local_addr().unwrap().is_ipv6());
+                continue;
+            }
+            let error = request.udp().unwrap_err();
+            let ports = request.ports().unwrap_or_else(|| PortRange::of_namespace().unwrap());
+            let sentence =
+                format!("no local port of {ports} is left for UDP to {}: all are in use", request.destination());
+            assert_eq!(error.to_string(), sentence, "{request:?}");
+        }
+        // TCP has ports of its own, and its error is not taken for a missing route.
+        let mut open = Vec::new();
+        let error = loop {
+            match request.tcp(PATIENCE) {
+                Ok(stream) => open.push(stream),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(open.len(), PORTS);
+        assert!(matches!(error, ConnectError::NoPortLeft { .. }), "{error}");
+    }
 }
 
 #[test]
