@@ -21,8 +21,8 @@ pub const MAX_TARGETS: usize = 1_023;
 pub const MAX_EDGES: usize = 256;
 /// Sets of edges that services have.
 pub const MAX_POOLS: usize = 16;
-/// Virtual addresses, each with a protocol.
-pub const MAX_VIRTUALS: usize = 1_024;
+/// Virtual addresses, each with a protocol, and once more for all other protocols.
+pub const MAX_VIRTUALS: usize = 2_048;
 /// Services of a virtual address and a protocol.
 pub const MAX_RANGES: usize = 16;
 /// Egress addresses.
@@ -39,7 +39,7 @@ pub struct Tables {
     pub settings: Settings,
     /// Edges, machines and sites, by their numbers; 0 is none.
     pub targets: BTreeMap<u16, Target>,
-    /// The services of a virtual address and a protocol, by their first ports.
+    /// The services of a virtual address and a protocol, by their first ports. Protocol 0 has echoes.
     pub virtuals: BTreeMap<(IpAddr, u8), Vec<Range>>,
     /// The slots of each set of edges.
     pub pools: Vec<Vec<Slot>>,
@@ -317,7 +317,8 @@ impl BalanceConfig {
                 let other = super::Ports { first: other.first, last: other.last };
                 return wrong(format!("{} overlaps another one at the ports {other}", said(service)));
             }
-            ranges.push(Range { first, last, pool: pool as u16, is_quic: service.quic });
+            let range = Range { first, last, pool: pool as u16, is_quic: service.quic };
+            ranges.push(range);
             if ranges.len() > MAX_RANGES {
                 return wrong(format!(
                     "{} is one of more than {MAX_RANGES} of its address and protocol",
