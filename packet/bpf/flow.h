@@ -95,6 +95,14 @@ INLINE __u32 flow_hash(const struct flow *flow, __u32 seed)
 	return hash ^ hash >> 16;
 }
 
+/* Whether a header of IPv4 has options. Asked first, so that the kernel needs not follow the sum over them. */
+INLINE int has_options_v4(struct xdp_md *ctx)
+{
+	struct ipv4 *ip = at(ctx, AT_IP);
+
+	return (void *)(ip + 1) <= end(ctx) && ip->version_ihl != 0x45;
+}
+
 /* Takes the flow of the packet inside an ICMP error of IPv4, which this side has sent. */
 INLINE enum reason read_quote_v4(struct xdp_md *ctx, struct flow *flow)
 {

@@ -2,13 +2,15 @@
 //! which has none of their connections.
 
 use std::{
-    cell::RefCell,
     fmt::Write as _,
     fs,
     io::{BufRead as _, BufReader, Write as _},
     path::PathBuf,
     process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio},
-    sync::atomic::{AtomicU32, Ordering},
+    sync::{
+        Mutex,
+        atomic::{AtomicU32, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -35,7 +37,7 @@ static SITES: AtomicU32 = AtomicU32::new(0);
 pub(crate) struct Site {
     mark: String,
     folder: TempDir,
-    children: RefCell<Vec<Child>>,
+    children: Mutex<Vec<Child>>,
     edges: usize,
 }
 
@@ -69,7 +71,7 @@ impl Site {
             return None;
         }
         let mark = format!("site{}-{}", std::process::id(), SITES.fetch_add(1, Ordering::Relaxed));
-        let site = Self { mark, folder: tempfile::tempdir().unwrap(), children: RefCell::default(), edges };
+        let site = Self { mark, folder: tempfile::tempdir().unwrap(), children: Mutex::default(), edges };
         fs::create_dir(site.path("bpf")).unwrap();
         done(Command::new("mount").args(["-t", "bpf", "bpf"]).arg(site.path("bpf")));
         for name in site.names() {
@@ -225,10 +227,15 @@ impl Site {
 
     /// Has edges take packets, and starts their servers.
     pub(crate) fn edges_up(&self, numbers: impl IntoIterator<Item = usize>, options: &[&str]) {
-        for number in numbers {
-            self.edge_up(number, options);
-            self.serve(number);
-        }
+        // At once: each of them waits for the kernel most of the time.
+        std::thread::scope(|scope| {
+            for number in numbers {
+                scope.spawn(move || {
+                    self.edge_up(number, options);
+                    self.serve(number);
+                });
+            }
+        });
     }
 
     /// Has an edge take packets of the balancer, and of all other edges.
@@ -280,12 +287,12 @@ impl Site {
 
     /// Ends this process with the site.
     pub(crate) fn keep(&self, child: Child) {
-        self.children.borrow_mut().push(child);
+        self.children.lock().unwrap().push(child);
     }
 
     /// Ends a process that this site has started.
     pub(crate) fn end(&self, id: u32) {
-        let mut children = self.children.borrow_mut();
+        let mut children = self.children.lock().unwrap();
         let child = children.iter_mut().find(|child| child.id() == id).unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
@@ -320,7 +327,7 @@ impl Site {
 
 impl Drop for Site {
     fn drop(&mut self) {
-        for child in self.children.get_mut() {
+        for child in self.children.get_mut().unwrap() {
             drop(child.kill());
             drop(child.wait());
         }
