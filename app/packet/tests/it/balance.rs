@@ -158,3 +158,129 @@ fn a_dead_edge_gets_nothing_at_once_and_comes_back_without_harm() {
     }
     assert_eq!(number(&second.say("ask")["alive"]), 200);
 }
+
+#[test]
+fn an_upgrade_in_place_and_a_killed_process_lose_no_packet() {
+    let Some(site) = Site::new(2) else { return };
+    site.edges_up(1..=2, &[]);
+    let text = site.config("", &[(1, ""), (2, "")]);
+    let run = site.keep_in_step(&text);
+    for edge in 1..=2 {
+        site.start(&Site::edge(edge), &["count", VIRTUAL4]);
+    }
+    let stop = site.path("stop");
+    let mut windows = site.python("cl", &["windows", VIRTUAL4, "100000", stop.to_str().unwrap()]);
+    let windows = windows.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().unwrap();
+    // The process dies, and the state is found again by the next command.
+    site.end(run);
+    site.json("lb", &["balance", "drain", "e2"]);
+    let shown = site.json("lb", &["balance", "show", "edges"]);
+    assert_eq!(shown[1]["state"], "draining", "{shown}");
+    for turn in 0..3 {
+        let head = format!("connections = {}", 1_000_000 + turn % 2);
+        let view = site.balance(&site.config(&head, &[(1, ""), (2, "")]));
+        assert_eq!(view["replaced"], serde_json::json!(["b0", "b1", "b2"]), "{view}");
+        let edge = site.edge_up(1 + turn % 2, &[]);
+        assert_eq!(edge["replaced"], serde_json::json!(["e0"]), "{edge}");
+    }
+    site.write("stop", "");
+    let ended = windows.wait_with_output().unwrap();
+    assert!(ended.status.success(), "{}", crate::rig::text(&ended.stderr));
+    let sent: u64 = crate::rig::text(&ended.stdout).trim().parse().unwrap();
+    println!("{sent} packets, none lost");
+    assert!(sent >= 100_000);
+}
+
+#[test]
+fn a_packet_that_does_not_fit_is_answered_and_answers_of_others_reach_the_edge() {
+    let Some(site) = Site::new(2) else { return };
+    site.edges_up(1..=2, &[]);
+    for edge in 1..=2 {
+        site.batch("lb", &format!("link set b{edge} mtu 1500\n"));
+    }
+    site.balance(&site.config("", &[(1, ""), (2, "")]));
+    // The kernel learns what fits from the balancer's answer: 1,500 without 40 bytes of outer headers.
+    for (address, overhead) in [(VIRTUAL4, 40), (VIRTUAL6, 40)] {
+        let header = if address == VIRTUAL4 { 28 } else { 48 };
+        let size = 1500 - overhead - header;
+        let send = |size: u16| {
+            let data = "00".repeat(usize::from(size));
+            site.client(&["datagram", address, "80", &data])
+        };
+        assert!(send(size).contains("\"e"), "{address}: the longest that fits");
+        let before = site.count("lb", "too-big-sent");
+        let learned = site.client(&["learn", address, "80", &(size + 1).to_string()]);
+        assert_eq!(learned, (1500 - overhead).to_string(), "{address}");
+        assert_eq!(site.count("lb", "too-big-sent"), before + 1);
+    }
+    // A host of the client's path says that an answer was too big: that is for the edge of the connection.
+    let mut talker = site.hold(VIRTUAL4, 40);
+    let held = talker.hear();
+    let received = |edge: usize| {
+        let shown = crate::rig::done(site.inside(&Site::edge(edge), "cat").arg("/proc/net/snmp"));
+        let mut lines = shown.lines().filter(|line| line.starts_with("Icmp: "));
+        let (names, values) = (lines.next().unwrap().split(' '), lines.next().unwrap().split(' '));
+        let found = names.zip(values).find(|(name, _)| *name == "InDestUnreachs");
+        found.unwrap().1.parse::<usize>().unwrap()
+    };
+    let before = [received(1), received(2)];
+    for port in held["ports"].as_object().unwrap().keys() {
+        site.client(&["too-big", "c0", &mac(site.link("lb", "b0").1), VIRTUAL4, port]);
+    }
+    for edge in 1..=2 {
+        let wanted = before[edge - 1] + number(&held["edges"][Site::edge(edge)]);
+        site.wait_for("each error at its edge", || received(edge) == wanted);
+    }
+    assert_eq!(number(&talker.say("ask")["alive"]), 40);
+}
+
+fn mac(bytes: [u8; 6]) -> String {
+    bytes.map(|byte| format!("{byte:02x}")).concat()
+}
+
+#[test]
+fn fragments_of_two_addresses_meet_at_one_edge() {
+    let Some(site) = Site::new(2) else { return };
+    site.edges_up(1..=2, &[]);
+    site.balance(&site.config("", &[(1, ""), (2, "")]));
+    let data = "00".repeat(4000);
+    for address in [VIRTUAL4, VIRTUAL6] {
+        let names: Value = serde_json::from_str(&site.client(&["datagram", address, "80", &data, "20"])).unwrap();
+        assert_eq!(names.as_object().unwrap().len(), 1, "{address}: {names}");
+    }
+    assert!(site.count("lb", "balanced-pair") >= 120);
+    site.balance(&site.config("fragments = \"drop\"", &[(1, ""), (2, "")]));
+    let sent = site.client(&["quiet", VIRTUAL4, "80", &data]);
+    assert_eq!(sent, "sent");
+    site.wait_for("drops", || site.count("lb", "fragment-dropped") == 3);
+}
+
+#[test]
+fn quic_packets_go_to_the_server_that_their_id_names() {
+    let Some(site) = Site::new(3) else { return };
+    site.edges_up(1..=3, &[]);
+    let edges = [(1, "server = 11"), (2, "server = 12"), (3, "server = 13")];
+    site.balance(&site.config("", &edges));
+    let edges_of = |data: &str| -> Value {
+        serde_json::from_str(&site.client(&["datagram", VIRTUAL4, "443", data, "24"])).unwrap()
+    };
+    for edge in 1..=3 {
+        site.start(&Site::edge(edge), &["serve", &Site::edge(edge), "443", VIRTUAL4]);
+    }
+    // An id of 13 bytes: configuration 0 and 12 more, the number of the server.
+    for (edge, server) in [(1, "000b"), (2, "000c"), (3, "000d")] {
+        let id = format!("0c{server}0102030405060708090a");
+        let all = serde_json::json!({ Site::edge(edge): 24 });
+        assert_eq!(edges_of(&format!("40{id}aabbcc")), all, "a short header");
+        assert_eq!(edges_of(&format!("e0000000010d{id}00aabb")), all, "a long header");
+    }
+    let random = edges_of("c0000000010899aabbccddeeff0000aabbccddeeff");
+    assert!(random.as_object().unwrap().len() > 1, "an id of a client says nothing: {random}");
+    let foreign = edges_of("4020000b0102030405060708090aaabbcc");
+    assert!(foreign.as_object().unwrap().len() > 1, "another configuration: {foreign}");
+    // A server that is down has none of its packets.
+    let edges = [(1, "server = 11"), (2, "server = 12\nstate = \"down\""), (3, "server = 13")];
+    site.balance(&site.config("", &edges));
+    let others = edges_of("400c000c0102030405060708090aaabbcc");
+    assert_eq!(others["e2"], Value::Null, "{others}");
+}
