@@ -19,11 +19,18 @@ pub struct LeaseTimes {
     pub grace: Duration,
 }
 
-impl Default for LeaseTimes {
-    fn default() -> Self {
-        Self { lasts: Duration::from_secs(24 * 3_600), grace: Duration::from_secs(600) }
+impl LeaseTimes {
+    /// The times of leases that last so long.
+    #[must_use]
+    pub fn lasting(lasts: Duration) -> Self {
+        Self { lasts, grace: (lasts / 10).clamp(MIN_GRACE, MAX_GRACE) }
     }
 }
+
+/// The shortest grace: a beat and a change of leases need less on their ways.
+const MIN_GRACE: Duration = Duration::from_secs(5);
+/// The longest grace.
+const MAX_GRACE: Duration = Duration::from_secs(600);
 
 /// Reason why a lease is not changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
