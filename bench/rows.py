@@ -11,6 +11,7 @@ import http3
 import measures
 import names
 import packet
+import ports
 from measures import MANY_TUNNELS
 
 # Each way; the round trip of the leg is twice this.
@@ -57,6 +58,8 @@ FIGURES = {
     "net_ns": ("CPU ns a packet, net of the generator", False),
     "per_cpu_s": ("packets a second of CPU", True),
     "through_per_cpu_s": ("packets a second of CPU through the router", True),
+    "distinct": ("connections with a four-tuple of their own", True),
+    "socket_us": ("us a socket", False),
     "filled_s": ("s until a million routes are there", False),
     "moved_s": ("s until a million routes have moved", False),
     "replaced_s": ("s of the command that replaces the next hop", False),
@@ -75,6 +78,7 @@ STAGES = {
     "loss": f", with {2 * LOSS_ONE_WAY_MS} ms and {LOSS_PERCENT} % loss on the leg",
     "own": ", from the start",
     "packet": ", by CPU time",
+    "ports": ", on 100 local ports",
     "apart": ", all of the contender on one processor, the load and the origin on another",
 }
 
@@ -260,6 +264,11 @@ SETS = {
         Row("packet_move", "a million routes, and another next hop", ("moved_s", "replaced_s"), full_table.move, "packet", is_once=True),
         Row("packet_generator", "64-byte packets of 10,000 flows, generated", ("per_cpu_s", "through_per_cpu_s"), packet.generator, "packet"),
     ],
+    "ports": [
+        Row(f"ports_{protocol}", f"{protocol.upper()} sockets of four processes towards 40 destinations", ("distinct", "socket_us"),
+            partial(ports.connections, protocol), "ports")
+        for protocol in ("tcp", "udp")
+    ],
     "growth": [
         Row(f"growth_{name}", f"HTTPS requests with more and more {what}", ("cost_growth", "both_cost_growth", "each_kib"), measure, "own", is_once=True)
         for name, what, measure in (
@@ -286,6 +295,7 @@ TITLES = {
     "floods": "Memory after floods",
     "names": "A name server",
     "packet": "The packet path",
+    "ports": "Local ports",
     "growth": "Growth",
 }
 
@@ -349,6 +359,7 @@ TARGETS = [
     Target("names_missing", "per_s", "knot-onlinesign", 1.0),
     Target("packet_forward", "net_ns", "kernel", 4.0),
     Target("packet_nat", "net_ns", "nft-snat", 5.0),
+    *(Target(row, "distinct", "bind", 40.0) for row in ("ports_tcp", "ports_udp")),
 ]
 #: The same for what no contender is needed for: row, figure, and the most that it may be.
 LIMITS = [

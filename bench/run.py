@@ -230,7 +230,7 @@ class Run:
             fixtures, contender = self.bench.start_link() if stage == "loss" else [], None
             place = harness.on_processor if stage == "apart" else contextlib.nullcontext
             try:
-                if stage != "packet":
+                if stage not in ("packet", "ports"):
                     with place(harness.LOAD):
                         fixtures += self.bench.start_origins(self.bench.far if stage == "loss" else ())
                 contender = kind(self.bench)
@@ -260,7 +260,7 @@ class Run:
             harness.wait_port(contender.leg_ports[0], fixtures[-1], host="127.0.0.2")
         elif stage == "gcm":
             contender.cipher = rows.GCM
-        elif stage == "packet":
+        elif stage in ("packet", "ports"):
             self.commands.setdefault(group, {}).setdefault(contender.name, {}).setdefault(stage, contender.commands())
             return
         elif stage == "own":
@@ -421,6 +421,9 @@ def prepare(chosen, folder):
         if not beside:
             build_or_end(["cargo", "build", "--release", "--package", "sallyport-packet", "--locked"])
         environment["BENCH_PACKET"] = beside or f"{target}/release/sallyport-packet"
+    if chosen.rows.get("ports"):
+        build_or_end(["cargo", "build", "--release", "--package", "sallyport-connectx", "--example", "connections", "--locked"])
+        environment["BENCH_CONNECTIONS"] = f"{target}/release/examples/connections"
     environment["BENCH_SALLYPORT"] = os.path.abspath(chosen.sallyport or f"{target}/{profile(chosen)}/sallyport")
     return environment
 

@@ -14,6 +14,7 @@ from .least import Least, Wait
 from .names import Gdnsd, Knot, KnotOnlineSign, Nsd, SallyportNames
 from .nginx import NginxAlone
 from .packet import Kernel, KernelTracked, NftSnat, SallyportFib, SallyportNat, SallyportNatConntrack, SallyportRouter
+from .ports import Bind, BindNoPort, BindReuse, Connectx
 from .rathole import NginxRathole, NginxRatholePlain, RatholePlain, RatholeTcp, RatholeUdp
 from .relay import HaproxyThree, HaproxyThreeH2, SallyportRelay
 from .sallyport import (
@@ -36,6 +37,7 @@ KINDS = {
     "floods": [SallyportHttps, Haproxy, NginxAlone],
     "names": [SallyportNames, Knot, KnotOnlineSign, Nsd, Gdnsd],
     "packet": [SallyportRouter, SallyportFib, Kernel, KernelTracked, SallyportNat, SallyportNatConntrack, NftSnat],
+    "ports": [Connectx, Bind, BindNoPort, BindReuse],
     "growth": [SallyportHttps, Haproxy, NginxAlone],
 }
 #: The same for the short benchmark: the best of the peers, and the references that targets name.

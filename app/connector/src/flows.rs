@@ -350,7 +350,7 @@ impl Outlet {
         addresses.rotate_left(preferred % count);
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
         for service in addresses {
-            match UdpPort::connected(service) {
+            match UdpPort::connected(service).await {
                 Ok(socket) => {
                     let _ = self.service.set(service);
                     let mut attachment = lock(&self.attachment);

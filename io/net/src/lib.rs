@@ -35,8 +35,8 @@ pub use sallyport_pki::{CertificateSummary, Fingerprint, FingerprintError, RootI
 pub use tcp::{
     Acceptor, BACKLOG, Congestion, CongestionError, ListenError, MAX_ADDRESSES, MAX_REPLAY_BYTES, Pace, ReadAhead,
     RelayCounts, RelayEnd, RelayError, ReplayStream, ResetWatcher, ShardTcpStream, Side, Unpaced, acknowledge,
-    connect_tcp_to, keep_for_end, listen, listen_by, relay, resolve, set_notsent_lowat, set_user_timeout,
-    shortest_round_trip,
+    connect_tcp_as, connect_tcp_to, keep_for_end, listen, listen_by, relay, resolve, set_notsent_lowat,
+    set_user_timeout, shortest_round_trip,
 };
 pub use tls::{
     ACME_TLS_ALPN, CA_CERTIFICATE_FILE, CA_KEY_FILE, CaError, CertificateAdmission, CertificateEnds, CertificateStats,

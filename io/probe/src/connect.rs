@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::net::TcpStream;
+use sallyport_connectx::Connect;
 
 use crate::{ProbeError, no_answer, unreachable};
 
@@ -26,12 +26,12 @@ pub struct Connection {
 /// Nothing answers in time, or the system cannot reach the address.
 pub async fn connect(target: SocketAddr, timeout: Duration) -> Result<Connection, ProbeError> {
     let started = Instant::now();
-    let outcome = tokio::time::timeout(timeout, TcpStream::connect(target)).await;
+    let outcome = tokio::time::timeout(timeout, Connect::to(target).tcp_async()).await;
     let time = started.elapsed();
     match outcome {
         Ok(Ok(_)) => Ok(Connection { time, is_refused: false }),
         Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(Connection { time, is_refused: true }),
-        Ok(Err(error)) => Err(unreachable(target, error)),
+        Ok(Err(error)) => Err(unreachable(target, error.into())),
         Err(_) => Err(no_answer(target, timeout)),
     }
 }

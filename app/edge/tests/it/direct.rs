@@ -84,6 +84,56 @@ async fn counted_origin(name: &'static str) -> (SocketAddr, Arc<AtomicUsize>) {
     (addr, count)
 }
 
+/// Runs this ignored test within a network of its own that has few local ports.
+#[track_caller]
+fn run_with_few_ports(test: &str) {
+    let within = |script: &str| {
+        let mut command = std::process::Command::new("unshare");
+        command.args(["--net", "sh", "-c", script]);
+        command
+    };
+    if !within("ip link set lo up").output().is_ok_and(|output| output.status.success()) {
+        println!("skipped: a network of its own needs root, and Debian's packages `util-linux` and `iproute2`");
+        return;
+    }
+    let script =
+        "set -e; ip link set lo up; echo '40000 40099' >/proc/sys/net/ipv4/ip_local_port_range; exec \"$0\" \"$@\"";
+    let output = within(script)
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--ignored", "--nocapture"])
+        .output()
+        .unwrap();
+    let shown = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{shown}\n{}", String::from_utf8_lossy(&output.stderr));
+    assert!(shown.contains("1 passed"), "{shown}");
+}
+
+#[test]
+fn dials_without_a_local_port_are_counted() {
+    run_with_few_ports("direct::no_port_left");
+}
+
+#[tokio::test]
+#[ignore = "needs a network of its own"]
+async fn no_port_left() {
+    let world = world_of(&["127.0.0.0/8"]).await;
+    let mut socket = world.socket();
+    let (origin, _) = counted_origin("direct").await;
+    socket.direct(&world, &origin.to_string());
+    let mut taken = Vec::new();
+    // Each port has a connection to the origin.
+    let error = loop {
+        match TcpStream::connect(origin).await {
+            Ok(stream) => taken.push(stream),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error.kind(), std::io::ErrorKind::AddrNotAvailable);
+    assert_eq!(world.get(&socket, "/").await.status, 502);
+    assert_eq!((dials(&world, "no-port") > 0, dials(&world, "failed")), (true, 0));
+    drop(taken.split_off(50));
+}
+
 #[tokio::test]
 async fn direct_origins_and_tunnels_share_requests_and_connections_are_reused() {
     let world = world_of(&["127.0.0.0/8"]).await;

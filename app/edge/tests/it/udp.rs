@@ -29,7 +29,10 @@ struct UdpFlow {
 
 impl FlowHandler for DialUdp {
     fn open(&self, _open: FlowOpen, flow: FlowHandle) -> Arc<dyn FlowSink> {
-        let port = UdpPort::connected(self.0).unwrap();
+        let any = if self.0.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+        let socket = std::net::UdpSocket::bind(any).unwrap();
+        socket.connect(self.0).unwrap();
+        let port = UdpPort::adopt(socket).unwrap();
         let flow = UdpFlow { port, origin: self.0, flow: Mutex::new(Some(flow)), over: Notify::new() };
         let flow = Arc::new(flow);
         tokio::spawn(carry_back(flow.clone()));

@@ -2,6 +2,7 @@
 
 use std::{future::Future, io, net::SocketAddr, pin::Pin, time::Duration};
 
+use sallyport_connectx::Connect;
 use socket2::SockRef;
 use tokio::{
     net::{TcpSocket, TcpStream},
@@ -39,8 +40,8 @@ pub(crate) async fn connect_host(
 ) -> io::Result<TcpStream> {
     let at = display_host_port(host, port);
     let connect = async {
-        let addresses = resolve(host, port).await?;
-        race(&addresses, choice)
+        let requests: Vec<_> = resolve(host, port).await?.into_iter().map(Connect::to).collect();
+        race(&requests, choice)
             .await
             .map_err(|error| io::Error::new(error.kind(), format!("cannot connect to {at}: {}", reason(&error))))
     };
@@ -53,10 +54,20 @@ pub(crate) async fn connect_host(
 /// Connects to the first address that accepts, within `timeout`.
 ///
 /// # Errors
-/// [`io::ErrorKind::TimedOut`] when nothing answers in time; otherwise the error of the last address.
+/// [`io::ErrorKind::TimedOut`] when nothing answers in time; [`io::ErrorKind::AddrNotAvailable`] when no local port is
+/// left; otherwise the error of the last address.
 pub async fn connect_tcp_to(addresses: &[SocketAddr], timeout: Duration) -> io::Result<TcpStream> {
-    let all = || addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-    match time::timeout(timeout, race(addresses, &SocketChoice::default())).await {
+    let requests: Vec<_> = addresses.iter().copied().map(Connect::to).collect();
+    connect_tcp_as(&requests, timeout).await
+}
+
+/// Like [`connect_tcp_to`], with requests that may name source addresses and slices of ports.
+///
+/// # Errors
+/// As [`connect_tcp_to`].
+pub async fn connect_tcp_as(requests: &[Connect], timeout: Duration) -> io::Result<TcpStream> {
+    let all = || requests.iter().map(|one| one.destination().to_string()).collect::<Vec<_>>().join(", ");
+    match time::timeout(timeout, race(requests, &SocketChoice::default())).await {
         Ok(Ok(stream)) => Ok(stream),
         Ok(Err(error)) => Err(io::Error::new(error.kind(), format!("cannot connect to {}: {}", all(), reason(&error)))),
         Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, format!("{} did not answer within {timeout:?}", all()))),
@@ -64,8 +75,8 @@ pub async fn connect_tcp_to(addresses: &[SocketAddr], timeout: Duration) -> io::
 }
 
 /// Tries the addresses in order, each as soon as the one before failed or was silent for a while.
-async fn race(addresses: &[SocketAddr], choice: &SocketChoice) -> io::Result<TcpStream> {
-    let Some((first, rest)) = addresses.split_first() else { return Err(io::ErrorKind::NotFound.into()) };
+async fn race(requests: &[Connect], choice: &SocketChoice) -> io::Result<TcpStream> {
+    let Some((first, rest)) = requests.split_first() else { return Err(io::ErrorKind::NotFound.into()) };
     // Nearly always the first address answers at once; that case needs no task.
     let mut first: Option<Pin<Box<dyn Future<Output = io::Result<TcpStream>> + Send>>> =
         Some(Box::pin(connect_one(*first, choice.clone())));
@@ -90,8 +101,8 @@ async fn race(addresses: &[SocketAddr], choice: &SocketChoice) -> io::Result<Tcp
             Some(Err(error)) => last_error = Some(error),
             None => {}
         }
-        if let Some(address) = rest.next() {
-            attempts.spawn(connect_one(address, choice.clone()));
+        if let Some(request) = rest.next() {
+            attempts.spawn(connect_one(request, choice.clone()));
         } else if first.is_none() && attempts.is_empty() {
             return Err(last_error.unwrap_or_else(|| io::ErrorKind::NotFound.into()));
         }
@@ -99,28 +110,30 @@ async fn race(addresses: &[SocketAddr], choice: &SocketChoice) -> io::Result<Tcp
 }
 
 /// Connects to one address, and sets the options of the socket.
-async fn connect_one(address: SocketAddr, choice: SocketChoice) -> io::Result<TcpStream> {
-    let stream = open_one(address, choice).await?;
+async fn connect_one(request: Connect, choice: SocketChoice) -> io::Result<TcpStream> {
+    let stream = open_one(&request, choice).await?;
     set_nodelay(&stream)?;
     // A peer on this machine cannot vanish silently: the kernel closes its connections.
-    if !address.ip().to_canonical().is_loopback() {
+    if !request.destination().ip().is_loopback() {
         set_keepalive(&stream)?;
     }
     keep_urgent_inline(&SockRef::from(&stream))?;
     Ok(stream)
 }
 
-async fn open_one(address: SocketAddr, choice: SocketChoice) -> io::Result<TcpStream> {
+async fn open_one(request: &Connect, choice: SocketChoice) -> io::Result<TcpStream> {
     let SocketChoice { congestion, mptcp } = choice;
     if congestion.is_none() && !mptcp {
-        return TcpStream::connect(address).await;
+        return Ok(request.tcp_async().await?);
     }
-    let socket = stream_socket(address, mptcp)?;
+    let socket = stream_socket(request.destination(), mptcp)?;
     if let Some(congestion) = congestion {
         congestion.set_on(&SockRef::from(&socket))?;
     }
+    request.bind_tcp(&socket)?;
     socket.set_nonblocking(true)?;
-    TcpSocket::from_std_stream(socket.into()).connect(address).await
+    let connected = TcpSocket::from_std_stream(socket.into()).connect(request.destination()).await;
+    Ok(connected.map_err(|error| request.explain_tcp(error))?)
 }
 
 /// Host and port as one text, with brackets around an IPv6 address.

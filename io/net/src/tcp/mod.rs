@@ -18,8 +18,8 @@ mod socket_options;
 
 pub use acceptor::Acceptor;
 pub use congestion::{Congestion, CongestionError};
-pub use connect::connect_tcp_to;
 pub(crate) use connect::{SocketChoice, connect_host, display_host_port};
+pub use connect::{connect_tcp_as, connect_tcp_to};
 pub use listen::{BACKLOG, ListenError, listen, listen_by};
 pub(crate) use listen::{adopt_listener, why_not_open};
 pub use read_ahead::ReadAhead;

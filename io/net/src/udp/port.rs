@@ -8,11 +8,15 @@ use std::{
     io::{self, IoSliceMut},
     net::{self, IpAddr, SocketAddr, SocketAddrV6},
     os::fd::{AsFd, BorrowedFd},
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        OnceLock,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
 };
 
 use quinn_udp::{RecvMeta, Transmit, UdpSocketState};
 use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery};
+use sallyport_connectx::{Connect, PortRange};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::{io::Interest, net::UdpSocket};
 
@@ -29,6 +33,8 @@ const BUFFER_BYTES: usize = 4 * 1024 * 1024;
 const MAX_JOINED_DATAGRAM_BYTES: usize = 1_452;
 /// The most bytes of joined datagrams.
 const MAX_JOINED_BYTES: usize = 60_000;
+/// How many local ports Linux has by default (ip(7)).
+const DEFAULT_LOCAL_PORTS: usize = 28_232;
 
 /// A UDP socket, for many clients or for one.
 #[derive(Debug)]
@@ -39,6 +45,38 @@ pub struct UdpPort {
     /// Whether a send found that no socket listens at the peer. The kernel reports it once, and the reader needs it
     /// too.
     is_refused: AtomicBool,
+    /// Set for a socket of [`UdpPort::connected`].
+    _counted: Option<ConnectedCount>,
+}
+
+/// How many sockets of [`UdpPort::connected`] this process has.
+static CONNECTED: AtomicUsize = AtomicUsize::new(0);
+
+/// Counts a socket while it is open.
+#[derive(Debug)]
+struct ConnectedCount;
+
+impl ConnectedCount {
+    fn new() -> Self {
+        CONNECTED.fetch_add(1, Ordering::Relaxed);
+        Self
+    }
+
+    /// Whether the sockets of this process have taken less than a quarter of the local ports.
+    ///
+    /// A port that is not shared is safe from other programs of this machine, and used up.
+    fn is_low() -> bool {
+        static PORTS: OnceLock<usize> = OnceLock::new();
+        let ports =
+            PORTS.get_or_init(|| PortRange::of_namespace().map_or(DEFAULT_LOCAL_PORTS, |all| all.count() as usize));
+        CONNECTED.load(Ordering::Relaxed) < ports / 4
+    }
+}
+
+impl Drop for ConnectedCount {
+    fn drop(&mut self) {
+        CONNECTED.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// Datagrams of one client that arrived together, in order.
@@ -110,18 +148,30 @@ impl UdpPort {
             state,
             address: canonical(address),
             is_refused: AtomicBool::new(false),
+            _counted: None,
         })
     }
 
     /// A socket for one service, which receives from that service alone. A service without a listener gives an error of
     /// kind `ConnectionRefused`. Call it inside of a tokio runtime.
     ///
+    /// The socket has its local port alone, unless this process has many such sockets: then it shares the port with
+    /// sockets for other services.
+    ///
     /// # Errors
-    /// There is no route, or too many files are open.
-    pub fn connected(to: SocketAddr) -> io::Result<Self> {
-        let socket = Socket::new(Domain::for_address(to), Type::DGRAM, Some(Protocol::UDP))?;
-        socket.connect(&to.into())?;
-        Self::adopt(socket.into())
+    /// There is no route, no local port is left (`AddrNotAvailable`), or too many files are open.
+    pub async fn connected(to: SocketAddr) -> io::Result<Self> {
+        let request = Connect::to(to);
+        Self::connected_as(&if ConnectedCount::is_low() { request.exclusive() } else { request }).await
+    }
+
+    /// Like [`UdpPort::connected`], as the request says.
+    ///
+    /// # Errors
+    /// As [`UdpPort::connected`].
+    pub async fn connected_as(request: &Connect) -> io::Result<Self> {
+        let socket = request.udp_async().await?;
+        Ok(Self { _counted: Some(ConnectedCount::new()), ..Self::adopt(socket)? })
     }
 
     /// A socket for one client and one address of this machine. The kernel prefers it to the port's own socket.

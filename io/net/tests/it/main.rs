@@ -8,6 +8,7 @@ mod certificates;
 mod connecting;
 mod handshake;
 mod listening;
+mod local_ports;
 mod outside_clients;
 mod pinning;
 mod proxies;

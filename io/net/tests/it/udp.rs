@@ -125,7 +125,7 @@ async fn a_closed_port_is_an_error_of_a_connected_socket() {
     let reserved = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let gone = reserved.local_addr().unwrap();
     reserved.connect(gone).unwrap();
-    let port = UdpPort::connected(gone).unwrap();
+    let port = UdpPort::connected(gone).await.unwrap();
     // The ICMP error for the first datagram may surface when the next one is sent. The error and the next datagram both
     // survive.
     for many in [1, 3] {

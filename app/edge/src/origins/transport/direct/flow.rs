@@ -12,7 +12,7 @@ use sallyport_tunnel::{FlowEnd, FlowSink, OpenFlowError};
 use sallyport_wire::{FailureReason, OpenFailure};
 use tokio::task::AbortHandle;
 
-use super::DirectTransport;
+use super::{DialFailure, DirectTransport, why_not_connected};
 
 /// How many flows one direct origin has.
 const MAX_FLOWS_PER_ORIGIN: usize = 4_096;
@@ -114,7 +114,7 @@ impl Outlet {
             match read {
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                     let text = format!("nothing listens on UDP {}", self.transport.origin.address);
-                    self.transport.count(Some(&OpenFailure::new(FailureReason::Refused, &text)));
+                    self.transport.count(Some(&OpenFailure::new(FailureReason::Refused, &text).into()));
                     return FlowEnd::Unreachable;
                 }
                 Ok(()) | Err(_) => {}
@@ -123,11 +123,11 @@ impl Outlet {
     }
 
     /// Opens the socket and sends the waiting datagrams.
-    async fn connect(&self) -> Result<(), OpenFailure> {
+    async fn connect(&self) -> Result<(), DialFailure> {
         let addresses = self.transport.addresses().await?;
-        let mut last = OpenFailure::new(FailureReason::Other, "the name has no address");
+        let mut last = DialFailure::from(OpenFailure::new(FailureReason::Other, "the name has no address"));
         for address in addresses {
-            match UdpPort::connected(address) {
+            match UdpPort::connected(address).await {
                 Ok(socket) => {
                     let mut waiting = self.waiting.lock();
                     let waited = std::mem::take(&mut *waiting);
@@ -137,7 +137,7 @@ impl Outlet {
                     let _ = self.socket.set((socket, address));
                     return Ok(());
                 }
-                Err(error) => last = OpenFailure::new(FailureReason::Other, &error.to_string()),
+                Err(error) => last = why_not_connected(&error),
             }
         }
         Err(last)

@@ -63,6 +63,20 @@ pub(crate) struct Dialer {
     metrics: DialMetrics,
 }
 
+/// Why a dial has no connection.
+#[derive(Debug)]
+struct DialFailure {
+    failure: OpenFailure,
+    /// Whether this machine has no local port left for the destination.
+    is_out_of_ports: bool,
+}
+
+impl From<OpenFailure> for DialFailure {
+    fn from(failure: OpenFailure) -> Self {
+        Self { failure, is_out_of_ports: false }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OutcomeLabel {
     outcome: &'static str,
@@ -301,14 +315,14 @@ impl DirectTransport {
             Ok(outcome) => outcome,
             Err(_) => {
                 let text = format!("{} did not answer within {:?}", self.origin.address, self.dialer.timeout);
-                Err(OpenFailure::new(FailureReason::TimedOut, &text))
+                Err(OpenFailure::new(FailureReason::TimedOut, &text).into())
             }
         };
         self.count(outcome.as_ref().err());
-        outcome
+        outcome.map_err(|failed| failed.failure)
     }
 
-    async fn connect(&self, protocol: StreamProtocol, began: Instant) -> Result<Box<dyn Dialed>, OpenFailure> {
+    async fn connect(&self, protocol: StreamProtocol, began: Instant) -> Result<Box<dyn Dialed>, DialFailure> {
         let addresses = self.addresses().await?;
         let dialed = Instant::now();
         let connected = sallyport_net::connect_tcp_to(&addresses, self.dialer.timeout).await;
@@ -329,7 +343,7 @@ impl DirectTransport {
         let made = self.tls.get_or_init(|| Tls::new(&self.origin, &self.dialer.tls));
         let tls = made.as_ref().map_err(|error| OpenFailure::new(FailureReason::Tls, error))?;
         let left = self.dialer.timeout.saturating_sub(began.elapsed());
-        tls.start(tcp, &self.origin.address, protocol, left).await
+        Ok(tls.start(tcp, &self.origin.address, protocol, left).await?)
     }
 
     /// The allowed addresses of the origin; at least one.
@@ -375,9 +389,11 @@ impl DirectTransport {
     }
 
     /// Counts a dial, and logs its failure for the operator.
-    fn count(&self, failure: Option<&OpenFailure>) {
+    fn count(&self, failed: Option<&DialFailure>) {
+        let failure = failed.map(|failed| &failed.failure);
         let outcome = match failure.map(|failure| failure.reason) {
             None => "connected",
+            Some(_) if failed.is_some_and(|failed| failed.is_out_of_ports) => "no-port",
             Some(FailureReason::Refused) => "refused",
             Some(FailureReason::TimedOut) => "timed-out",
             Some(FailureReason::Unresolved) => "unresolved",
@@ -400,12 +416,14 @@ fn micros(us: &AtomicU64) -> Option<Duration> {
     (us > 0).then(|| Duration::from_micros(us))
 }
 
-fn why_not_connected(error: &io::Error) -> OpenFailure {
+fn why_not_connected(error: &io::Error) -> DialFailure {
     let reason = match error.kind() {
         io::ErrorKind::ConnectionRefused => FailureReason::Refused,
         io::ErrorKind::TimedOut => FailureReason::TimedOut,
         io::ErrorKind::NotFound => FailureReason::Unresolved,
         _ => FailureReason::Other,
     };
-    OpenFailure::new(reason, &error.to_string())
+    // The kind is of `ConnectError::NoPortLeft` alone.
+    let is_out_of_ports = error.kind() == io::ErrorKind::AddrNotAvailable;
+    DialFailure { failure: OpenFailure::new(reason, &error.to_string()), is_out_of_ports }
 }
