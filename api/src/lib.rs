@@ -17,6 +17,7 @@ mod client;
 mod dns_steering;
 mod domain;
 mod edge;
+mod egress;
 mod flow;
 mod health;
 mod info;
@@ -72,6 +73,10 @@ pub use edge::{
     EdgeBootstrap, EdgeCertificates, EdgeSsh, EdgeState, EdgeToken, EdgeTokenState, ForwardRequest, ForwardTarget,
     HandOver, JOIN_SECRET_PREFIX, JoinEdge, JoinToken, JoinTokenError, JoinedEdge, RenewEdge, TunnelCheck,
     TunnelCheckRequest,
+};
+pub use egress::{
+    CreateEgressAddress, CreateEgressSlice, EgressAddress, EgressSlice, EgressSliceState, MoveEgressSlice,
+    ReleaseEgressSliceQuery,
 };
 pub use flow::{EndedFlow, EndedFlowPage, EndedFlowQuery, Flow, FlowPage, SilentEdge};
 pub use health::{HealthCheck, HealthFailure, ProbeType};

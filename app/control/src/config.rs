@@ -17,6 +17,7 @@ use sallyport_http::page::Site;
 use sallyport_model::{EdgeId, EdgeName, SocketRoute};
 use sallyport_oidc::Reach;
 use sallyport_policy::DialedNetworks;
+use sallyport_ports::LeaseTimes;
 use sallyport_resolver::Resolver;
 use sallyport_ssh::UserAuthority;
 use sallyport_store::HolderId;
@@ -36,7 +37,9 @@ pub fn default_ports_per_account(range: &RangeInclusive<u16>) -> usize {
     (range.len() / 2).clamp(10, 100)
 }
 
-/// The name and the region of the edge of an installation on one machine.
+/// The id of the edge of an installation on one machine.
+pub const LONE_EDGE: EdgeId = EdgeId::from_bytes([0; 16]);
+/// Its name and region.
 pub(crate) const LONE_NAME: &str = "edge";
 pub(crate) const LONE_REGION: &str = "local";
 
@@ -118,6 +121,8 @@ pub struct ControlConfig {
     pub dns_steering_every: Option<Duration>,
     /// The prefixes that edges may announce.
     pub anycast_allow: AllowList,
+    /// The times of leases of slices of egress addresses.
+    pub egress_times: LeaseTimes,
     /// The labels that owners may choose for their sockets.
     pub labels: ChosenLabels,
     /// The file for the setup token, which the first account takes; `None` where the first account takes no token.

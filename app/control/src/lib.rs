@@ -31,11 +31,11 @@ mod start;
 mod state;
 
 pub use api::{openapi, openapi_json};
-pub use background::{ConfigPublishing, DEFAULT_CATCHMENT_PERIOD, LONE_EDGE};
+pub use background::{ConfigPublishing, DEFAULT_CATCHMENT_PERIOD};
 pub use clock::{Clock, Moment};
 pub use config::{
     AcmeConfig, AddressDatabases, ChosenLabels, ControlConfig, DEFAULT_PORT_RANGE, DNS_STEERING_EVERY, EdgeIssuer,
-    EdgesConfig, IssueFailure, SignUp, SshInfo, default_ports_per_account,
+    EdgesConfig, IssueFailure, LONE_EDGE, SignUp, SshInfo, default_ports_per_account,
 };
 pub use mail::MailHook;
 pub use request::via::NodePeer;

@@ -14,7 +14,7 @@ use tokio::{
 };
 
 use crate::{
-    background::{catchment, cluster, dns_steering, names, steering as plans, tidy},
+    background::{catchment, cluster, dns_steering, egress as leasing, names, steering as plans, tidy},
     certificates,
     clock::Clock,
     cluster::{attempt_gossip::AttemptGossip, peers::PeerWatch},
@@ -29,7 +29,8 @@ use crate::{
     service::provider_checks,
     state::{
         App, AppParts, Control, audit_readers::AuditReaders, authorities::AuthorityCache, catchment::CatchmentState,
-        failing_providers::FailingProviders, forwards::TemporaryForwards, steering::SteeringState,
+        egress::EgressLeases, failing_providers::FailingProviders, forwards::TemporaryForwards,
+        steering::SteeringState,
     },
 };
 
@@ -68,6 +69,7 @@ impl Control {
             zones,
             dns_steering,
             anycast,
+            egress,
             steering,
             ..
         } = bus;
@@ -122,6 +124,8 @@ impl Control {
             zones,
             dns_steering,
             anycast,
+            egress,
+            leases: EgressLeases::new(config.egress_times),
             resolver: config.resolver.clone(),
             is_delegated: AtomicBool::new(false),
             acme_sealer: Sealer::new(secrets.derived("acme")),
@@ -173,11 +177,13 @@ impl Control {
             .await
             .map_err(|error| anyhow::anyhow!("{}", error.inner().unwrap_or(error.sentence())))
             .context("cannot read the prefixes of anycast")?;
+        app.reload_egress().await.context("cannot read the egress addresses")?;
         app.renew_dns_steering()
             .await
             .map_err(|error| anyhow::anyhow!("{}", error.inner().unwrap_or(error.sentence())))
             .context("cannot read what steers the name server")?;
         tokio::spawn(dns_steering::renew(Arc::downgrade(&app.0)));
+        tokio::spawn(leasing::follow(Arc::downgrade(&app.0)));
         tokio::spawn(names::check_domains(Arc::downgrade(&app.0)));
         tokio::spawn(names::renew_serials(Arc::downgrade(&app.0)));
         tokio::spawn(tidy::tidy(Arc::downgrade(&app.0)));

@@ -6,6 +6,7 @@ use std::{
 };
 
 use sallyport_model::{EdgeId, EdgeName, RegionName, TunnelId, TunnelPresence};
+use sallyport_ports::SliceUse;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use siphasher::sip::SipHasher24;
 
@@ -47,6 +48,9 @@ pub struct EdgeCard {
     /// The service addresses of the prefixes that the edge announces now.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub anycast: Vec<IpAddr>,
+    /// What it does with its slices of egress addresses.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub egress: Vec<SliceUse>,
 }
 
 /// A renewal of an edge's lease.

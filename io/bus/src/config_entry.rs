@@ -9,7 +9,7 @@ use sallyport_model::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::OwnedAnycast;
+use crate::{EgressConfig, OwnedAnycast};
 
 /// The schema version written, and the only one read. Fields may be added; a change of meaning needs a new version.
 pub const CONFIG_SCHEMA: u32 = 1;
@@ -37,6 +37,8 @@ pub enum ConfigKey {
     Anycast,
     /// A part of what steers the name server.
     DnsSteering(u8),
+    /// The egress addresses, and the leases of their slices, as a whole.
+    Egress,
 }
 
 /// The content of an entry.
@@ -63,6 +65,8 @@ pub enum ConfigValue {
     Anycast(Box<OwnedAnycast>),
     /// A part of what steers the name server.
     DnsSteering(Box<DnsSteeringPart>),
+    /// The egress addresses, and the leases of their slices, as a whole.
+    Egress(Box<EgressConfig>),
 }
 
 /// Reason why an entry is not accepted.
@@ -111,6 +115,7 @@ impl ConfigValue {
             Self::Zone(zone) => ConfigKey::Zone(zone.id),
             Self::Anycast(_) => ConfigKey::Anycast,
             Self::DnsSteering(part) => ConfigKey::DnsSteering(part.part),
+            Self::Egress(_) => ConfigKey::Egress,
         }
     }
 
@@ -149,6 +154,7 @@ impl fmt::Display for ConfigKey {
             Self::Zone(id) => write!(f, "zone.{id}"),
             Self::Anycast => f.write_str("anycast.all"),
             Self::DnsSteering(part) => write!(f, "dns-steering.{part}"),
+            Self::Egress => f.write_str("egress.all"),
         }
     }
 }
@@ -179,6 +185,7 @@ impl FromStr for ConfigKey {
             "challenge" => Self::Challenge(id.parse().map_err(unknown)?),
             "zone" => Self::Zone(id.parse().map_err(unknown)?),
             "anycast" if id == "all" => Self::Anycast,
+            "egress" if id == "all" => Self::Egress,
             "dns-steering" => Self::DnsSteering(part(id).ok_or(UnknownKey)?),
             _ => return Err(UnknownKey),
         })

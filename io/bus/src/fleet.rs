@@ -40,6 +40,8 @@ struct FleetMap {
     stale_since: Option<Instant>,
     /// Time of the last sign of life of each edge, including edges that left.
     last_seen: HashMap<EdgeId, Instant>,
+    /// When this edge sent the last beat that the bus has acknowledged.
+    acknowledged: Option<Instant>,
 }
 
 /// A change of the fleet; [`Fleet`] has the new state.
@@ -168,6 +170,17 @@ impl Fleet {
         if map.last_seen.len() < MAX_SEEN_EDGES || map.last_seen.contains_key(&id) {
             map.last_seen.insert(id, now);
         }
+    }
+
+    /// When this edge sent the last beat that the bus has acknowledged. `None` at a control, and before the first one.
+    #[must_use]
+    pub fn acknowledged(&self) -> Option<Instant> {
+        self.read().acknowledged
+    }
+
+    pub(crate) fn record_acknowledged(&self, sent: Instant) {
+        let mut map = self.map.write();
+        map.acknowledged = map.acknowledged.max(Some(sent));
     }
 
     /// Number of tunnels at all edges.

@@ -17,6 +17,7 @@ mod catchment;
 mod certificates;
 mod config_entry;
 mod dns_steering;
+mod egress;
 mod fleet;
 mod flows;
 mod nats;
@@ -59,6 +60,7 @@ pub use catchment::{
 pub use certificates::{AcmeChallenges, ServedCertificates};
 pub use config_entry::{CONFIG_SCHEMA, ConfigEntryError, ConfigKey, ConfigValue, UnknownKey};
 pub use dns_steering::DnsSteering;
+pub use egress::{EgressConfig, ServedEgress};
 pub use fleet::{Fleet, FleetEdge, FleetNews, TunnelOnEdge};
 pub use flows::{FlowGuard, FlowRoute, LiveFlow, LiveFlows};
 pub use nats::{
@@ -558,6 +560,8 @@ pub struct Bus {
     pub anycast: ServedAnycast,
     /// What steers the name server.
     pub dns_steering: DnsSteering,
+    /// The egress addresses, and the leases of their slices.
+    pub egress: ServedEgress,
     /// The attached tunnels: all at a control, its own at an edge.
     pub directory: Directory,
     /// The edges of the installation, if there are several.
@@ -580,6 +584,7 @@ impl Default for Bus {
             zones: ServedZones::hinting(hints.clone()),
             anycast: ServedAnycast::hinting(hints.clone()),
             dns_steering: DnsSteering::hinting(hints.clone()),
+            egress: ServedEgress::hinting(hints.clone()),
             fleet: Fleet::among(orders.clone()),
             orders,
             directory: Directory::default(),

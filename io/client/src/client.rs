@@ -560,6 +560,13 @@ impl ApiClient {
         self.call(Call { method: Method::GET, path, body: Bytes::new(), key: None }).await
     }
 
+    /// The text at a public path.
+    pub(crate) async fn text(&self, path: &str) -> Result<String, ClientError> {
+        let call = Call { method: Method::GET, path, body: Bytes::new(), key: None };
+        let body = self.fetch_as(&call, None).await?;
+        String::from_utf8(body.into()).map_err(|error| self.unusable(error.to_string()))
+    }
+
     pub(crate) async fn delete(&self, path: &str) -> Result<(), ClientError> {
         self.call(Call { method: Method::DELETE, path, body: Bytes::new(), key: None }).await
     }

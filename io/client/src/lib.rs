@@ -10,6 +10,7 @@ mod anycast;
 mod catchment;
 mod client;
 mod dns_steering;
+mod egress;
 mod error;
 mod flows;
 mod names;

@@ -43,6 +43,7 @@ pub use cluster::{
         EdgeTokenId, JoinRefusal, JoiningEdge, MAX_EDGE_TOKENS, MAX_EDGES, NewEdgeToken, StoredEdge, StoredEdgeToken,
         TokenUser,
     },
+    egress::{StoredEgress, StoredEgressAddress},
     leaders::StoredLeader,
 };
 pub use db::{

@@ -12,6 +12,7 @@ mod certificates;
 mod dns_steering;
 mod domains;
 mod edges;
+mod egress;
 mod flow_log;
 mod flows;
 mod info;
@@ -135,6 +136,12 @@ pub(crate) fn routes() -> Router<App> {
         .route("/v1/anycast/status", get(anycast::status))
         .route("/v1/anycast/preview", get(anycast::preview))
         .route("/v1/anycast/explain", get(anycast::explain))
+        .route("/geofeed.csv", get(egress::geofeed))
+        .route("/v1/egress/addresses", get(egress::list_addresses).post(egress::create_address))
+        .route("/v1/egress/addresses/{id}", delete(egress::delete_address))
+        .route("/v1/egress/slices", get(egress::list_slices).post(egress::create_slice))
+        .route("/v1/egress/slices/{id}", delete(egress::delete_slice))
+        .route("/v1/egress/slices/{id}/move", post(egress::move_slice))
         .route("/v1/edges", get(edges::list))
         .route("/v1/edges/clients", get(catchment::list))
         .route("/v1/catchment", get(landings::list))

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use sallyport_anycast::model::AnycastConfig;
 use sallyport_bus::{
-    Bus, ConfigKey, ConfigSource, ConfigValue, Nats, PublishStats, SourceFuture, exchange_control_messages,
-    publish_config,
+    Bus, ConfigKey, ConfigSource, ConfigValue, EgressConfig, Nats, PublishStats, SourceFuture,
+    exchange_control_messages, publish_config,
 };
 use sallyport_model::{DnsSteeringPart, DrainOrder, EdgeOrders};
 use sallyport_store::{StoreError, StoredEdge};
@@ -84,6 +84,10 @@ impl ConfigSource for Source {
                     let config = app.anycast_config().await.map_err(read_error)?;
                     (config.config != AnycastConfig::default()).then(|| ConfigValue::Anycast(Box::new(config)))
                 }
+                ConfigKey::Egress => {
+                    let config = app.egress_config().await.map_err(read_error)?;
+                    (config != EgressConfig::default()).then(|| ConfigValue::Egress(Box::new(config)))
+                }
                 ConfigKey::Edge(id) => {
                     app.store.edge(id).await.map_err(read_error)?.map(|edge| ConfigValue::Edge(orders(&edge)))
                 }
@@ -117,6 +121,10 @@ impl ConfigSource for Source {
             let config = app.anycast_config().await.map_err(read_error)?;
             if config.config != AnycastConfig::default() {
                 all.push(ConfigValue::Anycast(Box::new(config)));
+            }
+            let config = app.egress_config().await.map_err(read_error)?;
+            if config != EgressConfig::default() {
+                all.push(ConfigValue::Egress(Box::new(config)));
             }
             // Other controls may have changed part 0; the others follow from what was measured.
             all.extend(app.dns_head().await.map_err(read_error)?.map(steering_value));

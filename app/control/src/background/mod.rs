@@ -6,6 +6,7 @@ pub(crate) mod catchment;
 pub(crate) mod cluster;
 mod config_source;
 pub(crate) mod dns_steering;
+pub(crate) mod egress;
 pub(crate) mod names;
 mod reload;
 pub(crate) mod steering;
@@ -13,4 +14,3 @@ pub(crate) mod tidy;
 
 pub use catchment::DEFAULT_CATCHMENT_PERIOD;
 pub use config_source::ConfigPublishing;
-pub use steering::LONE_EDGE;

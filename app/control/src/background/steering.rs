@@ -18,7 +18,7 @@ use tokio::sync::{broadcast::error::RecvError, watch};
 
 use crate::{
     cluster::election::{BEAT_PERIOD, Election},
-    config::{LONE_NAME, LONE_REGION},
+    config::{LONE_EDGE, LONE_NAME, LONE_REGION},
     state::{App, AppParts, steering::SAMPLE_PERIOD},
 };
 
@@ -30,8 +30,6 @@ const MIN_PERIOD: Duration = Duration::from_millis(100);
 const STORE_TIME: Duration = Duration::from_secs(2);
 /// The name of this task in the store.
 const TASK: &str = "steering";
-/// The id of the edge of a single machine.
-pub const LONE_EDGE: EdgeId = EdgeId::from_bytes([0; 16]);
 
 /// Takes part in the election for as long as control lives.
 pub(crate) async fn elect(app: Weak<AppParts>, term: watch::Sender<Option<i64>>) {

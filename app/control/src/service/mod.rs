@@ -11,6 +11,7 @@ mod certificates;
 mod dns_steering;
 mod domains;
 mod edges;
+mod egress;
 mod mail;
 mod measurements;
 mod operator;

@@ -5,6 +5,7 @@
 pub(crate) mod audit_readers;
 pub(crate) mod authorities;
 pub(crate) mod catchment;
+pub(crate) mod egress;
 pub(crate) mod failing_providers;
 pub(crate) mod forwards;
 mod routes;
@@ -17,7 +18,7 @@ use std::{
 
 use sallyport_bus::{
     AcmeChallenges, Directory, DnsSteering, Fleet, Identities, Orders, Routes, ServedAnycast, ServedCertificates,
-    ServedZones, SshLogins,
+    ServedEgress, ServedZones, SshLogins,
 };
 use sallyport_identity::Sealer;
 use sallyport_oidc::Providers;
@@ -26,7 +27,7 @@ use sallyport_store::Store;
 use tokio::sync::{Mutex, Notify, Semaphore};
 
 use self::{
-    audit_readers::AuditReaders, authorities::AuthorityCache, catchment::CatchmentState,
+    audit_readers::AuditReaders, authorities::AuthorityCache, catchment::CatchmentState, egress::EgressLeases,
     failing_providers::FailingProviders, forwards::TemporaryForwards, steering::SteeringState,
 };
 use crate::{
@@ -66,6 +67,10 @@ pub(crate) struct AppParts {
     /// What steers clients of the name server.
     pub(crate) dns_steering: DnsSteering,
     pub(crate) anycast: ServedAnycast,
+    /// The egress addresses, and the leases of their slices.
+    pub(crate) egress: ServedEgress,
+    /// The leases with their times.
+    pub(crate) leases: EgressLeases,
     /// Makes lookups for domains; `None`: domains cannot be verified.
     pub(crate) resolver: Option<Resolver>,
     /// Whether the domain of the installation is delegated to its name server.

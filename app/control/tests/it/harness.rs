@@ -16,8 +16,8 @@ use http_body_util::BodyExt;
 use sallyport_anycast::model::AllowList;
 use sallyport_audit::{AuditConfig, AuditLog};
 use sallyport_bus::{
-    Asker, Bus, Directory, DnsSteering, Identities, LiveFlows, Routes, ServedAnycast, ServedCertificates, ServedZones,
-    SshLogins,
+    Asker, Bus, Directory, DnsSteering, Identities, LiveFlows, Routes, ServedAnycast, ServedCertificates, ServedEgress,
+    ServedZones, SshLogins,
 };
 use sallyport_control::{
     AddressDatabases, Clock, Control, ControlConfig, MailHook, Moment, Reach, SETUP_TOKEN_FILE, Secrets, SignUp,
@@ -27,6 +27,7 @@ use sallyport_http::page::Site;
 use sallyport_identity::Sealer;
 use sallyport_model::ClientAddr;
 use sallyport_policy::DialedNetworks;
+use sallyport_ports::LeaseTimes;
 use sallyport_ssh::UserAuthority;
 use sallyport_store::Store;
 use serde::de::DeserializeOwned;
@@ -89,6 +90,9 @@ pub(crate) fn free_port() -> u16 {
     }
 }
 
+/// The times of leases: short enough for a test to see the end of one, long enough for a busy machine.
+const EGRESS_TIMES: LeaseTimes = LeaseTimes { lasts: Duration::from_secs(3_600), grace: Duration::from_secs(60) };
+
 pub(crate) struct Api {
     pub(crate) router: Router,
     /// The login pages.
@@ -108,6 +112,7 @@ pub(crate) struct Api {
     /// What edges serve.
     pub(crate) zones: ServedZones,
     pub(crate) anycast: ServedAnycast,
+    pub(crate) egress: ServedEgress,
     pub(crate) dns_steering: DnsSteering,
     pub(crate) certificates: ServedCertificates,
     client: SocketAddr,
@@ -296,6 +301,7 @@ impl Api {
             has_name_server: false,
             dns_steering_every: Some(sallyport_control::DNS_STEERING_EVERY),
             anycast_allow: AllowList(vec!["198.51.100.0/22".parse().unwrap(), "2001:db8::/32".parse().unwrap()]),
+            egress_times: EGRESS_TIMES,
             labels: sallyport_control::ChosenLabels::default(),
             setup_token_file: None,
         };
@@ -306,7 +312,9 @@ impl Api {
             Control::start_with_clock(config, store.clone(), bus.clone(), secrets, clock.clock()).await.unwrap();
         let (router, login) = (control.router(), control.login_router());
         let client = "192.0.2.1:40000".parse().unwrap();
-        let Bus { routes, ssh_logins, identities, directory, zones, anycast, dns_steering, certificates, .. } = bus;
+        let Bus {
+            routes, ssh_logins, identities, directory, zones, anycast, egress, dns_steering, certificates, ..
+        } = bus;
         Self {
             router,
             login,
@@ -323,6 +331,7 @@ impl Api {
             flows,
             zones,
             anycast,
+            egress,
             dns_steering,
             certificates,
             client,

@@ -15,6 +15,7 @@ mod dns_steering;
 mod domain_owners;
 mod domains;
 mod edges;
+mod egress;
 mod etags;
 mod fake_hook;
 mod fake_provider;

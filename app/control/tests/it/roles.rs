@@ -58,7 +58,7 @@ const OF_PERSONS: [&str; 17] = [
     "list_organisations",
 ];
 /// Endpoints for the account that owns the installation.
-const OF_THE_INSTALLATION: [&str; 32] = [
+const OF_THE_INSTALLATION: [&str; 39] = [
     "reset_account",
     "list_edges",
     "list_ways",
@@ -79,6 +79,13 @@ const OF_THE_INSTALLATION: [&str; 32] = [
     "get_anycast_status",
     "preview_anycast",
     "explain_anycast",
+    "list_egress_addresses",
+    "create_egress_address",
+    "delete_egress_address",
+    "list_egress_slices",
+    "create_egress_slice",
+    "move_egress_slice",
+    "delete_egress_slice",
     "list_catchment",
     "suggest_catchment_change",
     "start_measurement",
@@ -282,6 +289,8 @@ impl FullOrganisation {
             "zones/{name}/records" => &self.record,
             // Strangers do not learn whether the edge exists.
             "edges" | "anycast/prefixes" | "anycast/peers" | "anycast/orders" => "0b7e3c1a-5f0e-4c57-9f63-6a1f0f9e2d11",
+            "egress/addresses" => "198.51.100.200",
+            "egress/slices" => "198.51.100.200-3",
             "edge-tokens" => "0f1e2d3c4b5a6978",
             other if path.contains("{id}") => panic!("what is {{id}} of {other}? name it here"),
             _ => "",
@@ -329,6 +338,9 @@ impl FullOrganisation {
                 json!({"name": "a", "address": "192.0.2.1", "remote_as": 64_500, "local_as": 64_501})
             }
             "create_anycast_order" => json!({"place": "everywhere", "kind": "drain"}),
+            "create_egress_address" => json!({"address": "198.51.100.7"}),
+            "create_egress_slice" => json!({"address": "198.51.100.7", "edge": "edge"}),
+            "move_egress_slice" => json!({"edge": "edge"}),
             "start_measurement" => json!({"address": "198.51.100.1"}),
             "import_catchment" => json!({"targets": ["192.0.2.1"]}),
             "hand_installation_over" => json!({"email": "stranger@example.com"}),

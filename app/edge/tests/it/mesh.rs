@@ -102,6 +102,7 @@ impl Installation {
             state: EdgeState::default(),
             http3_port: None,
             anycast: Vec::new(),
+            egress: Vec::new(),
         };
         self.fleets.push(fleet);
         MeshEdge { world, card, ip }

@@ -33,6 +33,7 @@ use crate::{
         doctor::DoctorArgs,
         domain::DomainCommand,
         edge::EdgeCommand,
+        egress::EgressCommand,
         flow::FlowCommand,
         invitation::InvitationCommand,
         login::LoginArgs,
@@ -129,6 +130,9 @@ pub(crate) enum Command {
     /// Prefixes that edges announce by BGP
     #[command(subcommand)]
     Anycast(AnycastCommand),
+    /// Addresses that edges share, and from which they dial direct origins
+    #[command(subcommand)]
+    Egress(EgressCommand),
     /// Certificates for names: ordered by the server, or imported
     #[command(subcommand)]
     Cert(CertificateCommand),
@@ -326,6 +330,7 @@ async fn dispatch(cli: Cli, output: Output, offset: UtcOffset) -> anyhow::Result
         Command::Tunnel(command) => command::tunnel::run(&context, command).await,
         Command::Domain(command) => command::domain::run(&context, command).await,
         Command::Anycast(command) => command::anycast::run(&context, command).await,
+        Command::Egress(command) => command::egress::run(&context, command).await,
         Command::Zone(command) => command::zone::run(&context, command).await,
         Command::Cert(command) => command::certificate::run(&context, command).await,
         Command::Policy(command) => command::policy::run(&context, command).await,

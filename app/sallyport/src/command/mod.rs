@@ -15,6 +15,7 @@ pub(crate) mod data;
 pub(crate) mod doctor;
 pub(crate) mod domain;
 pub(crate) mod edge;
+pub(crate) mod egress;
 pub(crate) mod flow;
 mod health;
 pub(crate) mod hold;

@@ -126,7 +126,17 @@ pub async fn follow_directory(nats: Nats, role: DirectoryRole, fleet: Fleet) {
 }
 
 /// The result of a write.
-type Written = (Option<(TunnelId, u64)>, Result<PublishAck, PublishError>);
+type Written = (WrittenEntry, Result<PublishAck, PublishError>);
+
+/// What was written.
+enum WrittenEntry {
+    /// A tunnel, in this version.
+    Tunnel(TunnelId, u64),
+    /// A beat of the edge, sent at this time.
+    Beat(Instant),
+    /// The message that a control waits for.
+    Echo,
+}
 
 impl Part {
     /// Takes part until the edge has announced its end.
@@ -252,11 +262,13 @@ impl Part {
         }
         while let Some(write) = own.holder.poll_write(Instant::now()) {
             let (key, bytes, entry) = match &write {
-                DirectoryWrite::Lease(lease) => (format!("edge.{}", own.id), lease.to_bytes(), None),
+                DirectoryWrite::Lease(lease) => {
+                    (format!("edge.{}", own.id), lease.to_bytes(), WrittenEntry::Beat(Instant::now()))
+                }
                 DirectoryWrite::TunnelEntry(entry) => (
                     format!("tunnel.{}.{}", own.id, entry.tunnel),
                     entry.to_bytes(),
-                    Some((entry.tunnel, entry.version)),
+                    WrittenEntry::Tunnel(entry.tunnel, entry.version),
                 ),
             };
             let bytes = bytes.map_err(|error| error.to_string())?;
@@ -268,7 +280,7 @@ impl Part {
     /// Writes the message that a control waits to receive itself.
     async fn write_echo(&mut self, nats: &Nats, writes: &mut JoinSet<Written>) -> Result<(), String> {
         match &self.echo {
-            Some(key) => send(nats, key, Vec::new(), None, writes).await,
+            Some(key) => send(nats, key, Vec::new(), WrittenEntry::Echo, writes).await,
             None => Ok(()),
         }
     }
@@ -288,12 +300,13 @@ impl Part {
         }
     }
 
-    fn written(&mut self, entry: Option<(TunnelId, u64)>, is_done: bool) {
-        let (Some(own), Some((tunnel, version))) = (&mut self.edge, entry) else { return };
-        if is_done {
-            own.holder.handle_written(tunnel, version);
-        } else {
-            own.holder.handle_not_written(tunnel, version, Instant::now());
+    fn written(&mut self, entry: WrittenEntry, is_done: bool) {
+        let Some(own) = &mut self.edge else { return };
+        match entry {
+            WrittenEntry::Tunnel(tunnel, version) if is_done => own.holder.handle_written(tunnel, version),
+            WrittenEntry::Tunnel(tunnel, version) => own.holder.handle_not_written(tunnel, version, Instant::now()),
+            WrittenEntry::Beat(sent) if is_done => self.fleet.record_acknowledged(sent),
+            WrittenEntry::Beat(_) | WrittenEntry::Echo => {}
         }
     }
 
@@ -402,7 +415,7 @@ async fn send(
     nats: &Nats,
     key: &str,
     bytes: Vec<u8>,
-    entry: Option<(TunnelId, u64)>,
+    entry: WrittenEntry,
     writes: &mut JoinSet<Written>,
 ) -> Result<(), String> {
     let sent = nats.jetstream.publish(format!("$KV.{DIRECTORY_BUCKET}.{key}"), bytes.into()).await;

@@ -20,7 +20,7 @@ use super::{
     buckets::{BucketEntry, BucketWatch},
     publish::META_KEY,
 };
-use crate::{Bus, ConfigKey, ConfigValue, OwnedAnycast, Snapshot};
+use crate::{Bus, ConfigKey, ConfigValue, EgressConfig, OwnedAnycast, Snapshot};
 
 /// The shortest time between two writes of the snapshot.
 const SNAPSHOT_EVERY: Duration = Duration::from_secs(1);
@@ -100,6 +100,7 @@ impl Bus {
             ConfigValue::Zone(zone) => self.zones.put(*zone),
             ConfigValue::Anycast(config) => self.anycast.put(*config),
             ConfigValue::DnsSteering(part) => self.dns_steering.put(*part),
+            ConfigValue::Egress(config) => self.egress.put(*config),
         }
     }
 
@@ -118,6 +119,7 @@ impl Bus {
             ConfigKey::Zone(id) => self.zones.remove(id),
             ConfigKey::Anycast => self.anycast.put(OwnedAnycast::default()),
             ConfigKey::DnsSteering(part) => self.dns_steering.remove(part),
+            ConfigKey::Egress => self.egress.put(EgressConfig::default()),
         }
     }
 }

@@ -6,4 +6,5 @@ pub(crate) mod anycast;
 pub(crate) mod controls;
 mod dns_settings;
 pub(crate) mod edges;
+pub(crate) mod egress;
 pub(crate) mod leaders;

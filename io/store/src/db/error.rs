@@ -177,6 +177,12 @@ pub enum StoreError {
         /// The name.
         name: String,
     },
+    /// The egress address is there already.
+    #[error("the egress address {address} is there already: remove it first, to give it other tags")]
+    EgressTaken {
+        /// The address.
+        address: std::net::IpAddr,
+    },
     /// The zone is there already.
     #[error("there is a zone {name} already")]
     ZoneTaken {

@@ -647,6 +647,20 @@ const MIGRATIONS: &[&str] = &[
     ALTER TABLE tunnels ADD COLUMN labels TEXT NOT NULL DEFAULT '{}';
     ALTER TABLE policies ADD COLUMN labels TEXT NOT NULL DEFAULT '{}';
     ",
+    "
+    -- Addresses that edges share by slices of ports, with their tags, and the leases of slices, as JSON.
+    CREATE TABLE egress_addresses (
+        address    TEXT PRIMARY KEY,
+        content    TEXT NOT NULL,
+        created_at INTEGER NOT NULL
+    ) STRICT;
+    CREATE TABLE egress_leases (
+        address TEXT NOT NULL REFERENCES egress_addresses (address) ON DELETE CASCADE,
+        slice   INTEGER NOT NULL CHECK (slice BETWEEN 1 AND 31),
+        content TEXT NOT NULL,
+        PRIMARY KEY (address, slice)
+    ) STRICT;
+    ",
 ];
 
 /// Number of steps after which the write-ahead log is merged into the database.

@@ -14,6 +14,7 @@ mod device_logins;
 mod disk;
 mod domains;
 mod edges;
+mod egress;
 mod fixtures;
 mod identity;
 mod landings;

@@ -12,6 +12,7 @@ use crate::{
         anycast::AnycastAllowArgs,
         audit::AuditLogArgs,
         bus::BusArgs,
+        egress::lease as egress_lease,
         listen::{ListenAddress, PortRange, listen_address, port_range},
         mail::MailArgs,
         port,
@@ -97,6 +98,9 @@ pub(crate) struct ControlArgs {
     pub(super) direct_origins: Vec<Network>,
     #[command(flatten)]
     pub(super) anycast_allow: AnycastAllowArgs,
+    /// How long an edge keeps its slices of egress addresses while no beat of it reaches the bus
+    #[arg(long, value_name = "TIME", env = "SALLYPORT_EGRESS_LEASE", default_value = "24h", value_parser = egress_lease)]
+    pub(super) egress_lease: Duration,
     /// Who may make an account: open (everybody with access to the API) or closed (only the first) [default: closed]
     #[arg(long, value_enum, value_name = "WHO", env = "SALLYPORT_SIGN_UP", hide_possible_values = true)]
     pub(super) sign_up: Option<SignUpChoice>,

@@ -18,6 +18,7 @@ use sallyport_control::{
 use sallyport_geo::Geo;
 use sallyport_http::page::Site;
 use sallyport_policy::DialedNetworks;
+use sallyport_ports::LeaseTimes;
 use sallyport_store::HolderId;
 
 use super::ControlArgs;
@@ -63,6 +64,7 @@ pub(super) fn of_control(args: &ControlArgs, geo: Option<Arc<Geo>>) -> ControlCo
         has_name_server: args.name_server,
         dns_steering_every: (!args.no_dns_steering).then_some(DNS_STEERING_EVERY),
         anycast_allow: AllowList(args.anycast_allow.anycast_allow.clone()),
+        egress_times: LeaseTimes::lasting(args.egress_lease),
         labels: args.names.labels(),
         setup_token_file: None,
     }

@@ -4,6 +4,7 @@ use std::{
     net::IpAddr,
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use sallyport_anycast::model::AllowList;
@@ -16,10 +17,14 @@ use sallyport_geo::Geo;
 use sallyport_http::page::Site;
 use sallyport_identity::{AssertionKey, Sealer};
 use sallyport_policy::DialedNetworks;
+use sallyport_ports::LeaseTimes;
 use sallyport_store::HolderId;
 
 use super::UpArgs;
 use crate::args::server::{SignUpChoice, is_of_this_machine};
+
+/// How long leases of slices last. Their machine is this one, whose control hears it always.
+const EGRESS_LEASE: Duration = Duration::from_secs(86_400);
 
 /// The public address of the server.
 pub(super) struct Public {
@@ -65,6 +70,7 @@ pub(super) fn of_control(args: &UpArgs, public: &Public, data: &Path, geo: Optio
         // One machine is in no region.
         dns_steering_every: None,
         anycast_allow: AllowList(args.anycast.allow.anycast_allow.clone()),
+        egress_times: LeaseTimes::lasting(EGRESS_LEASE),
         labels: args.names.labels(),
         setup_token_file: setup_token_file(args, public.ip, data),
     }
