@@ -68,6 +68,7 @@ impl Control {
             zones,
             dns_steering,
             anycast,
+            balancers,
             steering,
             ..
         } = bus;
@@ -122,6 +123,7 @@ impl Control {
             zones,
             dns_steering,
             anycast,
+            balancers,
             resolver: config.resolver.clone(),
             is_delegated: AtomicBool::new(false),
             acme_sealer: Sealer::new(secrets.derived("acme")),
@@ -173,6 +175,7 @@ impl Control {
             .await
             .map_err(|error| anyhow::anyhow!("{}", error.inner().unwrap_or(error.sentence())))
             .context("cannot read the prefixes of anycast")?;
+        app.reload_balancers().await.context("cannot read the balancers of sites")?;
         app.renew_dns_steering()
             .await
             .map_err(|error| anyhow::anyhow!("{}", error.inner().unwrap_or(error.sentence())))

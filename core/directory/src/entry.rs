@@ -47,6 +47,21 @@ pub struct EdgeCard {
     /// The service addresses of the prefixes that the edge announces now.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub anycast: Vec<IpAddr>,
+    /// How balancers of the region reach the edge; `None` for an edge that is behind none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub balanced: Option<BalancedEdge>,
+}
+
+/// How balancers reach an edge.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BalancedEdge {
+    /// The address to which balancers send encapsulated packets.
+    pub address: IpAddr,
+    /// The ports of its own at which the edge serves TCP.
+    pub tcp: Vec<u16>,
+    /// The ports of its own at which the edge serves UDP.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub udp: Vec<u16>,
 }
 
 /// A renewal of an edge's lease.

@@ -7,6 +7,7 @@ mod account_access;
 mod accounts;
 mod anycast;
 mod audit;
+mod balancers;
 mod catchment;
 mod certificates;
 mod dns_steering;
@@ -135,6 +136,8 @@ pub(crate) fn routes() -> Router<App> {
         .route("/v1/anycast/status", get(anycast::status))
         .route("/v1/anycast/preview", get(anycast::preview))
         .route("/v1/anycast/explain", get(anycast::explain))
+        .route("/v1/balancers", get(balancers::list))
+        .route("/v1/balancers/{site}", get(balancers::get).put(balancers::set).delete(balancers::delete))
         .route("/v1/edges", get(edges::list))
         .route("/v1/edges/clients", get(catchment::list))
         .route("/v1/catchment", get(landings::list))

@@ -13,9 +13,10 @@ use utoipa::{
 };
 
 use super::{
-    account_access, accounts, anycast, audit, catchment, certificates, dns_steering, domains, edges, flow_log, flows,
-    info, invitations, landings, login_sessions, logins, members, organisations, origins, persons, plans, policies,
-    providers, service_tokens, sockets, ssh_authorities, ssh_keys, stats, tokens, tunnels, ways, zones,
+    account_access, accounts, anycast, audit, balancers, catchment, certificates, dns_steering, domains, edges,
+    flow_log, flows, info, invitations, landings, login_sessions, logins, members, organisations, origins, persons,
+    plans, policies, providers, service_tokens, sockets, ssh_authorities, ssh_keys, stats, tokens, tunnels, ways,
+    zones,
 };
 use crate::device;
 
@@ -65,6 +66,7 @@ use crate::device;
         anycast::create_peer, anycast::delete_peer, anycast::list_orders, anycast::create_order,
         dns_steering::get, dns_steering::set, dns_steering::resolve,
         anycast::delete_order, anycast::status, anycast::preview, anycast::explain,
+        balancers::list, balancers::get, balancers::set, balancers::delete,
         landings::list, landings::suggest, landings::measure, landings::measurements, landings::import,
     ),
     components(schemas(Problem)),
@@ -91,6 +93,7 @@ use crate::device;
         (name = "persons", description = "Persons with passwords at this installation."),
         (name = "edges", description = "The machines that serve clients and tunnels, where there are several."),
         (name = "anycast", description = "Prefixes that edges announce by BGP."),
+        (name = "balancers", description = "Virtual addresses that the edges of a site share."),
         (name = "catchment", description = "Where clients land."),
         (name = "login sessions", description = "Logins of persons at sockets."),
     ),

@@ -381,6 +381,7 @@ mod tests {
             state: EdgeState::Serving,
             http3_port: None,
             anycast: Vec::new(),
+            balanced: None,
         };
         let presence = TunnelPresence {
             tunnel: TunnelId::from_random([2; 16]),

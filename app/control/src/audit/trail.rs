@@ -43,6 +43,8 @@ const ACTIONS: &[(&str, &str, &str)] = &[
     ("DELETE", "/v1/anycast/peers/{id}", "anycast.peer-delete"),
     ("POST", "/v1/anycast/orders", "anycast.order-create"),
     ("DELETE", "/v1/anycast/orders/{id}", "anycast.order-delete"),
+    ("PUT", "/v1/balancers/{site}", "balancer.set"),
+    ("DELETE", "/v1/balancers/{site}", "balancer.delete"),
     ("POST", "/v1/catchment/measurements", "catchment.measure"),
     ("POST", "/v1/catchment/imports", "catchment.import"),
     ("POST", "/node/v1/join", "edge.join"),

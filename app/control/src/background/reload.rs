@@ -46,6 +46,7 @@ impl Control {
             .await
             .map_err(|error| anyhow::anyhow!("{}", error.inner().unwrap_or(error.sentence())))
             .context("cannot read the prefixes of anycast again")?;
+        app.reload_balancers().await.context("cannot read the balancers of sites again")?;
         if app.config.has_name_server {
             app.reload_zones()
                 .await

@@ -16,8 +16,8 @@ use std::{
 };
 
 use sallyport_bus::{
-    AcmeChallenges, Directory, DnsSteering, Fleet, Identities, Orders, Routes, ServedAnycast, ServedCertificates,
-    ServedZones, SshLogins,
+    AcmeChallenges, Directory, DnsSteering, Fleet, Identities, Orders, Routes, ServedAnycast, ServedBalancers,
+    ServedCertificates, ServedZones, SshLogins,
 };
 use sallyport_identity::Sealer;
 use sallyport_oidc::Providers;
@@ -66,6 +66,7 @@ pub(crate) struct AppParts {
     /// What steers clients of the name server.
     pub(crate) dns_steering: DnsSteering,
     pub(crate) anycast: ServedAnycast,
+    pub(crate) balancers: ServedBalancers,
     /// Makes lookups for domains; `None`: domains cannot be verified.
     pub(crate) resolver: Option<Resolver>,
     /// Whether the domain of the installation is delegated to its name server.

@@ -16,8 +16,8 @@ use http_body_util::BodyExt;
 use sallyport_anycast::model::AllowList;
 use sallyport_audit::{AuditConfig, AuditLog};
 use sallyport_bus::{
-    Asker, Bus, Directory, DnsSteering, Identities, LiveFlows, Routes, ServedAnycast, ServedCertificates, ServedZones,
-    SshLogins,
+    Asker, Bus, Directory, DnsSteering, Identities, LiveFlows, Routes, ServedAnycast, ServedBalancers,
+    ServedCertificates, ServedZones, SshLogins,
 };
 use sallyport_control::{
     AddressDatabases, Clock, Control, ControlConfig, MailHook, Moment, Reach, SETUP_TOKEN_FILE, Secrets, SignUp,
@@ -108,6 +108,7 @@ pub(crate) struct Api {
     /// What edges serve.
     pub(crate) zones: ServedZones,
     pub(crate) anycast: ServedAnycast,
+    pub(crate) balancers: ServedBalancers,
     pub(crate) dns_steering: DnsSteering,
     pub(crate) certificates: ServedCertificates,
     client: SocketAddr,
@@ -306,7 +307,18 @@ impl Api {
             Control::start_with_clock(config, store.clone(), bus.clone(), secrets, clock.clock()).await.unwrap();
         let (router, login) = (control.router(), control.login_router());
         let client = "192.0.2.1:40000".parse().unwrap();
-        let Bus { routes, ssh_logins, identities, directory, zones, anycast, dns_steering, certificates, .. } = bus;
+        let Bus {
+            routes,
+            ssh_logins,
+            identities,
+            directory,
+            zones,
+            anycast,
+            balancers,
+            dns_steering,
+            certificates,
+            ..
+        } = bus;
         Self {
             router,
             login,
@@ -323,6 +335,7 @@ impl Api {
             flows,
             zones,
             anycast,
+            balancers,
             dns_steering,
             certificates,
             client,
@@ -383,6 +396,12 @@ impl Api {
             .body(Body::from(body.to_string()))
             .unwrap();
         self.raw(request).await
+    }
+
+    /// A `GET` with a header.
+    pub(crate) async fn get_with(&self, path: &str, token: &str, name: &str, value: &str) -> HttpResponse {
+        let request = Request::get(path).header(header::AUTHORIZATION, format!("Bearer {token}")).header(name, value);
+        self.raw(request.body(Body::empty()).unwrap()).await
     }
 
     /// Any request.

@@ -65,6 +65,7 @@ mod tests {
             state: EdgeState::Serving,
             http3_port,
             anycast: Vec::new(),
+            balanced: None,
         }
     }
 

@@ -24,6 +24,7 @@ pub(crate) fn card(number: u8) -> EdgeCard {
         state: Default::default(),
         http3_port: None,
         anycast: Vec::new(),
+        balanced: None,
     }
 }
 

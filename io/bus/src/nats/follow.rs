@@ -99,6 +99,7 @@ impl Bus {
             ConfigValue::Challenge(challenge) => self.challenges.put(challenge),
             ConfigValue::Zone(zone) => self.zones.put(*zone),
             ConfigValue::Anycast(config) => self.anycast.put(*config),
+            ConfigValue::Balancers(sites) => self.balancers.put(sites),
             ConfigValue::DnsSteering(part) => self.dns_steering.put(*part),
         }
     }
@@ -117,6 +118,7 @@ impl Bus {
             ConfigKey::Challenge(id) => self.challenges.remove(id),
             ConfigKey::Zone(id) => self.zones.remove(id),
             ConfigKey::Anycast => self.anycast.put(OwnedAnycast::default()),
+            ConfigKey::Balancers => self.balancers.put(Vec::new()),
             ConfigKey::DnsSteering(part) => self.dns_steering.remove(part),
         }
     }

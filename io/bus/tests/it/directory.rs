@@ -29,6 +29,7 @@ fn card(number: u8) -> EdgeCard {
         state: Default::default(),
         http3_port: None,
         anycast: Vec::new(),
+        balanced: None,
     }
 }
 

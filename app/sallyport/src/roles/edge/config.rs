@@ -60,6 +60,7 @@ pub(super) fn card(args: &EdgeArgs, state: &EdgeState, address: SocketAddr) -> E
         state: Serving::default(),
         http3_port: None,
         anycast: Vec::new(),
+        balanced: None,
     }
 }
 

@@ -83,6 +83,7 @@ mod tests {
             state: EdgeState::Serving,
             http3_port: None,
             anycast: Vec::new(),
+            balanced: None,
         }
     }
 
