@@ -91,6 +91,9 @@ pub struct BalancedEdge {
     pub weight: u16,
     /// Whether it gets flows.
     pub state: BalancedEdgeState,
+    /// Why it gets none although it is there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
 }
 
 /// The balancer of a site.

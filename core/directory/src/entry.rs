@@ -62,6 +62,9 @@ pub struct BalancedEdge {
     /// The ports of its own at which the edge serves UDP.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub udp: Vec<u16>,
+    /// Why balancers must not send to it, in one sentence; `None`: they may.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault: Option<String>,
 }
 
 /// A renewal of an edge's lease.

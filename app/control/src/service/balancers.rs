@@ -169,6 +169,7 @@ impl App {
             };
             let state = match card.map(|card| card.state) {
                 None => BalancedEdgeState::Down,
+                Some(_) if balanced.is_some_and(|balanced| balanced.fault.is_some()) => BalancedEdgeState::Down,
                 // The order counts before the edge has heard of it.
                 _ if edge.drain_until.is_some() => BalancedEdgeState::Draining,
                 Some(EdgeState::Draining) => BalancedEdgeState::Draining,
@@ -180,6 +181,7 @@ impl App {
                 address: balanced.map(|balanced| balanced.address),
                 probe_port: balanced.and_then(|balanced| balanced.tcp.first().copied()),
                 server: edge.server,
+                why: balanced.and_then(|balanced| balanced.fault.clone()),
                 weight: balancer.weight(&edge.name),
                 state,
             })

@@ -209,6 +209,7 @@ fn shown(output: &Output, balancer: &Balancer) -> String {
             Column::Plain("SERVER"),
             Column::Plain("WEIGHT"),
             Column::Plain("STATE"),
+            Column::Cut("WHY"),
         ],
         balancer.edges.iter().map(|edge| {
             [
@@ -217,6 +218,7 @@ fn shown(output: &Output, balancer: &Balancer) -> String {
                 edge.server.to_string(),
                 edge.weight.to_string(),
                 state_name(edge.state).to_owned(),
+                edge.why.as_deref().map(|why| output::safe(why).into_owned()).unwrap_or_default(),
             ]
         }),
     );
