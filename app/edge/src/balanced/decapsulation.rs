@@ -2,6 +2,7 @@
 
 use std::{ffi::OsString, path::PathBuf, process::Stdio, time::Duration};
 
+use sallyport_model::Encapsulation;
 use tokio::{process::Command, time::Instant};
 
 use super::{BalancedSettings, Plan};
@@ -76,10 +77,62 @@ impl Decapsulation {
 
 /// The command line for a plan.
 fn arguments(plan: &Plan, device: &str) -> Vec<OsString> {
-    let joined = |all: &std::collections::BTreeSet<std::net::IpAddr>| {
-        all.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
-    };
-    let mut arguments = ["decap", "up", "--dev", device, "--from"].map(OsString::from).to_vec();
-    arguments.push(joined(&plan.senders).into());
-    arguments
+    let mut words = ["decap", "up", "--dev", device].map(OsString::from).to_vec();
+    for (option, addresses) in [("--from", &plan.balancers), ("--mate", &plan.mates), ("--address", &plan.addresses)] {
+        if !addresses.is_empty() {
+            words.push(option.into());
+            words.push(addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",").into());
+        }
+    }
+    // A packet of IPIP names no second edge.
+    if plan.encapsulation == Encapsulation::Ipip {
+        words.push("--no-second-chance".into());
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(mates: &[&str], encapsulation: Encapsulation) -> Plan {
+        let all = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect();
+        Plan {
+            encapsulation,
+            addresses: all(&["198.51.100.1", "2001:db8::1"]),
+            balancers: all(&["192.0.2.5"]),
+            mates: all(mates),
+        }
+    }
+
+    #[test]
+    fn the_companion_gets_what_is_to_stand() {
+        let words = |plan: &Plan| arguments(plan, "eth0").join(" ".as_ref()).into_string().unwrap();
+        let two = plan(&["192.0.2.11", "192.0.2.12"], Encapsulation::Gue);
+        assert_eq!(
+            words(&two),
+            "decap up --dev eth0 --from 192.0.2.5 --mate 192.0.2.11,192.0.2.12 --address 198.51.100.1,2001:db8::1"
+        );
+        let alone = plan(&[], Encapsulation::Ipip);
+        assert_eq!(
+            words(&alone),
+            "decap up --dev eth0 --from 192.0.2.5 --address 198.51.100.1,2001:db8::1 --no-second-chance"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_companion_that_fails_or_is_missing_is_told_in_one_sentence() {
+        let of =
+            |program: Option<&str>| Decapsulation { program: program.map(PathBuf::from), pins: None, stands: None };
+        let (plan, dev) = (plan(&[], Encapsulation::Gue), "eth0");
+        let missing = of(None).bring_up(&plan, dev).await.unwrap_err();
+        assert!(missing.contains("neither beside sallyport nor on PATH"), "{missing}");
+        let failed = of(Some("/bin/false")).bring_up(&plan, dev).await.unwrap_err();
+        assert_eq!(failed, "decapsulation is not up: it says nothing");
+        let gone = of(Some("/nonexistent/sallyport-packet")).bring_up(&plan, dev).await.unwrap_err();
+        assert!(gone.contains("cannot be started"), "{gone}");
+        let mut well = of(Some("/bin/true"));
+        well.bring_up(&plan, dev).await.unwrap();
+        assert!(well.stands.is_some());
+    }
 }

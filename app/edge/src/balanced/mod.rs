@@ -1,5 +1,5 @@
-//! Serves behind the balancer of the region: virtual addresses stand at this machine, and encapsulated packets from the
-//! balancers and from the other edges are taken out by the companion `sallyport-packet`.
+//! Serves behind the balancer of the region. The companion `sallyport-packet` puts the virtual addresses on this
+//! machine, and takes packets of balancers and of other edges out of their encapsulation.
 //!
 //! May use `util`.
 
@@ -21,7 +21,7 @@ use sallyport_quic::ServerNumber;
 use tokio::sync::watch;
 
 use self::decapsulation::Decapsulation;
-use crate::util::service_addresses::{ServiceAddresses, device_of};
+use crate::util::service_addresses::device_of;
 
 /// How often everything is looked at without a change, and tried again after a failure.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
@@ -51,8 +51,6 @@ pub struct BalancedSettings {
     pub program: Option<PathBuf>,
     /// The folder of bpffs for its state; `None`: its own.
     pub pins: Option<PathBuf>,
-    /// The folder for the files of this part.
-    pub folder: PathBuf,
 }
 
 /// What is to stand at this machine.
@@ -61,14 +59,11 @@ struct Plan {
     encapsulation: Encapsulation,
     /// The virtual addresses.
     addresses: BTreeSet<IpAddr>,
-    /// The balancers, and the other edges of the site.
-    senders: BTreeSet<IpAddr>,
+    /// The balancers.
+    balancers: BTreeSet<IpAddr>,
+    /// The other edges of the site.
+    mates: BTreeSet<IpAddr>,
 }
-
-/// The file with the virtual addresses that the edge has added.
-const ADDRESSES_FILE: &str = "balancer-addresses.json";
-/// The interface of virtual addresses.
-const INTERFACE: &str = "lo";
 
 /// An edge behind a balancer.
 pub(crate) struct Balanced {
@@ -125,7 +120,8 @@ impl Balanced {
         Some(Plan {
             encapsulation: balancer.encapsulation,
             addresses: balancer.addresses.iter().copied().collect(),
-            senders: balancer.balancers.iter().copied().chain(mates).collect(),
+            balancers: balancer.balancers.iter().copied().collect(),
+            mates: mates.collect(),
         })
     }
 
@@ -141,11 +137,10 @@ impl Balanced {
         let settings = &self.settings;
         let (mut served, mut edges, mut orders) =
             (settings.served.subscribe(), settings.fleet.subscribe(), settings.orders.subscribe());
-        let mut addresses = ServiceAddresses::open(INTERFACE.to_owned(), settings.folder.join(ADDRESSES_FILE));
         let mut decapsulation = Decapsulation::new(settings);
         loop {
             settings.server.set(settings.orders.get(settings.edge).map_or(0, |orders| orders.server));
-            let stands = self.stand(listens, &mut addresses, &mut decapsulation).await;
+            let stands = self.stand(listens, &mut decapsulation).await;
             let fault = stands.err();
             let was = self.fault.send_replace(fault.clone());
             match &fault {
@@ -165,22 +160,10 @@ impl Balanced {
     }
 
     /// Makes what is to stand stand. An error says why it does not, in one sentence.
-    async fn stand(
-        &self,
-        listens: SocketAddr,
-        addresses: &mut ServiceAddresses,
-        decapsulation: &mut Decapsulation,
-    ) -> Result<(), String> {
+    async fn stand(&self, listens: SocketAddr, decapsulation: &mut Decapsulation) -> Result<(), String> {
         let settings = &self.settings;
         let plan = self.plan();
         *self.known.lock() = plan.clone();
-        let gone: Vec<_> = match &plan {
-            Some(plan) => addresses.own().difference(&plan.addresses).copied().collect(),
-            None => addresses.own().iter().copied().collect(),
-        };
-        for address in gone {
-            addresses.remove(address).await?;
-        }
         let Some(plan) = plan else {
             decapsulation.take_down().await;
             let region = &settings.region;
@@ -196,9 +179,6 @@ impl Balanced {
                 .await?
                 .ok_or_else(|| format!("no device of this machine has the address {}", settings.address))?,
         };
-        for address in &plan.addresses {
-            addresses.add(*address).await?;
-        }
         decapsulation.bring_up(&plan, &device).await
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{
     net::{IpAddr, SocketAddr},
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::Arc,
 };
 
@@ -79,7 +79,6 @@ impl BehindArgs {
 /// What is around the edge.
 pub(super) struct Place<'a> {
     pub(super) state: &'a EdgeState,
-    pub(super) data: &'a Path,
     pub(super) bus: &'a Bus,
     /// The port that redirects plain HTTP.
     pub(super) redirect: Option<u16>,
@@ -99,7 +98,7 @@ pub(super) fn serve(
         tracing::warn!("no address of this machine is known: name one with --behind-balancer=ADDR");
         return;
     };
-    let Place { state, data, bus, redirect, quic_port } = place;
+    let Place { state, bus, redirect, quic_port } = place;
     edge.serve_behind_balancer(BalancedSettings {
         edge: state.id,
         region: state.region.clone(),
@@ -111,7 +110,6 @@ pub(super) fn serve(
         server,
         program: program::find(PROGRAM),
         pins: args.balancer_pins.clone(),
-        folder: data.to_owned(),
     });
     let tcp = std::iter::once(listens.port()).chain(redirect).collect();
     let entry = BalancedEdge { address, tcp, udp: quic_port.into_iter().collect(), fault: None };
