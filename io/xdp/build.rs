@@ -3,7 +3,7 @@
 use std::{env, fs, path::Path, process::Command};
 
 /// The programs.
-const PROGRAMS: [&str; 2] = ["router", "generate"];
+const PROGRAMS: [&str; 4] = ["router", "generate", "balance", "decap"];
 /// The folder of the sources.
 const SOURCES: &str = "../../packet/bpf";
 

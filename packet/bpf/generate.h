@@ -4,7 +4,6 @@
 
 #include "parse.h"
 
-static long (*const bpf_xdp_adjust_tail)(struct xdp_md *ctx, int delta) = (void *)65;
 static long (*const bpf_xdp_store_bytes)(struct xdp_md *ctx, __u32 offset, void *from, __u32 length) = (void *)190;
 
 /* Sizes that follow one another, as those of a mix. */

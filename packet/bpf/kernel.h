@@ -32,6 +32,7 @@ enum {
 	BPF_MAP_TYPE_HASH = 1,
 	BPF_MAP_TYPE_ARRAY = 2,
 	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
+	BPF_MAP_TYPE_LRU_HASH = 9,
 	BPF_MAP_TYPE_ARRAY_OF_MAPS = 12,
 	BPF_MAP_TYPE_DEVMAP = 14,
 	BPF_MAP_TYPE_RINGBUF = 27,
@@ -101,6 +102,8 @@ static __u64 (*const bpf_ktime_get_ns)(void) = (void *)5;
 /* The same clock, as of the last tick of the kernel: some milliseconds behind. To read the other one costs a third of a NAT. */
 static __u64 (*const bpf_ktime_get_coarse_ns)(void) = (void *)160;
 static long (*const bpf_xdp_adjust_head)(struct xdp_md *ctx, int delta) = (void *)44;
+static long (*const bpf_redirect)(__u32 ifindex, __u64 flags) = (void *)23;
+static long (*const bpf_xdp_adjust_tail)(struct xdp_md *ctx, int delta) = (void *)65;
 static long (*const bpf_redirect_map)(void *map, __u64 key, __u64 flags) = (void *)51;
 static long (*const bpf_fib_lookup)(void *ctx, struct bpf_fib_lookup *params, int size, __u32 flags) = (void *)69;
 static long (*const bpf_ringbuf_output)(void *ring, void *data, __u64 size, __u64 flags) = (void *)130;

@@ -13,7 +13,7 @@
 #define POLICY_MAX_RULES 1024
 #define POLICY_RANGES 8
 
-enum { BPF_MAP_TYPE_LRU_HASH = 9, BPF_MAP_TYPE_LPM_TRIE = 11 };
+enum { BPF_MAP_TYPE_LPM_TRIE = 11 };
 enum { PROTO_ICMPV6 = 58, ANY_PROTOCOL = 256 };
 enum { POLICY_ACCEPT = 0, POLICY_DROP = 1, POLICY_REJECT = 2 };
 /* Bits of the states that a rule names. */

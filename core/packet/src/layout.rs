@@ -11,7 +11,7 @@
 //! | `fib6_nodes` | nodes of [`FIB6_NODE_CELLS`] | see below |
 //! | `next_hops` | records of [`NEXT_HOP_CELLS`] | see below |
 //! | `group_slots` | groups of [`GROUP_SLOTS`] | the number of a next hop |
-//! | `backend_slots` | [`BACKEND_CELLS`] | the first is the number of slots, each other one a backend's number plus 1 |
+//! | `pool_slots` | tables of [`POOL_SLOTS`](crate::balance::POOL_SLOTS) | the first edge of a slot, and the second in the upper half |
 //! | `slice_owners` | [`SLICES`] | the number of a server plus 1, by the upper bits of a port |
 //!
 //! **An entry** is 0 if there is no route. With [`ENTRY_NODE`], its other bits are the number of a block or a node.
@@ -111,5 +111,3 @@ pub const NAT_PORT_TRIES: u32 = 64;
 pub const SLICE_PORTS: u16 = 2_048;
 /// Slices of all ports.
 pub const SLICES: usize = 32;
-/// Cells of a table of backends: the number of slots, and at most so many slots.
-pub const BACKEND_CELLS: usize = 1 + 65_537;

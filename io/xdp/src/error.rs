@@ -88,6 +88,25 @@ pub enum XdpError {
     /// Nothing stands.
     #[error("no router stands here: `sallyport packet router up --dev DEVICE,DEVICE` starts one")]
     NotUp,
+    /// No balancer.
+    #[error("no balancer stands here: `sallyport packet balance up --config balance.toml` starts one")]
+    NoBalancer,
+    /// No edge behind a balancer.
+    #[error("this machine takes no packets of balancers: `sallyport packet decap up --help` says how it does")]
+    NoDecap,
+    /// The state of a balancer is too large.
+    #[error("the state of the balancer has {0} bytes, more than {max}", max = crate::balance::MAX_STATE_BYTES)]
+    StateTooLarge(usize),
+    /// Too many entries.
+    #[error("{count} {what} are more than {most}")]
+    TooMany {
+        /// Of what.
+        what: &'static str,
+        /// How many.
+        count: usize,
+        /// The most.
+        most: usize,
+    },
     /// Another process looks at packets.
     #[error("another `sallyport packet dump` looks at this router: end it first")]
     DumpBusy,

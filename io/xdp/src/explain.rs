@@ -133,12 +133,12 @@ impl Runner {
 }
 
 /// Runs a program once.
-fn run(object: &Object, function: &str, frame: &[u8], ifindex: u32) -> Result<(u32, Vec<u8>), XdpError> {
+pub(crate) fn run(object: &Object, function: &str, frame: &[u8], ifindex: u32) -> Result<(u32, Vec<u8>), XdpError> {
     let program = object.progs_mut().find(|program| program.name() == function).ok_or(XdpError::NoProgram)?;
     let mut context = [0; CONTEXT_BYTES];
     context[4..8].copy_from_slice(&(frame.len() as u32).to_ne_bytes());
     context[12..16].copy_from_slice(&ifindex.to_ne_bytes());
-    let mut after = vec![0; frame.len() + 64];
+    let mut after = vec![0; frame.len() + 128];
     let input = ProgramInput {
         context_in: Some(&mut context),
         data_in: Some(frame),
@@ -155,7 +155,7 @@ fn run(object: &Object, function: &str, frame: &[u8], ifindex: u32) -> Result<(u
 
 impl Question {
     /// The frame, as it would come in.
-    fn to_frame(self, from: &StandingPort) -> Vec<u8> {
+    pub(crate) fn to_frame(self, from: &StandingPort) -> Vec<u8> {
         let mut frame = from.mac.to_vec();
         frame.extend([2, 0, 0, 0, 0, 1]);
         if let Some(vid) = from.vid {

@@ -12,6 +12,7 @@ use rtnetlink::{
     Error, Handle, RouteMessageBuilder,
     packet_route::{
         AddressFamily,
+        address::{AddressAttribute, AddressHeaderFlags, AddressMessage},
         link::{InfoData, InfoVlan, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, VlanProtocol},
         neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState},
         route::{RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteType},
@@ -128,6 +129,54 @@ impl Kernel {
     pub async fn neighbors(&self) -> Result<Vec<Neighbor>, XdpError> {
         let messages = all("neighbours", Box::pin(self.handle.neighbours().get().execute())).await?;
         Ok(messages.into_iter().filter_map(neighbor_of).collect())
+    }
+}
+
+impl Kernel {
+    /// All addresses of this machine, with the indexes of their devices.
+    ///
+    /// # Errors
+    /// The kernel does not answer.
+    pub async fn addresses(&self) -> Result<Vec<(u32, IpAddr)>, XdpError> {
+        let messages = all("addresses", Box::pin(self.handle.address().get().execute())).await?;
+        let address = |message: AddressMessage| {
+            let found = message.attributes.into_iter().find_map(|attribute| match attribute {
+                AddressAttribute::Local(address) => Some((2, address)),
+                AddressAttribute::Address(address) => Some((1, address)),
+                _ => None,
+            });
+            found.map(|(_, address)| (message.header.index, address))
+        };
+        Ok(messages.into_iter().filter_map(address).collect())
+    }
+
+    /// Puts an address on a device, for this machine alone.
+    ///
+    /// # Errors
+    /// The kernel refuses it.
+    pub async fn add_address(&self, device: u32, address: IpAddr) -> Result<(), XdpError> {
+        let mut request = self.handle.address().add(device, address, if address.is_ipv4() { 32 } else { 128 });
+        // Other edges have the same address, and nobody is to be asked.
+        request.message_mut().header.flags |= AddressHeaderFlags::Nodad;
+        request.execute().await.map_err(failed("addresses"))
+    }
+
+    /// Removes an address from a device.
+    ///
+    /// # Errors
+    /// The kernel refuses it.
+    pub async fn remove_address(&self, device: u32, address: IpAddr) -> Result<(), XdpError> {
+        let messages = all("addresses", Box::pin(self.handle.address().get().execute())).await?;
+        for message in messages.into_iter().filter(|message| message.header.index == device) {
+            let is_it = message.attributes.iter().any(|attribute| match attribute {
+                AddressAttribute::Local(found) | AddressAttribute::Address(found) => *found == address,
+                _ => false,
+            });
+            if is_it {
+                self.handle.address().del(message).execute().await.map_err(failed("addresses"))?;
+            }
+        }
+        Ok(())
     }
 }
 

@@ -1,9 +1,10 @@
 //! The packet path in the kernel: loads, attaches and reads the programs of packet/bpf.
 //!
 //! [`Router`] is the router of one network namespace. Its state is pinned in a folder of bpffs, and outlives the
-//! process. [`generate`] sends frames and counts them. [`kernel`] reads devices, routes and neighbours from the kernel.
+//! process. [`balance`] is a balancer, and an edge behind one. [`generate`] sends frames and counts them. [`kernel`] reads devices, routes and neighbours from the kernel.
 
 mod attach;
+pub mod balance;
 pub mod dump;
 mod error;
 mod explain;

@@ -31,17 +31,18 @@ pub(crate) const PINNED: [Shape; 9] = [
 ];
 
 /// What a map of this version looks like.
+#[derive(Debug)]
 pub(crate) struct Shape {
     /// Its name, here and in the program.
     pub(crate) name: &'static str,
     /// The bytes of a key and of a value.
-    sizes: (u32, u32),
+    pub(crate) sizes: (u32, u32),
     /// The most entries.
-    entries: u32,
+    pub(crate) entries: u32,
 }
 
 impl Shape {
-    fn is_of(&self, map: &MapHandle) -> bool {
+    pub(crate) fn is_of(&self, map: &MapHandle) -> bool {
         (map.key_size(), map.value_size()) == self.sizes && map.max_entries() == self.entries
     }
 }

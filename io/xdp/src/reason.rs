@@ -88,6 +88,27 @@ reasons! {
     NatSessions    Drop    "nat-sessions"   "the user or the NAT has as many sessions as the file allows"
     NatNoSession   Drop    "nat-no-session" "it belongs to no session of the NAT, and can begin none"
     Policy         Drop    "policy"         "a rule of the policy drops it"
+    Balanced       Forward "balanced"       "the balancer sends it to the edge of its flow"
+    BalancedPair   Forward "balanced-pair"  "the balancer sends fragments and echoes to the edge of both addresses"
+    Slice          Forward "slice"          "the balancer sends it to the machine that has the slice of its port"
+    Site           Forward "site"           "the balancer sends it to the site that has its address"
+    TooBigSent     Forward "too-big-sent"   "it does not fit with the outer headers, and the sender was told by ICMP"
+    SecondChance   Forward "second-chance"  "its connection is not here, so it goes on to the second edge of its slot"
+    Decapsulated   Kernel  "decapsulated"   "the kernel has the packet that was inside"
+    NotVirtual     Kernel  "not-virtual"    "it is for no virtual address, or was in no tunnel: the kernel decides"
+    NoService      Drop    "no-service"     "the virtual address has no service at this port"
+    NoEdge         Drop    "no-edge"        "no edge takes packets of this service"
+    NoRoute        Drop    "no-route"       "no route leads to the edge"
+    SliceFree      Drop    "slice-free"     "no machine has the slice of this port"
+    SliceFragment  Drop    "slice-fragment" "a fragment to an egress address has no port to choose a machine by"
+    FragmentDropped Drop   "fragment-dropped" "the file says that fragments to virtual addresses are dropped"
+    TooBigDropped  Drop    "too-big-dropped" "it does not fit with the outer headers, and nobody answers an error or a fragment"
+    Stranger       Drop    "stranger"       "the sender of the tunnel is no listed balancer, edge or site"
+    Tunnel         Drop    "tunnel"         "the headers of the tunnel, or the packet inside, cannot be read"
+    SiteLoop       Drop    "site-loop"      "another site has sent it, and the address is of another site again"
+    NoAddress      Drop    "no-address"     "the packet inside is for an address that this machine does not have"
+    Limit          Drop    "limit"          "the source has sent more than it may"
+    Cookie         Drop    "cookie"         "it answers no SYN cookie of this machine"
 }
 
 impl Reason {
@@ -115,8 +136,13 @@ mod tests {
             let reason = Reason::of(number).unwrap();
             assert_eq!((reason.name(), reason as usize), (name.as_str(), number));
         }
-        let first_drop = Reason::ALL.iter().position(|reason| reason.action() == Action::Drop).unwrap();
-        assert_eq!(first_drop, Reason::Blackhole as usize, "action_of compares with it");
-        assert!(Reason::ALL[first_drop..].iter().all(|reason| reason.action() == Action::Drop));
+        // `action_of` of the router compares with the first number of a drop, as the other programs do with both.
+        let is_drop = |number: usize| {
+            (Reason::Blackhole as usize..Reason::Balanced as usize).contains(&number)
+                || number >= Reason::NoService as usize
+        };
+        for (number, reason) in Reason::ALL.iter().enumerate() {
+            assert_eq!(reason.action() == Action::Drop, is_drop(number), "{}", reason.name());
+        }
     }
 }

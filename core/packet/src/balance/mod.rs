@@ -1,7 +1,25 @@
-//! Backends of one address by Maglev, and slices of ports. Uses the parser, the layout and the crate of balancing.
+//! Balancers: services, slot tables, tunnels to edges, and slices of ports. Uses the parser, checksums and the layout.
 
-mod backends;
+mod arrival;
+mod compile;
+mod config;
+mod edge;
 mod slices;
+mod slots;
+mod steer;
+mod tunnel;
 
-pub use backends::{Backend, BackendError, Backends};
+pub use arrival::{Arrival, quic_server};
+pub use compile::{
+    ConfigError, Egress, MAX_EDGES, MAX_EGRESS, MAX_POOLS, MAX_RANGES, MAX_TARGETS, MAX_VIRTUALS, Numbers, Range,
+    Settings, Tables, Target, TargetKind, slice_of,
+};
+pub use config::{
+    BalanceConfig, EdgeConfig, EdgeState, EgressConfig, Encapsulation, Fragments, GUE_PORT, MAX_CONNECTIONS,
+    MachineConfig, Ports, Protocol, ServiceConfig, SiteConfig, SliceConfig,
+};
+pub use edge::Edge;
 pub use slices::{PortSlices, SliceError, steering_port};
+pub use slots::{Member, POOL_SLOTS, Slot, fill_slots};
+pub use steer::{SteerReason, Steered, Steering, UDP_IDLE_SECONDS};
+pub use tunnel::{Outer, Unwrapped, unwrap, wrap};

@@ -1,83 +1,190 @@
-//! Backends and slices of ports.
+//! The slot tables of edges, what a file may say, and slices of ports.
 
-use sallyport_balance::{HashKey, Weight};
+use std::net::IpAddr;
+
 use sallyport_packet_model::{
-    balance::{Backend, BackendError, Backends, PortSlices, SliceError, steering_port},
-    layout::{BACKEND_CELLS, SLICES},
-    parse::{Flow, flow_hash, parse},
+    balance::{
+        BalanceConfig, EdgeConfig, EdgeState, EgressConfig, MachineConfig, Member, Numbers, POOL_SLOTS, PortSlices,
+        Ports, Protocol, ServiceConfig, SiteConfig, SliceConfig, SliceError, Slot, Tables, fill_slots, steering_port,
+    },
+    layout::SLICES,
+    parse::parse,
 };
 
 use crate::frames::Frame;
 
-fn backends(hosts: &[(u8, u16)]) -> Vec<Backend> {
-    let backend = |(host, weight): &(u8, u16)| Backend {
-        address: [192, 0, 2, *host].into(),
-        weight: Weight::new(*weight).unwrap(),
+/// Edges of these numbers, with one weight.
+fn members(numbers: impl IntoIterator<Item = u16>) -> Vec<Member> {
+    let member = |number: u16| Member {
+        number,
+        address: [192, 0, 2, number as u8].into(),
+        weight: 100,
+        state: EdgeState::Serving,
     };
-    hosts.iter().map(backend).collect()
+    numbers.into_iter().map(member).collect()
 }
 
-fn table(hosts: &[(u8, u16)]) -> Backends {
-    Backends::new(&HashKey::new([7; 16]), 3, &backends(hosts)).unwrap()
+fn with_state(mut members: Vec<Member>, number: u16, state: EdgeState) -> Vec<Member> {
+    members.iter_mut().filter(|member| member.number == number).for_each(|member| member.state = state);
+    members
 }
 
-fn flows() -> impl Iterator<Item = Flow> {
-    (1..=4_000).map(|port| Flow {
-        source: [198, 51, 100, 1].into(),
-        destination: [203, 0, 113, 1].into(),
-        protocol: 6,
-        source_port: port,
-        destination_port: 443,
-    })
+fn firsts(slots: &[Slot], number: u16) -> usize {
+    slots.iter().filter(|slot| slot.first == number).count()
 }
 
-fn owners(table: &Backends) -> Vec<u8> {
-    let last = |address| match address {
-        std::net::IpAddr::V4(address) => address.octets()[3],
-        std::net::IpAddr::V6(_) => panic!("no IPv6 here"),
+#[test]
+fn an_edge_that_comes_takes_its_share_and_the_old_owner_is_second() {
+    let (before, after) = (fill_slots(&members(1..=8)), fill_slots(&members(1..=9)));
+    let mut moved = 0;
+    for (old, new) in before.iter().zip(&after) {
+        assert!(old.first != old.second && new.first != new.second);
+        if old.first != new.first {
+            assert_eq!((new.first, new.second), (9, old.first), "only the new edge takes slots");
+            moved += 1;
+        }
+    }
+    assert_eq!(moved, firsts(&after, 9));
+    println!("{moved} of {POOL_SLOTS} slots have moved, and the share of one of nine is {}", POOL_SLOTS / 9);
+    assert!(moved.abs_diff(POOL_SLOTS / 9) < POOL_SLOTS / 100);
+}
+
+#[test]
+fn a_draining_edge_is_second_and_a_dead_one_is_gone() {
+    let all = fill_slots(&members(1..=8));
+    let draining = fill_slots(&with_state(members(1..=8), 3, EdgeState::Draining));
+    let down = fill_slots(&with_state(members(1..=8), 3, EdgeState::Down));
+    assert_eq!((firsts(&draining, 3), firsts(&down, 3)), (0, 0));
+    for ((was, drains), dies) in all.iter().zip(&draining).zip(&down) {
+        assert_ne!(dies.second, 3);
+        assert_eq!(drains.first, dies.first, "new connections go to the same edges");
+        if was.first == 3 {
+            // What was second is first, and comes back behind it.
+            assert_eq!((drains.first, drains.second), (was.second, 3));
+            assert_eq!(dies.first, was.second);
+        } else {
+            assert_eq!(drains.first, was.first, "flows of others stay");
+        }
+    }
+    let alone = fill_slots(&with_state(members(1..=2), 1, EdgeState::Draining));
+    assert!(alone.iter().all(|slot| *slot == Slot { first: 2, second: 1 }));
+    let none_serves: Vec<_> =
+        members(1..=2).into_iter().map(|member| Member { state: EdgeState::Draining, ..member }).collect();
+    assert!(fill_slots(&none_serves).iter().all(|slot| slot.first != 0), "rather an edge that drains than none");
+    assert!(fill_slots(&[]).iter().all(|slot| *slot == Slot::default()));
+    assert!(fill_slots(&members([7])).iter().all(|slot| *slot == Slot { first: 7, second: 0 }));
+}
+
+#[test]
+fn weights_are_shares_and_the_order_does_not_matter() {
+    let mut edges = members(1..=3);
+    edges[2].weight = 200;
+    let slots = fill_slots(&edges);
+    for (number, wanted) in [(1, POOL_SLOTS / 4), (2, POOL_SLOTS / 4), (3, POOL_SLOTS / 2)] {
+        assert!(firsts(&slots, number).abs_diff(wanted) < POOL_SLOTS / 40, "{number}: {}", firsts(&slots, number));
+    }
+    edges.reverse();
+    assert_eq!(fill_slots(&edges), slots);
+}
+
+fn address(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+fn edge(name: &str, at: &str) -> EdgeConfig {
+    EdgeConfig { name: name.to_owned(), address: address(at), weight: 100, state: EdgeState::Serving, server: None }
+}
+
+fn service(at: &str, protocol: Protocol, first: u16, last: u16) -> ServiceConfig {
+    ServiceConfig { address: address(at), protocol, ports: Ports { first, last }, edges: None, quic: false }
+}
+
+fn good() -> BalanceConfig {
+    let slices =
+        vec![SliceConfig { number: 1, machine: "a".to_owned() }, SliceConfig { number: 2, machine: "m".to_owned() }];
+    BalanceConfig {
+        source: vec![address("10.0.0.1")],
+        edges: vec![edge("a", "10.0.0.2"), edge("b", "10.0.0.3")],
+        services: vec![
+            service("203.0.113.1", Protocol::Tcp, 443, 443),
+            service("203.0.113.1", Protocol::Tcp, 8000, 8999),
+        ],
+        machines: vec![MachineConfig { name: "m".to_owned(), address: address("10.0.0.9") }],
+        sites: vec![SiteConfig { name: "fra".to_owned(), balancer: address("10.9.0.1") }],
+        egress: vec![
+            EgressConfig { address: address("198.51.100.1"), site: None, slices },
+            EgressConfig { address: address("198.51.100.2"), site: Some("fra".to_owned()), slices: vec![] },
+        ],
+        ..BalanceConfig::default()
+    }
+}
+
+fn compiled(config: &BalanceConfig, numbers: &mut Numbers) -> Tables {
+    config.compile(numbers).unwrap()
+}
+
+#[test]
+fn numbers_stay_and_are_not_given_again_at_once() {
+    let mut numbers = Numbers::default();
+    let first = compiled(&good(), &mut numbers);
+    assert_eq!(first.pools.len(), 1, "services with the same edges share a table");
+    let number = |tables: &Tables, name: &str| {
+        let found = tables.targets.iter().find(|target| target.1.name == name);
+        found.map(|(number, target)| (*number, target.generation))
     };
-    flows().map(|flow| last(table.backend(&flow).unwrap().address)).collect()
+    let mut config = good();
+    config.edges.remove(0);
+    config.edges.push(edge("c", "10.0.0.4"));
+    config.egress[0].slices.remove(0);
+    let second = compiled(&config, &mut numbers);
+    assert_eq!(number(&second, "b"), number(&first, "b"));
+    assert_eq!(number(&second, "a"), None);
+    assert!(first.targets.keys().all(|taken| number(&second, "c").unwrap().0 != *taken));
 }
 
 #[test]
-fn backends_share_flows_by_weight_and_keep_them() {
-    let before = owners(&table(&[(1, 1), (2, 1), (3, 2)]));
-    let count = |owners: &[u8], host| owners.iter().filter(|owner| **owner == host).count();
-    for (host, wanted) in [(1, 1_000), (2, 1_000), (3, 2_000)] {
-        assert!(count(&before, host).abs_diff(wanted) < 200, "{host}: {}", count(&before, host));
+fn what_cannot_be_has_a_sentence() {
+    type Change = fn(&mut BalanceConfig);
+    let cases: &[(Change, &str)] = &[
+        (
+            |c| c.services[1].ports.first = 443,
+            "the service 203.0.113.1 tcp 443-8999 overlaps another one at the ports 443",
+        ),
+        (|c| c.edges.clear(), "the service 203.0.113.1 tcp 443 has no edge: add [[edge]], or name some by `edges`"),
+        (|c| c.services[0].edges = Some(vec!["z".to_owned()]), "names the edge z, which is not there"),
+        (|c| c.services[0].address = address("10.0.0.2"), "has the address of a itself: edges share a virtual address"),
+        (|c| c.services[0].quic = true, "has quic = true, which is for udp"),
+        (|c| c.edges[1].address = address("10.0.0.2"), "a and b have one address, 10.0.0.2"),
+        (|c| c.edges[1].name = "a".to_owned(), "two edges, machines or sites have the name a"),
+        (|c| c.edges[1].name = "a b".to_owned(), "`a b` is no name"),
+        (|c| c.edges[1].weight = 0, "the weight of b is 0, and must be from 1 to 1000"),
+        (|c| c.edges[1].address = address("fd00::2"), "b has the address fd00::2, and source has none of its family"),
+        (|c| c.edges.iter_mut().for_each(|edge| edge.server = Some(7)), "a and b have one number of a server, 7"),
+        (|c| c.source.push(address("10.0.0.8")), "source has two addresses of one family"),
+        (|c| c.egress[0].slices[1].number = 1, "slice 1 of 198.51.100.1 has two machines, a and m"),
+        (|c| c.egress[0].slices[1].number = 32, "slice 32 of 198.51.100.1 is none: slices are from 1 to 31"),
+        (|c| c.egress[0].slices[1].number = 0, "slice 0 of 198.51.100.1 is none"),
+        (|c| c.egress[0].slices[1].machine = "z".to_owned(), "slice 2 of 198.51.100.1 is of z, which is not there"),
+        (|c| c.egress[1].site = Some("lon".to_owned()), "198.51.100.2 is of the site lon, which is not there"),
+        (|c| c.egress[0].site = Some("fra".to_owned()), "198.51.100.1 is of the site fra, and has slices here"),
+        (|c| c.egress[1].address = c.egress[0].address, "the egress address 198.51.100.1 is named twice"),
+        (|c| c.egress[1].address = address("203.0.113.1"), "is a virtual address and an egress address"),
+        (|c| c.services[0].address = address("224.0.0.1"), "224.0.0.1 is no address of one machine"),
+        (|c| c.connections = u32::MAX, "connections is 4294967295, and must be at most 16777216"),
+        (|c| c.quic_config = 7, "quic_config is 7, and must be from 0 to 6"),
+        (|c| c.gue_port = 0, "gue_port is 0"),
+        (
+            |c| c.edges = (0..=256).map(|n| edge(&format!("e{n}"), &format!("10.1.{}.{}", n / 256, n % 256))).collect(),
+            "257 edges are more than 256",
+        ),
+    ];
+    for (change, words) in cases {
+        let mut config = good();
+        change(&mut config);
+        let said = config.compile(&mut Numbers::default()).unwrap_err().to_string();
+        assert!(said.contains(words), "{said} | {words}");
     }
-    let after = owners(&table(&[(3, 2), (1, 1)]));
-    assert_eq!(count(&after, 2), 0);
-    let moved = before.iter().zip(&after).filter(|(before, after)| **before != 2 && before != after).count();
-    assert!(moved < 150, "{moved} of 3,000 flows of the others have moved");
-    assert_eq!(owners(&table(&[(2, 1), (3, 2), (1, 1)])), before, "the order does not matter");
-}
-
-#[test]
-fn the_cells_say_what_the_table_says() {
-    let table = table(&[(1, 1), (2, 0), (3, 2)]);
-    let cells = table.cells();
-    assert_eq!(cells.len(), 1 + cells[0] as usize);
-    assert!(cells.len() <= BACKEND_CELLS);
-    assert!(cells[1..].iter().all(|cell| [1, 3].contains(cell)), "no slot of a backend without weight");
-    for flow in flows().take(100) {
-        let cell = cells[1 + (flow_hash(&flow, 3) % cells[0]) as usize];
-        let host = table.backend(&flow).unwrap().address;
-        assert_eq!(host, backends(&[(1, 1), (2, 0), (3, 2)])[cell as usize - 1].address);
-    }
-}
-
-#[test]
-fn wrong_and_empty_tables() {
-    let key = HashKey::new([7; 16]);
-    let twice = Backends::new(&key, 0, &backends(&[(1, 1), (1, 2)]));
-    assert_eq!(twice.err(), Some(BackendError::Twice([192, 0, 2, 1].into())));
-    let many: Vec<Backend> = (0..1_025u32)
-        .map(|host| Backend { address: std::net::Ipv4Addr::from_bits(host).into(), weight: Weight::new(1).unwrap() })
-        .collect();
-    assert_eq!(Backends::new(&key, 0, &many).err(), Some(BackendError::TooMany(1_025)));
-    assert_eq!(table(&[]).backend(&flows().next().unwrap()), None);
-    assert_eq!(table(&[(1, 0)]).backend(&flows().next().unwrap()), None);
+    good().compile(&mut Numbers::default()).unwrap();
 }
 
 #[test]

@@ -1,0 +1,310 @@
+//! A program of ours at devices, whose state is pinned in a folder.
+
+use std::{
+    fs,
+    os::fd::{AsFd as _, OwnedFd},
+    path::{Path, PathBuf},
+};
+
+use libbpf_rs::{MapCore as _, MapFlags, MapHandle, Object, Program};
+
+use crate::{
+    Change, Urpf, XdpError,
+    attach::{Attached, id_of},
+    dump,
+    error::{asked, pinned, require_root},
+    kernel::Device,
+    object::{self, Shape},
+    pins,
+    table::{self, Entry, MAX_ROUTER_PORTS, ROW_REASONS, SLOTS},
+};
+
+/// The pins of programs: this and the id of the program.
+const PROGRAM: &str = "program-";
+/// The most pins that are looked at.
+const MAX_PINS: usize = 4096;
+/// The most keys of a map that are read.
+const MAX_KEYS: usize = 1 << 16;
+
+/// The maps that every program here has.
+pub(super) const PORTS: Shape = Shape { name: "ports", sizes: (4, 20), entries: SLOTS };
+pub(super) const COUNTERS: Shape =
+    Shape { name: "counters", sizes: (4, 16), entries: (MAX_ROUTER_PORTS as u32 + 1) * ROW_REASONS };
+pub(super) const DUMP_CONTROL: Shape = Shape { name: "dump_control", sizes: (4, 32), entries: 1 };
+pub(super) const DUMP_LOST: Shape = Shape { name: "dump_lost", sizes: (4, 8), entries: 1 };
+pub(super) const DUMP_RINGS: Shape = Shape { name: "dump_rings", sizes: (4, 4), entries: 1 };
+
+/// A kind of program, and the folder of its state.
+#[derive(Debug, Clone)]
+pub(super) struct Installed {
+    pub(super) pins: PathBuf,
+    pub(super) function: &'static str,
+    pub(super) compiled: &'static [u8],
+    /// The maps that are pinned.
+    pub(super) shapes: &'static [Shape],
+    /// The error where nothing stands.
+    pub(super) missing: fn() -> XdpError,
+}
+
+impl Installed {
+    /// Whether a program stands here.
+    pub(super) fn is_there(&self) -> bool {
+        self.pins.join(PORTS.name).exists()
+    }
+
+    /// A pinned map.
+    pub(super) fn map(&self, name: &str) -> Result<MapHandle, XdpError> {
+        object::map(&self.pins, name).map_err(|error| match error {
+            XdpError::NotUp => (self.missing)(),
+            error => error,
+        })
+    }
+
+    /// Loads the program with the pinned maps; makes those that are not there, where `may_make`. The map of the given
+    /// name has so many entries: it is made anew if it has others.
+    pub(super) fn load(&self, may_make: bool, sized: Option<(&str, u32)>) -> Result<Object, XdpError> {
+        require_root()?;
+        if may_make {
+            pins::make_folder(&self.pins)?;
+        } else if !self.is_there() {
+            return Err((self.missing)());
+        }
+        let mut open = object::open_program(self.compiled)?;
+        for shape in self.shapes {
+            let path = self.pins.join(shape.name);
+            let mut is_there = path.try_exists().map_err(pinned(format!("look for {}", path.display())))?;
+            let Some(mut map) = open.maps_mut().find(|map| map.name() == shape.name) else { continue };
+            if let Some((_, entries)) = sized.filter(|(name, _)| *name == shape.name) {
+                let is_right = MapHandle::from_pinned_path(&path).is_ok_and(|map| map.max_entries() == entries);
+                if is_there && !is_right {
+                    fs::remove_file(&path).map_err(pinned(format!("remove {}", path.display())))?;
+                    is_there = false;
+                }
+                map.set_max_entries(entries).map_err(asked(format!("size the map {}", shape.name)))?;
+            } else if shape.entries == 0 {
+                // The standing map decides about its size.
+                let standing = MapHandle::from_pinned_path(&path).map(|map| map.max_entries());
+                let entries = standing.map_err(asked(format!("open {}", path.display())))?;
+                map.set_max_entries(entries).map_err(asked(format!("size the map {}", shape.name)))?;
+            } else if is_there && !MapHandle::from_pinned_path(&path).is_ok_and(|map| shape.is_of(&map)) {
+                return Err(XdpError::OtherLayout(self.pins.clone()));
+            }
+            if !is_there && !may_make {
+                return Err((self.missing)());
+            }
+            map.set_pin_path(&path).map_err(asked(format!("pin {}", path.display())))?;
+        }
+        object::load_program(open)
+    }
+
+    /// Fills the tables, and attaches a loaded program at these devices, in place of one of ours.
+    pub(super) fn attach(
+        &self,
+        object: &Object,
+        wanted: &[Device],
+        devices: &[Device],
+        fill: impl FnOnce() -> Result<(), XdpError>,
+    ) -> Result<Change, XdpError> {
+        let standing = self.entries().unwrap_or_default();
+        let ours = self.programs();
+        let take_back_new = |_: &XdpError| {
+            if ours.is_empty() {
+                drop(self.remove());
+            }
+        };
+        let entries = self.entries_of(wanted, &standing).inspect_err(take_back_new)?;
+        let program = self.pin_next(object).inspect_err(take_back_new)?;
+        let attached = Attached::new(program.as_fd());
+        // The tables are complete before the first packet.
+        self.fill_ports(&entries, &standing).and_then(|()| fill()).inspect_err(take_back_new)?;
+        let mut done = Vec::new();
+        for device in wanted {
+            match attached.attach(device, &ours) {
+                Ok(before) => done.push((device, before)),
+                Err(error) => {
+                    self.take_back(&done, &program, &ours, &standing);
+                    return Err(error);
+                }
+            }
+        }
+        let mut change = Change::default();
+        for (device, before) in done {
+            let names = if before.is_some() { &mut change.replaced } else { &mut change.attached };
+            names.push(device.name.clone());
+        }
+        for device in devices.iter().filter(|device| !wanted.iter().any(|port| port.index == device.index)) {
+            let was = standing.iter().any(|entry| entry.ifindex == device.index);
+            if was && attached.detach(device, &ours)? {
+                change.detached.push(device.name.clone());
+            }
+        }
+        self.prune_ports(&entries)?;
+        let kept = id_of(&program).map(|id| format!("{PROGRAM}{id}"));
+        for pin in self.program_pins().filter(|pin| kept.as_ref().is_some_and(|kept| !pin.ends_with(kept))) {
+            fs::remove_file(&pin).map_err(pinned(format!("remove {}", pin.display())))?;
+        }
+        Ok(change)
+    }
+
+    /// Takes over changed addresses of the devices. The programs stay.
+    pub(super) fn refresh(&self, wanted: &[Device]) -> Result<(), XdpError> {
+        let standing = self.entries()?;
+        let entries = self.entries_of(wanted, &standing)?;
+        if entries.iter().all(|entry| standing.contains(entry)) {
+            return Ok(());
+        }
+        self.fill_ports(&entries, &standing)
+    }
+
+    /// Detaches the program, and removes its state. Says which devices it was at.
+    pub(super) fn down(&self, devices: &[Device]) -> Result<Vec<String>, XdpError> {
+        let ours = self.programs();
+        if ours.is_empty() && !self.is_there() {
+            return Err((self.missing)());
+        }
+        let mut names = Vec::new();
+        if let Some(program) = ours.first() {
+            let attached = Attached::new(program.as_fd());
+            for device in devices {
+                if attached.detach(device, &ours)? {
+                    names.push(device.name.clone());
+                }
+            }
+        }
+        self.remove()?;
+        Ok(names)
+    }
+
+    pub(super) fn entries(&self) -> Result<Vec<Entry>, XdpError> {
+        let ports = self.map(PORTS.name)?;
+        let mut entries = Vec::new();
+        for slot in 0..SLOTS {
+            let found = ports.lookup(&slot.to_ne_bytes(), MapFlags::ANY).map_err(asked("read the table of ports"))?;
+            entries.extend(found.and_then(|bytes| Entry::of_bytes(&bytes)));
+        }
+        entries.sort_by_key(|entry| entry.row);
+        Ok(entries)
+    }
+
+    /// Frames with tags are the kernel's, so VLANs of the ports are not looked for.
+    fn entries_of(&self, wanted: &[Device], standing: &[Entry]) -> Result<Vec<Entry>, XdpError> {
+        let ports: Vec<_> = wanted.iter().map(|device| (device.clone(), Urpf::Off)).collect();
+        table::entries(&ports, &[], standing)
+    }
+
+    fn programs(&self) -> Vec<OwnedFd> {
+        self.program_pins().filter_map(|pin| Program::fd_from_pinned_path(pin).ok()).collect()
+    }
+
+    fn program_pins(&self) -> impl Iterator<Item = PathBuf> {
+        let entries = fs::read_dir(&self.pins).into_iter().flatten().take(MAX_PINS).filter_map(Result::ok);
+        let ours = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(PROGRAM));
+        ours.map(|entry| entry.path()).collect::<Vec<_>>().into_iter()
+    }
+
+    /// Pins the program before it is attached, so that a killed run leaves nothing unknown at a device.
+    fn pin_next(&self, object: &Object) -> Result<OwnedFd, XdpError> {
+        let found = object.progs_mut().find(|program| program.name() == self.function);
+        let mut program = found.ok_or(XdpError::NoProgram)?;
+        let id = Program::id_from_fd(program.as_fd()).map_err(asked("look at the loaded program"))?;
+        let pin = self.pins.join(format!("{PROGRAM}{id}"));
+        program.pin(&pin).map_err(asked(format!("pin {}", pin.display())))?;
+        Program::fd_from_pinned_path(&pin).map_err(asked(format!("open {}", pin.display())))
+    }
+
+    fn fill_ports(&self, entries: &[Entry], standing: &[Entry]) -> Result<(), XdpError> {
+        let (ports, counters) = (self.map(PORTS.name)?, self.map(COUNTERS.name)?);
+        let devices =
+            self.shapes.iter().any(|shape| shape.name == "devices").then(|| self.map("devices")).transpose()?;
+        for entry in entries {
+            let slot = Entry::slot(entry.ifindex).to_ne_bytes();
+            if !standing.iter().any(|old| old.ifindex == entry.ifindex) {
+                clear(&counters, u32::from(entry.row) * ROW_REASONS, ROW_REASONS)?;
+            }
+            if let Some(devices) = &devices {
+                write(devices, &slot, &entry.ifindex.to_ne_bytes())?;
+            }
+            write(&ports, &slot, &entry.to_bytes())?;
+        }
+        Ok(())
+    }
+
+    fn prune_ports(&self, entries: &[Entry]) -> Result<(), XdpError> {
+        let ports = self.map(PORTS.name)?;
+        for old in self.entries()?.iter().filter(|old| !entries.iter().any(|entry| entry.ifindex == old.ifindex)) {
+            let slot = Entry::slot(old.ifindex).to_ne_bytes();
+            write(&ports, &slot, &[0; 20])?;
+            if let Ok(devices) = self.map("devices") {
+                drop(devices.delete(&slot));
+            }
+        }
+        Ok(())
+    }
+
+    /// After a failure: the devices get back what they had.
+    fn take_back(&self, done: &[(&Device, Option<u32>)], program: &OwnedFd, ours: &[OwnedFd], standing: &[Entry]) {
+        let Ok(new) = program.try_clone().map(|program| [program]) else { return };
+        for (device, before) in done {
+            match before.and_then(|id| ours.iter().find(|old| id_of(old) == Some(id))) {
+                Some(old) => drop(Attached::new(old.as_fd()).attach(device, &new)),
+                None => drop(Attached::new(program.as_fd()).detach(device, &new)),
+            }
+        }
+        if ours.is_empty() {
+            drop(self.remove());
+        } else {
+            drop(self.fill_ports(standing, standing).and_then(|()| self.prune_ports(standing)));
+            if let Some(id) = id_of(program) {
+                drop(fs::remove_file(self.pins.join(format!("{PROGRAM}{id}"))));
+            }
+        }
+    }
+
+    fn remove(&self) -> Result<(), XdpError> {
+        let maps = self.shapes.iter().map(|shape| self.pins.join(shape.name));
+        for pin in maps.chain(self.program_pins()) {
+            match fs::remove_file(&pin) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(pinned(format!("remove {}", pin.display()))(error));
+                }
+                _ => {}
+            }
+        }
+        drop(fs::remove_dir(self.pins.join(dump::LOCK)));
+        drop(fs::remove_dir(&self.pins));
+        Ok(())
+    }
+
+    pub(super) fn folder(&self) -> &Path {
+        &self.pins
+    }
+}
+
+/// Writes an entry of a map.
+pub(super) fn write(map: &MapHandle, key: &[u8], value: &[u8]) -> Result<(), XdpError> {
+    let name = map.name().to_string_lossy().into_owned();
+    map.update(key, value, MapFlags::ANY).map_err(asked(format!("fill the table {name}")))
+}
+
+/// Makes a map have these entries: first those that are new, then the others go.
+pub(super) fn replace(map: &MapHandle, entries: &[(Vec<u8>, Vec<u8>)]) -> Result<(), XdpError> {
+    for (key, value) in entries {
+        write(map, key, value)?;
+    }
+    let keys: Vec<_> = map.keys().take(MAX_KEYS).collect();
+    for key in keys.iter().filter(|key| !entries.iter().any(|entry| entry.0 == **key)) {
+        map.delete(key).map_err(asked("clear an entry of a table"))?;
+    }
+    Ok(())
+}
+
+/// Sets counters to zero.
+pub(super) fn clear(counters: &MapHandle, first: u32, count: u32) -> Result<(), XdpError> {
+    let cpus = libbpf_rs::num_possible_cpus().map_err(asked("count the processors"))?;
+    let zeros = vec![vec![0; 16]; cpus];
+    for key in first..first + count {
+        let cleared = counters.update_percpu(&key.to_ne_bytes(), &zeros, MapFlags::ANY);
+        cleared.map_err(asked("clear the counters"))?;
+    }
+    Ok(())
+}
