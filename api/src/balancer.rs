@@ -56,6 +56,9 @@ pub struct BalancedService {
     pub first_port: u16,
     /// The last port.
     pub last_port: u16,
+    /// Whether packets of QUIC come there, whose connection ids name edges.
+    #[serde(default)]
+    pub quic: bool,
 }
 
 /// Whether an edge behind a balancer gets flows.

@@ -7,6 +7,7 @@
 
 mod command;
 mod config;
+mod control;
 mod nat_config;
 mod policy_config;
 

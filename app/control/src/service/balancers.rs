@@ -39,12 +39,12 @@ fn to_api(encapsulation: Encapsulation) -> BalancerEncapsulation {
 }
 
 /// Ports as ranges.
-fn ranges(protocol: BalancedProtocol, ports: &BTreeSet<u16>) -> Vec<BalancedService> {
+fn ranges(protocol: BalancedProtocol, quic: bool, ports: &BTreeSet<u16>) -> Vec<BalancedService> {
     let mut found: Vec<BalancedService> = Vec::new();
     for port in ports {
         match found.last_mut() {
             Some(last) if last.last_port.checked_add(1) == Some(*port) => last.last_port = *port,
-            _ => found.push(BalancedService { protocol, first_port: *port, last_port: *port }),
+            _ => found.push(BalancedService { protocol, first_port: *port, last_port: *port, quic }),
         }
     }
     found
@@ -133,11 +133,11 @@ impl App {
 
     /// The ports that edges of a site serve: their own, and those of sockets.
     fn balanced_services(&self, live: &[FleetEdge]) -> Vec<BalancedService> {
-        let (mut tcp, mut udp) = (BTreeSet::new(), BTreeSet::new());
+        let (mut tcp, mut udp, mut quic) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
         for card in live.iter().map(|edge| &edge.card) {
             if let Some(balanced) = &card.balanced {
                 tcp.extend(balanced.tcp.iter().copied());
-                udp.extend(balanced.udp.iter().copied().chain(card.http3_port));
+                quic.extend(balanced.udp.iter().copied().chain(card.http3_port));
             }
         }
         for route in self.routes.all() {
@@ -147,8 +147,10 @@ impl App {
                 (_, None) => false,
             };
         }
-        let mut all = ranges(BalancedProtocol::Tcp, &tcp);
-        all.extend(ranges(BalancedProtocol::Udp, &udp));
+        udp.retain(|port| !quic.contains(port));
+        let mut all = ranges(BalancedProtocol::Tcp, false, &tcp);
+        all.extend(ranges(BalancedProtocol::Udp, true, &quic));
+        all.extend(ranges(BalancedProtocol::Udp, false, &udp));
         all.truncate(MAX_SERVICES);
         all
     }
@@ -256,7 +258,7 @@ mod tests {
     #[test]
     fn neighbouring_ports_are_one_range() {
         let of = |ports: &[u16]| -> Vec<(u16, u16)> {
-            let found = ranges(BalancedProtocol::Tcp, &ports.iter().copied().collect());
+            let found = ranges(BalancedProtocol::Tcp, false, &ports.iter().copied().collect());
             found.into_iter().map(|one| (one.first_port, one.last_port)).collect()
         };
         assert_eq!(of(&[443, 80, 21_001, 21_000, 65_535]), [(80, 80), (443, 443), (21_000, 21_001), (65_535, 65_535)]);

@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn ports_are_ranges() {
-        let of = |protocol, first_port, last_port| BalancedService { protocol, first_port, last_port };
+        let of = |protocol, first_port, last_port| BalancedService { protocol, first_port, last_port, quic: false };
         let all = [of(BalancedProtocol::Tcp, 80, 80), of(BalancedProtocol::Tcp, 21_000, 21_002)];
         assert_eq!(ports(&all, BalancedProtocol::Tcp), "80,21000-21002");
         assert_eq!(ports(&all, BalancedProtocol::Udp), "none");
