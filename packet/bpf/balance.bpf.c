@@ -71,12 +71,12 @@ INLINE struct balance_target *usable(__u32 number)
 /* Reads the frame down to IP. */
 INLINE enum reason read_frame(struct xdp_md *ctx, struct choice *choice, __u32 *is_v6)
 {
-	struct ethernet *ethernet = at(ctx, 0);
+	struct ethernet *ethernet = place(ctx, 0);
 
 	choice->from = port_of(ctx->ingress_ifindex);
 	if (!choice->from)
 		return REASON_OTHER_PORT;
-	if ((void *)(ethernet + 1) > end(ctx))
+	if ((void *)(ethernet + 1) > limit(ctx))
 		return REASON_TRUNCATED;
 	if (ethernet->proto == be16(ETH_P_8021Q) || ethernet->proto == be16(ETH_P_8021AD))
 		return REASON_UNKNOWN_VLAN;

@@ -138,17 +138,17 @@ INLINE struct port *port_of(__u32 ifindex)
 INLINE int has_cookie(struct xdp_md *ctx, struct bpf_sock *socket, int is_v6)
 {
 	if (is_v6) {
-		struct ipv6 *ip = at(ctx, AT_IP);
+		struct ipv6 *ip = place(ctx, AT_IP);
 		__u8 *tcp = (void *)(ip + 1);
 
-		if ((void *)(tcp + 20) > end(ctx))
+		if ((void *)(tcp + 20) > limit(ctx))
 			return 0;
 		return !bpf_tcp_check_syncookie(socket, ip, sizeof(*ip), tcp, 20);
 	} else {
-		struct ipv4 *ip = at(ctx, AT_IP);
+		struct ipv4 *ip = place(ctx, AT_IP);
 		__u8 *tcp = (void *)(ip + 1);
 
-		if ((void *)(tcp + 20) > end(ctx))
+		if ((void *)(tcp + 20) > limit(ctx))
 			return 0;
 		return !bpf_tcp_check_syncookie(socket, ip, sizeof(*ip), tcp, 20);
 	}
@@ -202,7 +202,7 @@ struct arrival {
 /* Reads the outer headers, and who has sent them. */
 INLINE enum reason admit(struct xdp_md *ctx, struct arrival *arrival, struct bpf_fib_lookup *fib)
 {
-	struct ethernet *ethernet = at(ctx, 0);
+	struct ethernet *ethernet = place(ctx, 0);
 	struct packet packet = {};
 	struct decap_settings *settings;
 	__u32 zero = 0, peer;
@@ -211,7 +211,7 @@ INLINE enum reason admit(struct xdp_md *ctx, struct arrival *arrival, struct bpf
 	arrival->from = port_of(ctx->ingress_ifindex);
 	if (!arrival->from)
 		return REASON_OTHER_PORT;
-	if ((void *)(ethernet + 1) > end(ctx))
+	if ((void *)(ethernet + 1) > limit(ctx))
 		return REASON_TRUNCATED;
 	if (ethernet->proto != be16(ETH_P_IP) && ethernet->proto != be16(ETH_P_IPV6))
 		return REASON_NOT_IP;
@@ -289,8 +289,8 @@ INLINE enum reason send_on(struct xdp_md *ctx, struct arrival *arrival, struct b
 		reason = address_frame(ctx, fib);
 	} else {
 		/* An edge that does not forward has no answer: the one that has sent the frame knows the way. */
-		ethernet = at(ctx, 0);
-		if ((void *)(ethernet + 1) > end(ctx))
+		ethernet = place(ctx, 0);
+		if ((void *)(ethernet + 1) > limit(ctx))
 			return REASON_TRUNCATED;
 		saved = *ethernet;
 		__builtin_memcpy(ethernet->dest, saved.source, 6);

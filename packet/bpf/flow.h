@@ -9,6 +9,26 @@ enum { TCP_FIN = 1, TCP_SYN = 2, TCP_RST = 4, TCP_ACK = 16 };
 /* Where IP starts: a balancer takes frames without tags. */
 #define AT_IP ((__u32)sizeof(struct ethernet))
 
+/*
+ * `at` and `end` of parse.h, read anew each time: otherwise the compiler may copy 32 bits of a kept address, which the
+ * kernel does not take for an address any more.
+ */
+INLINE void *place(struct xdp_md *ctx, __u32 offset)
+{
+	void *data;
+
+	asm volatile("%0 = *(u32 *)(%1 + 0)" : "=r"(data) : "r"(ctx));
+	return data + offset;
+}
+
+INLINE void *limit(struct xdp_md *ctx)
+{
+	void *data_end;
+
+	asm volatile("%0 = *(u32 *)(%1 + 4)" : "=r"(data_end) : "r"(ctx));
+	return data_end;
+}
+
 struct icmp {
 	__u8 kind;
 	__u8 code;
@@ -78,10 +98,10 @@ INLINE __u32 flow_hash(const struct flow *flow, __u32 seed)
 /* Takes the flow of the packet inside an ICMP error of IPv4, which this side has sent. */
 INLINE enum reason read_quote_v4(struct xdp_md *ctx, struct flow *flow)
 {
-	struct ipv4 *ip = at(ctx, AT_IP + sizeof(*ip) + sizeof(struct icmp));
+	struct ipv4 *ip = place(ctx, AT_IP + sizeof(*ip) + sizeof(struct icmp));
 	struct ports *ports = (void *)(ip + 1);
 
-	if ((void *)(ports + 1) > end(ctx) || ip->version_ihl != 0x45 || ip->fragment & be16(0x1fff))
+	if ((void *)(ports + 1) > limit(ctx) || ip->version_ihl != 0x45 || ip->fragment & be16(0x1fff))
 		return REASON_MALFORMED;
 	if (ip->source != flow->dest[0])
 		return REASON_MALFORMED;
@@ -96,10 +116,10 @@ INLINE enum reason read_quote_v4(struct xdp_md *ctx, struct flow *flow)
 
 INLINE enum reason read_quote_v6(struct xdp_md *ctx, struct flow *flow)
 {
-	struct ipv6 *ip = at(ctx, AT_IP + sizeof(*ip) + sizeof(struct icmp));
+	struct ipv6 *ip = place(ctx, AT_IP + sizeof(*ip) + sizeof(struct icmp));
 	struct ports *ports = (void *)(ip + 1);
 
-	if ((void *)(ports + 1) > end(ctx) || (ip->flow & be32(0xf0000000)) != be32(0x60000000))
+	if ((void *)(ports + 1) > limit(ctx) || (ip->flow & be32(0xf0000000)) != be32(0x60000000))
 		return REASON_MALFORMED;
 	if (!is_same(ip->source, flow->dest))
 		return REASON_MALFORMED;
@@ -113,44 +133,52 @@ INLINE enum reason read_quote_v6(struct xdp_md *ctx, struct flow *flow)
 }
 
 /* Reads ICMP: an echo, an error with the packet inside, or something that has no edge. */
-INLINE enum reason read_icmp(struct xdp_md *ctx, struct flow *flow, __u32 offset)
+NOINLINE int read_icmp_v4(struct xdp_md *ctx, struct flow *flow)
 {
-	struct icmp *icmp = at(ctx, offset);
-	int is_error;
+	struct icmp *icmp = place(ctx, AT_IP + sizeof(struct ipv4));
 
-	if ((void *)(icmp + 1) > end(ctx))
+	if (!flow || (void *)(icmp + 1) > limit(ctx))
 		return REASON_TRUNCATED;
-	if (flow->is_v6) {
-		flow->is_echo = icmp->kind == 128;
-		flow->is_echo_reply = icmp->kind == 129;
-		is_error = icmp->kind >= 1 && icmp->kind <= 4;
-	} else {
-		flow->is_echo = icmp->kind == 8;
-		flow->is_echo_reply = icmp->kind == 0;
-		is_error = icmp->kind == 3 || icmp->kind == 11 || icmp->kind == 12;
-	}
+	flow->is_echo = icmp->kind == 8;
+	flow->is_echo_reply = icmp->kind == 0;
 	/* The identifier of an answer is the port that a machine has chosen. */
 	if (flow->is_echo_reply)
 		flow->dest_port = icmp->id;
-	if (!is_error)
+	if (icmp->kind != 3 && icmp->kind != 11 && icmp->kind != 12)
 		return REASON_FORWARDED;
 	flow->is_error = 1;
-	return flow->is_v6 ? read_quote_v6(ctx, flow) : read_quote_v4(ctx, flow);
+	return read_quote_v4(ctx, flow);
+}
+
+NOINLINE int read_icmp_v6(struct xdp_md *ctx, struct flow *flow)
+{
+	struct icmp *icmp = place(ctx, AT_IP + sizeof(struct ipv6));
+
+	if (!flow || (void *)(icmp + 1) > limit(ctx))
+		return REASON_TRUNCATED;
+	flow->is_echo = icmp->kind == 128;
+	flow->is_echo_reply = icmp->kind == 129;
+	if (flow->is_echo_reply)
+		flow->dest_port = icmp->id;
+	if (icmp->kind < 1 || icmp->kind > 4)
+		return REASON_FORWARDED;
+	flow->is_error = 1;
+	return read_quote_v6(ctx, flow);
 }
 
 /* The header of TCP or UDP. */
 INLINE enum reason read_transport(struct xdp_md *ctx, struct flow *flow, __u32 offset)
 {
-	struct ports *ports = at(ctx, offset);
-	__u8 *flags = at(ctx, offset + 13);
+	struct ports *ports = place(ctx, offset);
+	__u8 *flags = place(ctx, offset + 13);
 
-	if ((void *)(ports + 1) > end(ctx))
+	if ((void *)(ports + 1) > limit(ctx))
 		return REASON_TRUNCATED;
 	flow->source_port = ports->source;
 	flow->dest_port = ports->dest;
 	if (flow->protocol != PROTO_TCP)
 		return REASON_FORWARDED;
-	if ((void *)(flags + 7) > end(ctx))
+	if ((void *)(flags + 7) > limit(ctx))
 		return REASON_TRUNCATED;
 	flow->flags = *flags;
 	return REASON_FORWARDED;
@@ -162,9 +190,9 @@ INLINE enum reason read_flow(struct xdp_md *ctx, const struct bpf_fib_lookup *fi
 	__u32 offset = AT_IP + sizeof(struct ipv4);
 
 	if (fib->family == AF_INET) {
-		struct ipv4 *ip = at(ctx, AT_IP);
+		struct ipv4 *ip = place(ctx, AT_IP);
 
-		if ((void *)(ip + 1) > end(ctx))
+		if ((void *)(ip + 1) > limit(ctx))
 			return REASON_TRUNCATED;
 		flow->source[0] = ip->source;
 		flow->dest[0] = ip->dest;
@@ -174,10 +202,10 @@ INLINE enum reason read_flow(struct xdp_md *ctx, const struct bpf_fib_lookup *fi
 		flow->is_fragment = (ip->fragment & be16(0x3fff)) != 0;
 		flow->is_later_fragment = (ip->fragment & be16(0x1fff)) != 0;
 	} else {
-		struct ipv6 *ip = at(ctx, AT_IP);
+		struct ipv6 *ip = place(ctx, AT_IP);
 
 		offset = AT_IP + sizeof(*ip);
-		if ((void *)(ip + 1) > end(ctx))
+		if ((void *)(ip + 1) > limit(ctx))
 			return REASON_TRUNCATED;
 		__builtin_memcpy(flow->source, ip->source, 16);
 		__builtin_memcpy(flow->dest, ip->dest, 16);
@@ -186,9 +214,9 @@ INLINE enum reason read_flow(struct xdp_md *ctx, const struct bpf_fib_lookup *fi
 		flow->length = be16(ip->payload) + sizeof(*ip);
 		flow->tos = be32(ip->flow) >> 20;
 		if (ip->next == PROTO_FRAGMENT) {
-			__u8 *header = at(ctx, offset);
+			__u8 *header = place(ctx, offset);
 
-			if ((void *)(header + 8) > end(ctx))
+			if ((void *)(header + 8) > limit(ctx))
 				return REASON_TRUNCATED;
 			flow->protocol = header[0];
 			flow->is_fragment = 1;
@@ -203,8 +231,7 @@ INLINE enum reason read_flow(struct xdp_md *ctx, const struct bpf_fib_lookup *fi
 		return flow->is_v6 ? read_transport(ctx, flow, AT_IP + sizeof(struct ipv6))
 				   : read_transport(ctx, flow, AT_IP + sizeof(struct ipv4));
 	if (flow->protocol == (flow->is_v6 ? PROTO_ICMPV6 : PROTO_ICMP))
-		return flow->is_v6 ? read_icmp(ctx, flow, AT_IP + sizeof(struct ipv6))
-				   : read_icmp(ctx, flow, AT_IP + sizeof(struct ipv4));
+		return flow->is_v6 ? read_icmp_v6(ctx, flow) : read_icmp_v4(ctx, flow);
 	return REASON_FORWARDED;
 }
 

@@ -90,12 +90,12 @@ INLINE long ask_way(struct xdp_md *ctx, const struct route_out *out, struct bpf_
 
 INLINE int write_gue(struct xdp_md *ctx, const struct route_out *out, __u32 offset)
 {
-	struct udp *udp = at(ctx, offset);
-	struct gue *gue = at(ctx, offset + sizeof(*udp));
-	struct gue_second *second = at(ctx, offset + sizeof(*udp) + sizeof(*gue));
+	struct udp *udp = place(ctx, offset);
+	struct gue *gue = place(ctx, offset + sizeof(*udp));
+	struct gue_second *second = place(ctx, offset + sizeof(*udp) + sizeof(*gue));
 	__u32 words = out->second_family ? (out->second_family == 6 ? 5 : 2) : 0;
 
-	if ((void *)(gue + 1) > end(ctx))
+	if ((void *)(gue + 1) > limit(ctx))
 		return 0;
 	udp->source = out->source_port;
 	udp->dest = out->port;
@@ -107,7 +107,7 @@ INLINE int write_gue(struct xdp_md *ctx, const struct route_out *out, __u32 offs
 	gue->flags = 0;
 	if (!words)
 		return 1;
-	if ((void *)&second->address[1] > end(ctx))
+	if ((void *)&second->address[1] > limit(ctx))
 		return 0;
 	second->kind = TUNNEL_SECOND;
 	second->family = out->second_family;
@@ -115,7 +115,7 @@ INLINE int write_gue(struct xdp_md *ctx, const struct route_out *out, __u32 offs
 	second->address[0] = out->second[0];
 	if (words == 2)
 		return 1;
-	if ((void *)(second + 1) > end(ctx))
+	if ((void *)(second + 1) > limit(ctx))
 		return 0;
 	second->address[1] = out->second[1];
 	second->address[2] = out->second[2];
@@ -138,9 +138,9 @@ INLINE __u16 sum_of_v4(const struct ipv4 *ip)
 /* Writes an outer header of IPv4. Routers must not fragment the packet: an edge could not read it. */
 INLINE int write_outer_v4(struct xdp_md *ctx, const struct route_out *out, __u8 proto)
 {
-	struct ipv4 *ip = at(ctx, AT_IP);
+	struct ipv4 *ip = place(ctx, AT_IP);
 
-	if ((void *)(ip + 1) > end(ctx))
+	if ((void *)(ip + 1) > limit(ctx))
 		return 0;
 	ip->version_ihl = 0x45;
 	/* Routers mark no congestion that an edge would not see (RFC 6040, section 4.1). */
@@ -159,9 +159,9 @@ INLINE int write_outer_v4(struct xdp_md *ctx, const struct route_out *out, __u8 
 
 INLINE int write_outer_v6(struct xdp_md *ctx, const struct route_out *out, __u8 proto)
 {
-	struct ipv6 *ip = at(ctx, AT_IP);
+	struct ipv6 *ip = place(ctx, AT_IP);
 
-	if ((void *)(ip + 1) > end(ctx))
+	if ((void *)(ip + 1) > limit(ctx))
 		return 0;
 	ip->flow = be32(0x60000000u | (__u32)(out->tos & 0xfc) << 20);
 	ip->payload = be16(out->length + out->overhead - sizeof(*ip));
@@ -177,15 +177,15 @@ INLINE enum reason wrap(struct xdp_md *ctx, const struct route_out *out)
 {
 	__u8 inner = out->inner_is_v6 ? PROTO_IPV6 : PROTO_IPIP;
 	__u8 proto = out->is_gue ? PROTO_UDP : inner;
-	struct ethernet *ethernet = at(ctx, 0), saved;
+	struct ethernet *ethernet = place(ctx, 0), saved;
 
-	if ((void *)(ethernet + 1) > end(ctx))
+	if ((void *)(ethernet + 1) > limit(ctx))
 		return REASON_TRUNCATED;
 	saved = *ethernet;
 	if (bpf_xdp_adjust_head(ctx, -(int)out->overhead))
 		return REASON_NO_ROOM;
-	ethernet = at(ctx, 0);
-	if ((void *)(ethernet + 1) > end(ctx))
+	ethernet = place(ctx, 0);
+	if ((void *)(ethernet + 1) > limit(ctx))
 		return REASON_TRUNCATED;
 	*ethernet = saved;
 	if (out->family == 6) {
@@ -207,9 +207,9 @@ INLINE enum reason wrap(struct xdp_md *ctx, const struct route_out *out)
 /* Gives the frame the addresses of the next hop. */
 INLINE enum reason address_frame(struct xdp_md *ctx, const struct bpf_fib_lookup *fib)
 {
-	struct ethernet *ethernet = at(ctx, 0);
+	struct ethernet *ethernet = place(ctx, 0);
 
-	if ((void *)(ethernet + 1) > end(ctx))
+	if ((void *)(ethernet + 1) > limit(ctx))
 		return REASON_TRUNCATED;
 	__builtin_memcpy(ethernet->dest, fib->dmac, 6);
 	__builtin_memcpy(ethernet->source, fib->smac, 6);
@@ -227,11 +227,11 @@ struct tunnel {
 /* Reads GUE behind a header of IP. */
 INLINE enum reason read_gue(struct xdp_md *ctx, __u32 offset, struct tunnel *tunnel)
 {
-	struct gue *gue = at(ctx, offset + sizeof(struct udp));
+	struct gue *gue = place(ctx, offset + sizeof(struct udp));
 	struct gue_second *second = (void *)(gue + 1);
 	__u32 words;
 
-	if ((void *)(gue + 1) > end(ctx))
+	if ((void *)(gue + 1) > limit(ctx))
 		return REASON_TUNNEL;
 	/* Version 0, no control message, and no flags that this program would have to know. */
 	if (gue->words & 0xe0 || gue->flags)
@@ -243,7 +243,7 @@ INLINE enum reason read_gue(struct xdp_md *ctx, __u32 offset, struct tunnel *tun
 	tunnel->overhead = offset - AT_IP + sizeof(struct udp) + sizeof(*gue) + 4 * words;
 	if (words != 2 && words != 5)
 		return REASON_FORWARDED;
-	if ((void *)&second->address[1] > end(ctx))
+	if ((void *)&second->address[1] > limit(ctx))
 		return REASON_TUNNEL;
 	if (second->kind != TUNNEL_SECOND)
 		return REASON_FORWARDED;
@@ -252,7 +252,7 @@ INLINE enum reason read_gue(struct xdp_md *ctx, __u32 offset, struct tunnel *tun
 		tunnel->second[0] = second->address[0];
 		return REASON_FORWARDED;
 	}
-	if (words != 5 || second->family != 6 || (void *)(second + 1) > end(ctx))
+	if (words != 5 || second->family != 6 || (void *)(second + 1) > limit(ctx))
 		return REASON_TUNNEL;
 	tunnel->second_family = 6;
 	__builtin_memcpy(tunnel->second, second->address, 16);
@@ -270,9 +270,9 @@ INLINE int is_tunnel(const struct bpf_fib_lookup *fib, __be16 gue_port)
 INLINE enum reason read_tunnel(struct xdp_md *ctx, const struct bpf_fib_lookup *fib, struct tunnel *tunnel)
 {
 	if (fib->family == AF_INET) {
-		struct ipv4 *ip = at(ctx, AT_IP);
+		struct ipv4 *ip = place(ctx, AT_IP);
 
-		if ((void *)(ip + 1) > end(ctx) || ip->version_ihl != 0x45 || ip->fragment & be16(0x3fff))
+		if ((void *)(ip + 1) > limit(ctx) || ip->version_ihl != 0x45 || ip->fragment & be16(0x3fff))
 			return REASON_TUNNEL;
 		if (fib->l4_protocol == PROTO_UDP)
 			return read_gue(ctx, AT_IP + sizeof(*ip), tunnel);
@@ -289,9 +289,9 @@ INLINE enum reason read_tunnel(struct xdp_md *ctx, const struct bpf_fib_lookup *
 /* Removes the outer headers. */
 INLINE enum reason unwrap(struct xdp_md *ctx, const struct tunnel *tunnel)
 {
-	struct ethernet *ethernet = at(ctx, 0), saved;
+	struct ethernet *ethernet = place(ctx, 0), saved;
 
-	if ((void *)(ethernet + 1) > end(ctx))
+	if ((void *)(ethernet + 1) > limit(ctx))
 		return REASON_TRUNCATED;
 	saved = *ethernet;
 	/* One that is shorter than its headers say has no packet inside. */
@@ -299,8 +299,8 @@ INLINE enum reason unwrap(struct xdp_md *ctx, const struct tunnel *tunnel)
 		return REASON_TUNNEL;
 	if (bpf_xdp_adjust_head(ctx, tunnel->overhead))
 		return REASON_TUNNEL;
-	ethernet = at(ctx, 0);
-	if ((void *)(ethernet + 1) > end(ctx))
+	ethernet = place(ctx, 0);
+	if ((void *)(ethernet + 1) > limit(ctx))
 		return REASON_TRUNCATED;
 	*ethernet = saved;
 	ethernet->proto = tunnel->inner_is_v6 ? be16(ETH_P_IPV6) : be16(ETH_P_IP);
@@ -311,13 +311,13 @@ INLINE enum reason unwrap(struct xdp_md *ctx, const struct tunnel *tunnel)
 INLINE enum reason answer_too_big_v4(struct xdp_md *ctx, const struct flow *flow, __u32 mtu)
 {
 	const __u32 more = sizeof(struct ipv4) + sizeof(struct icmp);
-	struct ethernet *ethernet = at(ctx, 0), saved;
+	struct ethernet *ethernet = place(ctx, 0), saved;
 	struct ipv4 *ip;
 	struct icmp *icmp;
 	__u16 *words;
 	__u32 sum = 0;
 
-	if ((void *)(ethernet + 1) > end(ctx))
+	if ((void *)(ethernet + 1) > limit(ctx))
 		return REASON_TRUNCATED;
 	saved = *ethernet;
 	if (bytes_of(ctx) < AT_IP + QUOTE_V4 ||
@@ -325,11 +325,11 @@ INLINE enum reason answer_too_big_v4(struct xdp_md *ctx, const struct flow *flow
 		return REASON_TOO_BIG_DROPPED;
 	if (bpf_xdp_adjust_head(ctx, -(int)more))
 		return REASON_NO_ROOM;
-	ethernet = at(ctx, 0);
-	ip = at(ctx, AT_IP);
+	ethernet = place(ctx, 0);
+	ip = place(ctx, AT_IP);
 	icmp = (void *)(ip + 1);
 	words = (void *)icmp;
-	if ((void *)words + sizeof(*icmp) + QUOTE_V4 > end(ctx))
+	if ((void *)words + sizeof(*icmp) + QUOTE_V4 > limit(ctx))
 		return REASON_TRUNCATED;
 	__builtin_memcpy(ethernet->dest, saved.source, 6);
 	__builtin_memcpy(ethernet->source, saved.dest, 6);
@@ -363,13 +363,13 @@ INLINE enum reason answer_too_big_v4(struct xdp_md *ctx, const struct flow *flow
 INLINE enum reason answer_too_big_v6(struct xdp_md *ctx, const struct flow *flow, __u32 mtu)
 {
 	const __u32 more = sizeof(struct ipv6) + sizeof(struct icmp), payload = sizeof(struct icmp) + QUOTE_V6;
-	struct ethernet *ethernet = at(ctx, 0), saved;
+	struct ethernet *ethernet = place(ctx, 0), saved;
 	struct ipv6 *ip;
 	struct icmp *icmp;
 	__u16 *words;
 	__u32 sum = be16(payload) + be16(PROTO_ICMPV6);
 
-	if ((void *)(ethernet + 1) > end(ctx))
+	if ((void *)(ethernet + 1) > limit(ctx))
 		return REASON_TRUNCATED;
 	saved = *ethernet;
 	if (bytes_of(ctx) < AT_IP + QUOTE_V6 ||
@@ -377,11 +377,11 @@ INLINE enum reason answer_too_big_v6(struct xdp_md *ctx, const struct flow *flow
 		return REASON_TOO_BIG_DROPPED;
 	if (bpf_xdp_adjust_head(ctx, -(int)more))
 		return REASON_NO_ROOM;
-	ethernet = at(ctx, 0);
-	ip = at(ctx, AT_IP);
+	ethernet = place(ctx, 0);
+	ip = place(ctx, AT_IP);
 	icmp = (void *)(ip + 1);
 	words = (void *)icmp;
-	if ((void *)words + sizeof(*icmp) + QUOTE_V6 > end(ctx))
+	if ((void *)words + sizeof(*icmp) + QUOTE_V6 > limit(ctx))
 		return REASON_TRUNCATED;
 	__builtin_memcpy(ethernet->dest, saved.source, 6);
 	__builtin_memcpy(ethernet->source, saved.dest, 6);

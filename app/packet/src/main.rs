@@ -1,6 +1,6 @@
 //! `sallyport-packet`: the packet path, which `sallyport packet` starts.
 //!
-//! `command` has the commands, `config` the file of a router. io/xdp loads the programs of packet/bpf, and reads them.
+//! `command` has the commands, `config` the file of a router; that of a balancer is in core/packet. io/xdp loads the programs of packet/bpf, and reads them.
 
 // Doc comments of options are help texts, shown as they are, so rustdoc's markup cannot be used.
 #![allow(rustdoc::bare_urls, rustdoc::broken_intra_doc_links)]
@@ -48,12 +48,12 @@ struct Global {
 /// The one command.
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// The packet path: a router in XDP, whose routes are those of the kernel
+    /// The packet path: a router and a balancer in XDP, whose routes are those of the kernel
     #[command(version)]
     Packet {
-        /// The folder of bpffs that has the state of the router
-        #[arg(long, global = true, value_name = "FOLDER", default_value = "/sys/fs/bpf/sallyport/router")]
-        pins: PathBuf,
+        /// The folder of bpffs that has the state: otherwise /sys/fs/bpf/sallyport/router, .../balance or .../decap
+        #[arg(long, global = true, value_name = "FOLDER")]
+        pins: Option<PathBuf>,
         #[command(subcommand)]
         command: PacketCommand,
     },
@@ -84,10 +84,18 @@ fn main() -> ExitCode {
 fn failure_of(error: &XdpError) -> Failure {
     let kind = match error {
         XdpError::NotRoot | XdpError::NotCapable => Kind::NotAllowed,
-        XdpError::NoDevice(_) | XdpError::NotUp | XdpError::NoNat | XdpError::NoPolicy => Kind::NotFound,
-        XdpError::IsVlan { .. } | XdpError::TooManyPorts(_) | XdpError::TooManyVlans(_) | XdpError::NoProcessor(_) => {
-            Kind::Usage
-        }
+        XdpError::NoDevice(_)
+        | XdpError::NotUp
+        | XdpError::NoBalancer
+        | XdpError::NoDecap
+        | XdpError::NoNat
+        | XdpError::NoPolicy => Kind::NotFound,
+        XdpError::IsVlan { .. }
+        | XdpError::TooMany { .. }
+        | XdpError::StateTooLarge(_)
+        | XdpError::TooManyPorts(_)
+        | XdpError::TooManyVlans(_)
+        | XdpError::NoProcessor(_) => Kind::Usage,
         XdpError::GenericOnly(_)
         | XdpError::AlreadyAttached { .. }
         | XdpError::OtherRouter { .. }

@@ -47,6 +47,9 @@ const MAX_LAST_PACKETS: usize = 1 << 17;
 /// The arguments of `dump`.
 #[derive(Debug, Args)]
 pub(crate) struct DumpArgs {
+    /// Whose packets
+    #[arg(long, value_enum, default_value = "router")]
+    pub(super) of: Part,
     /// Which packets, in the words of tcpdump: host, net, port, proto, vlan, src, dst, and, or, not
     filter: Vec<String>,
     /// Write pcapng into this file; `-` is the standard output, for `tcpdump -r -` or `wireshark -k -i -`
@@ -92,6 +95,28 @@ pub(crate) struct DumpArgs {
     /// Accepted for those who are used to it: addresses are never looked up
     #[arg(short = 'n', hide = true)]
     numeric: bool,
+}
+
+/// A part of the packet path.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+pub(super) enum Part {
+    /// The router
+    Router,
+    /// The balancer
+    Balance,
+    /// The edge behind a balancer
+    Decap,
+}
+
+impl Part {
+    /// The name of its folder.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Router => "router",
+            Self::Balance => "balance",
+            Self::Decap => "decap",
+        }
+    }
 }
 
 fn reason(word: &str) -> Result<Reason, String> {

@@ -1,6 +1,8 @@
 //! The commands of the packet path.
 
+mod balance;
 mod capture;
+mod decap;
 mod dump;
 mod explain;
 mod generate;
@@ -10,15 +12,19 @@ mod router;
 mod run;
 mod show;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 use sallyport_cli::{completion::CompletionArgs, manual::ManualArgs, output::Output};
 use sallyport_xdp::{
     Router, XdpError,
+    balance::{Balancer, Decap},
     kernel::{Device, Kernel},
     require_root,
 };
+
+/// The folder of bpffs with the state of all parts, each in a folder of its own.
+const PINS: &str = "/sys/fs/bpf/sallyport";
 
 /// What the packet path does.
 #[derive(Debug, Subcommand)]
@@ -26,6 +32,12 @@ pub(crate) enum PacketCommand {
     /// A router: packets go from port to port in XDP, by the routes of the kernel
     #[command(subcommand)]
     Router(RouterCommand),
+    /// A balancer: packets to a shared address go to edges, which answer themselves
+    #[command(subcommand)]
+    Balance(balance::BalanceCommand),
+    /// An edge behind a balancer: takes packets out of their tunnels
+    #[command(subcommand)]
+    Decap(decap::DecapCommand),
     /// The NAT of the router: its sessions, pools, drops and log
     #[command(subcommand)]
     Nat(nat::NatCommand),
@@ -66,8 +78,9 @@ pub(crate) enum RouterCommand {
 }
 
 /// Runs a command.
-pub(crate) async fn run(output: Output, pins: PathBuf, command: PacketCommand) -> anyhow::Result<()> {
-    let router = Router::new(pins);
+pub(crate) async fn run(output: Output, pins: Option<PathBuf>, command: PacketCommand) -> anyhow::Result<()> {
+    let folder = |name: &str| pins.clone().unwrap_or_else(|| Path::new(PINS).join(name));
+    let router = Router::new(folder("router"));
     match &command {
         PacketCommand::Policy(command) if command.is_of_file() => {}
         // It judges its options first.
@@ -83,7 +96,9 @@ pub(crate) async fn run(output: Output, pins: PathBuf, command: PacketCommand) -
         PacketCommand::Nat(command) => nat::run(output, &router, command).await,
         PacketCommand::Policy(command) => policy::run(output, &router, command),
         PacketCommand::Explain(args) => explain::explain(output, &router, args).await,
-        PacketCommand::Dump(args) => dump::dump(output, &router, args).await,
+        PacketCommand::Dump(args) => dump::dump(output, &Router::new(folder(args.of.name())), args).await,
+        PacketCommand::Balance(command) => balance::run(output, &Balancer::new(folder("balance")), command).await,
+        PacketCommand::Decap(command) => decap::run(output, &Decap::new(folder("decap")), command).await,
         // They are answered before, without a kernel.
         PacketCommand::Man(_) | PacketCommand::Completion(_) => Ok(()),
     }

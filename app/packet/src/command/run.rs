@@ -409,7 +409,7 @@ fn write_metrics(router: &Router, config: &Config, devices: &[Device], status: &
 }
 
 /// Replaces a file at once, so that a reader finds all of it.
-fn replace(file: &Path, text: &str) -> anyhow::Result<()> {
+pub(super) fn replace(file: &Path, text: &str) -> anyhow::Result<()> {
     let next = file.with_extension("next");
     // In a folder where others may write, the name can be a link of theirs to any file.
     drop(fs::remove_file(&next));

@@ -5,6 +5,7 @@
 
 mod agree;
 mod attack;
+mod balance;
 mod bird;
 mod commands;
 mod dump;
@@ -21,3 +22,4 @@ mod nat;
 mod nat_model;
 mod policy;
 mod rig;
+mod site;
