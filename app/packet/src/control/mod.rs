@@ -10,6 +10,7 @@ use std::{
     net::IpAddr,
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
@@ -22,7 +23,10 @@ use sallyport_cli::{
 use sallyport_client::{ApiAddress, ApiClient, Auth, ClientConfig, ClientError};
 use sallyport_net::{Outbound, Trust};
 use sallyport_packet_model::balance::BalanceConfig;
-use tokio::{sync::watch, task::JoinHandle};
+use tokio::{
+    sync::{Notify, watch},
+    task::JoinHandle,
+};
 
 use self::{
     plan::{believed, plan},
@@ -80,6 +84,8 @@ impl ControlArgs {
 /// A site, followed until this is dropped.
 pub(crate) struct Site {
     known: watch::Receiver<Balancer>,
+    /// Notified when control or an edge has news.
+    news: Arc<Notify>,
     probes: Probes,
     follower: JoinHandle<()>,
 }
@@ -117,10 +123,17 @@ impl Site {
         }
         let sender = watch::Sender::new(balancer);
         let known = sender.subscribe();
-        let probes = Probes::start(known.clone(), interval);
+        let news = Arc::new(Notify::new());
+        let probes = Probes::start(known.clone(), interval, news.clone());
         let said = problem.map(|problem| problem.message);
-        let follower = tokio::spawn(async move { options.follow(&sender, interval, said).await });
-        Ok(Self { known, probes, follower })
+        let told = news.clone();
+        let follower = tokio::spawn(async move { options.follow(&sender, interval, said, &told).await });
+        Ok(Self { known, news, probes, follower })
+    }
+
+    /// Waits until control or an edge has news.
+    pub(crate) async fn news(&self) {
+        self.news.notified().await;
     }
 
     /// What this machine is to do now. `own` are its addresses.
@@ -159,7 +172,13 @@ impl SiteOptions {
     }
 
     /// Asks again and again. What control said last counts while it is away.
-    async fn follow(&self, sender: &watch::Sender<Balancer>, interval: Duration, mut said: Option<String>) {
+    async fn follow(
+        &self,
+        sender: &watch::Sender<Balancer>,
+        interval: Duration,
+        mut said: Option<String>,
+        news: &Notify,
+    ) {
         loop {
             tokio::time::sleep(interval).await;
             match self.ask().await {
@@ -172,7 +191,9 @@ impl SiteOptions {
                     if let Err(failure) = kept {
                         note(&failure.message);
                     }
-                    sender.send_if_modified(|known| std::mem::replace(known, balancer.clone()) != balancer);
+                    if sender.send_if_modified(|known| std::mem::replace(known, balancer.clone()) != balancer) {
+                        news.notify_one();
+                    }
                 }
                 Err(failure) if said.as_ref() != Some(&failure.message) => {
                     note(&format!("{}; the balancer goes on with what it knew", failure.message));

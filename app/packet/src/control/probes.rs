@@ -12,7 +12,7 @@ use sallyport_cli::output::note;
 use sallyport_packet_model::balance::Liveness;
 use tokio::{
     net::TcpStream,
-    sync::watch,
+    sync::{Notify, watch},
     task::{JoinHandle, JoinSet},
 };
 
@@ -36,9 +36,9 @@ impl Drop for Probes {
 
 impl Probes {
     /// Probes each `interval`.
-    pub(super) fn start(known: watch::Receiver<Balancer>, interval: Duration) -> Self {
+    pub(super) fn start(known: watch::Receiver<Balancer>, interval: Duration, news: Arc<Notify>) -> Self {
         let found = Found::default();
-        let task = tokio::spawn(probe(known, interval, found.clone()));
+        let task = tokio::spawn(probe(known, interval, found.clone(), news));
         Self { found, task }
     }
 
@@ -49,7 +49,7 @@ impl Probes {
     }
 }
 
-async fn probe(known: watch::Receiver<Balancer>, interval: Duration, found: Found) {
+async fn probe(known: watch::Receiver<Balancer>, interval: Duration, found: Found, news: Arc<Notify>) {
     loop {
         let edges: Vec<_> =
             known.borrow().edges.iter().filter_map(|edge| Some((edge.name.clone(), place(edge)?))).collect();
@@ -67,6 +67,7 @@ async fn probe(known: watch::Receiver<Balancer>, interval: Duration, found: Foun
             if edge.handle_probe(is_answered, Instant::now()) {
                 let says = if edge.is_up() { "answers again" } else { "does not answer: it gets no flows" };
                 note(&format!("{name} {says}"));
+                news.notify_one();
             }
         }
         // What is no edge any more begins anew when it comes back.
@@ -100,7 +101,7 @@ mod tests {
         site.edges.truncate(1);
         (site.edges[0].address, site.edges[0].probe_port) = (Some(address.ip()), Some(address.port()));
         let sender = watch::Sender::new(site);
-        let probes = Probes::start(sender.subscribe(), Duration::from_millis(5));
+        let probes = Probes::start(sender.subscribe(), Duration::from_millis(5), Arc::default());
         tokio::time::timeout(Duration::from_secs(60), async {
             until(&probes, true).await;
             drop(listener);
