@@ -11,6 +11,7 @@
 mod account;
 mod anycast;
 mod audit;
+mod balancer;
 mod catchment;
 mod certificate;
 mod client;
@@ -55,6 +56,9 @@ pub use anycast::{
 pub use audit::{
     AuditAdmin, AuditAnycast, AuditCertificate, AuditEvent, AuditFlow, AuditGap, AuditKind, AuditLogin, AuditNode,
     AuditOrder, AuditProblem, AuditQuery, AuditVerification, MAX_AUDIT_WAIT_SECONDS, to_millisecond,
+};
+pub use balancer::{
+    BalancedEdge, BalancedEdgeState, BalancedProtocol, BalancedService, Balancer, BalancerEncapsulation, SetBalancer,
 };
 pub use catchment::{ClientGroup, ClientPage, ClientQuery, ClientsBy};
 pub use certificate::{Certificate, CertificateState, ImportCertificate};

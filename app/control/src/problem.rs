@@ -169,6 +169,9 @@ impl From<StoreError> for ApiError {
             StoreError::OriginTaken { .. } => Self::new(StatusCode::CONFLICT, "origin-taken", says),
             StoreError::AnycastTaken { .. } => Self::new(StatusCode::UNPROCESSABLE_ENTITY, "anycast-taken", says),
             StoreError::EgressTaken { .. } => Self::new(StatusCode::CONFLICT, "egress-taken", says),
+            StoreError::VirtualAddressTaken { .. } => {
+                Self::new(StatusCode::UNPROCESSABLE_ENTITY, "virtual-address-taken", says)
+            }
             StoreError::KeyReused => Self::new(StatusCode::UNPROCESSABLE_ENTITY, "idempotency-key-reused", says),
             StoreError::Gone => Self::unauthorized("logged-out", "this account is gone"),
             StoreError::Busy | StoreError::NoFreeName | StoreError::NoFreeForwardPort => Self::busy().inside(says),

@@ -70,6 +70,7 @@ impl Control {
             dns_steering,
             anycast,
             egress,
+            balancers,
             steering,
             ..
         } = bus;
@@ -126,6 +127,7 @@ impl Control {
             anycast,
             egress,
             leases: EgressLeases::new(config.egress_times),
+            balancers,
             resolver: config.resolver.clone(),
             is_delegated: AtomicBool::new(false),
             acme_sealer: Sealer::new(secrets.derived("acme")),
@@ -178,6 +180,7 @@ impl Control {
             .map_err(|error| anyhow::anyhow!("{}", error.inner().unwrap_or(error.sentence())))
             .context("cannot read the prefixes of anycast")?;
         app.reload_egress().await.context("cannot read the egress addresses")?;
+        app.reload_balancers().await.context("cannot read the balancers of sites")?;
         app.renew_dns_steering()
             .await
             .map_err(|error| anyhow::anyhow!("{}", error.inner().unwrap_or(error.sentence())))

@@ -15,10 +15,12 @@
 //! - `steering`: reports of load, and the quotas of the leading control.
 //! - `measure`: the round trips to other edges, to origins, and to hosts that control names.
 //! - `anycast`: the prefixes that the edge announces by BGP.
+//! - `balanced`: what stands at this machine when the edge is behind a balancer.
 //! - `edge`, `listener`, `serve`: the edge as a whole, its ports, and its life.
 
 mod access;
 mod anycast;
+mod balanced;
 mod body;
 mod client;
 mod config;
@@ -43,6 +45,7 @@ mod util;
 
 pub use self::{
     anycast::{AnycastSettings, FlowSettings, LiveEdges, SharedChecks, SiteEdges},
+    balanced::BalancedSettings,
     body::upload::{ApiBody, ApiRequestBody, BoxError},
     config::{AffinityKey, EdgeAudit, EdgeConfig, EdgeIdentity},
     edge::Edge,

@@ -101,8 +101,14 @@ impl Edge {
                     anycast.run(address, &shutdown).await;
                 }
             };
+            let balanced = async {
+                if let Some(balanced) = self.balanced.get() {
+                    balanced.run(address, &shutdown).await;
+                }
+            };
             tokio::join!(
                 anycast,
+                balanced,
                 steering,
                 self.gate.follow(&self.tunnels, changes),
                 self.follow_ssh(),

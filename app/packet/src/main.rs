@@ -7,6 +7,7 @@
 
 mod command;
 mod config;
+mod control;
 mod nat_config;
 mod policy_config;
 
@@ -37,7 +38,7 @@ struct Cli {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Global options")]
 struct Global {
-    /// The root certificate to trust, in PEM; the packet path speaks with no server
+    /// The root certificate of control to trust, in PEM; only `balance run --control` speaks with a server
     #[arg(long, global = true, value_name = "FILE", env = "SALLYPORT_CA", hide = true)]
     ca: Option<PathBuf>,
     #[command(flatten)]
@@ -120,7 +121,7 @@ fn run(cli: Cli, output: Output) -> anyhow::Result<()> {
         _ => {}
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(command::run(output, pins, command))
+    runtime.block_on(command::run(output, (pins, cli.global.ca), command))
 }
 
 #[cfg(test)]

@@ -51,6 +51,24 @@ pub struct EdgeCard {
     /// What it does with its slices of egress addresses.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub egress: Vec<SliceUse>,
+    /// How balancers of the region reach the edge; `None` for an edge that is behind none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub balanced: Option<BalancedEdge>,
+}
+
+/// How balancers reach an edge.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BalancedEdge {
+    /// The address to which balancers send encapsulated packets.
+    pub address: IpAddr,
+    /// The ports of its own at which the edge serves TCP.
+    pub tcp: Vec<u16>,
+    /// The ports of its own at which the edge serves UDP.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub udp: Vec<u16>,
+    /// Why balancers must not send to it, in one sentence; `None`: they may.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault: Option<String>,
 }
 
 /// A renewal of an edge's lease.

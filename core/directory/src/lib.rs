@@ -30,7 +30,7 @@ mod reader;
 
 use std::time::Duration;
 
-pub use entry::{EdgeCard, EdgeState, EntryError, Lease, SCHEMA, TunnelEntry};
+pub use entry::{BalancedEdge, EdgeCard, EdgeState, EntryError, Lease, SCHEMA, TunnelEntry};
 pub use holder::{DirectoryWrite, Holder};
 pub use reader::{Ask, Change, EdgeView, Reader, Refused};
 

@@ -89,6 +89,14 @@ pub struct EdgeOrders {
     /// Set if the edge is to be drained.
     #[serde(default)]
     pub drain: Option<DrainOrder>,
+    /// The server number of the edge, by which balancers know it; 0: none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub server: u16,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_zero(number: &u16) -> bool {
+    *number == 0
 }
 
 /// An order to drain an edge.

@@ -4,6 +4,7 @@
 
 mod account;
 mod addresses;
+mod balancer;
 mod capacity;
 mod dns_steering;
 mod domain;
@@ -30,6 +31,10 @@ pub use account::{
     ScopeSet, UnknownScope, check_password,
 };
 pub use addresses::{ClientAddr, Local, OriginAddr, OriginAddrError, Remote, ServerAddr, is_private};
+pub use balancer::{
+    Encapsulation, MAX_BALANCED_EDGES, MAX_BALANCED_SITES, MAX_BALANCERS, MAX_SHARE, MAX_VIRTUAL_ADDRESSES,
+    SiteBalancer, SiteBalancerError, USUAL_SHARE, UnknownEncapsulation,
+};
 pub use capacity::{
     Capacity, CapacityError, CapacityName, CapacityNameError, MAX_CAPACITY_NAME_BYTES, MAX_ORIGIN_CONNECTIONS,
     MAX_ORIGIN_RPS, MaxRps, MaxRpsError,

@@ -4,8 +4,8 @@ use std::{fmt, str::FromStr};
 
 use sallyport_model::{
     AccountId, AcmeChallenge, CertificateId, ChallengeId, DnsSteeringPart, EdgeId, EdgeOrders, LoginSession,
-    LoginSessionId, STEERING_PARTS, ServedCertificate, ServedZone, ServiceTokenId, ServiceTokenRoute, SocketId,
-    SocketRoute, SshLogin, ZoneId,
+    LoginSessionId, STEERING_PARTS, ServedCertificate, ServedZone, ServiceTokenId, ServiceTokenRoute, SiteBalancer,
+    SocketId, SocketRoute, SshLogin, ZoneId,
 };
 use serde::{Deserialize, Serialize};
 
@@ -35,6 +35,8 @@ pub enum ConfigKey {
     Zone(ZoneId),
     /// The prefixes that edges announce, their neighbours and orders, as a whole.
     Anycast,
+    /// The balancers of sites, as a whole.
+    Balancers,
     /// A part of what steers the name server.
     DnsSteering(u8),
     /// The egress addresses, and the leases of their slices, as a whole.
@@ -63,6 +65,8 @@ pub enum ConfigValue {
     Zone(Box<ServedZone>),
     /// The prefixes that edges announce, their neighbours and orders, as a whole.
     Anycast(Box<OwnedAnycast>),
+    /// The balancers of sites, as a whole.
+    Balancers(Vec<SiteBalancer>),
     /// A part of what steers the name server.
     DnsSteering(Box<DnsSteeringPart>),
     /// The egress addresses, and the leases of their slices, as a whole.
@@ -114,6 +118,7 @@ impl ConfigValue {
             Self::Challenge(challenge) => ConfigKey::Challenge(challenge.id),
             Self::Zone(zone) => ConfigKey::Zone(zone.id),
             Self::Anycast(_) => ConfigKey::Anycast,
+            Self::Balancers(_) => ConfigKey::Balancers,
             Self::DnsSteering(part) => ConfigKey::DnsSteering(part.part),
             Self::Egress(_) => ConfigKey::Egress,
         }
@@ -153,6 +158,7 @@ impl fmt::Display for ConfigKey {
             Self::Challenge(id) => write!(f, "challenge.{id}"),
             Self::Zone(id) => write!(f, "zone.{id}"),
             Self::Anycast => f.write_str("anycast.all"),
+            Self::Balancers => f.write_str("balancers.all"),
             Self::DnsSteering(part) => write!(f, "dns-steering.{part}"),
             Self::Egress => f.write_str("egress.all"),
         }
@@ -186,6 +192,7 @@ impl FromStr for ConfigKey {
             "zone" => Self::Zone(id.parse().map_err(unknown)?),
             "anycast" if id == "all" => Self::Anycast,
             "egress" if id == "all" => Self::Egress,
+            "balancers" if id == "all" => Self::Balancers,
             "dns-steering" => Self::DnsSteering(part(id).ok_or(UnknownKey)?),
             _ => return Err(UnknownKey),
         })

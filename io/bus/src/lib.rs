@@ -13,6 +13,7 @@ mod anycast;
 mod asker;
 mod asks;
 mod audit_stream;
+mod balancers;
 mod catchment;
 mod certificates;
 mod config_entry;
@@ -53,6 +54,7 @@ pub use asks::{
     NoAnswerReason, Responder, UnansweredEdge,
 };
 pub use audit_stream::{AuditSource, AuditStreamStats, AuditTaker};
+pub use balancers::ServedBalancers;
 pub use catchment::{
     CatchmentAnswer, CatchmentAsk, MAX_ASKED_TARGETS, MeasurementKey, MeasurementProgress, OpenMeasurement,
     TargetResult,
@@ -71,7 +73,7 @@ pub use nats::{
 };
 pub use orders::Orders;
 pub use permits::{AnycastPermits, PermitFailure};
-pub use sallyport_directory::{Change as DirectoryChange, EdgeCard, EdgeState};
+pub use sallyport_directory::{BalancedEdge, Change as DirectoryChange, EdgeCard, EdgeState};
 pub use snapshot::{MAX_SNAPSHOT_BYTES, SNAPSHOT_FILE, Snapshot, SnapshotError};
 pub use steering::Steering;
 pub use zones::ServedZones;
@@ -558,6 +560,8 @@ pub struct Bus {
     pub zones: ServedZones,
     /// The prefixes that edges announce.
     pub anycast: ServedAnycast,
+    /// The balancers of sites.
+    pub balancers: ServedBalancers,
     /// What steers the name server.
     pub dns_steering: DnsSteering,
     /// The egress addresses, and the leases of their slices.
@@ -583,6 +587,7 @@ impl Default for Bus {
             challenges: AcmeChallenges::hinting(hints.clone()),
             zones: ServedZones::hinting(hints.clone()),
             anycast: ServedAnycast::hinting(hints.clone()),
+            balancers: ServedBalancers::hinting(hints.clone()),
             dns_steering: DnsSteering::hinting(hints.clone()),
             egress: ServedEgress::hinting(hints.clone()),
             fleet: Fleet::among(orders.clone()),

@@ -7,6 +7,7 @@ mod access_control;
 mod account;
 mod address;
 mod anycast;
+mod balancers;
 mod catchment;
 mod client;
 mod dns_steering;

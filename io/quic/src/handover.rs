@@ -341,7 +341,7 @@ mod tests {
     #[tokio::test]
     async fn a_process_that_reads_too_slowly_loses_whole_batches() {
         let secret = QuicSecret::from([1; 32]);
-        let router = Router::new(secret, 3, 1, Vec::new()).unwrap();
+        let router = Router::new(secret, 3, 1, Vec::new(), None).unwrap();
         let (ours, theirs) = UnixStream::pair().unwrap();
         let former = Former::new(3, ours).unwrap();
         let meta = RecvMeta { len: 9_000, stride: 9_000, ..meta("192.0.2.1:443", None, None) };

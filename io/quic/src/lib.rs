@@ -17,6 +17,7 @@ mod secret;
 mod socket;
 mod transport;
 
+pub use connection_id::ServerNumber;
 pub use handover::HandoverError;
 pub use listener::{QuicIncoming, QuicListener, protocol, server_name};
 pub use path::proven_address;

@@ -71,7 +71,8 @@ impl QuicListener {
             .incoming_buffer_size_total(MAX_ALL_INCOMING_BYTES);
         let mut endpoint = EndpointConfig::new(router.secret.reset_key());
         let (key, place) = (router.key.clone(), Place { generation: router.generation, socket: socket.number });
-        endpoint.cid_generator(move || Box::new(Generator { key: key.clone(), place }));
+        let server = router.server.clone();
+        endpoint.cid_generator(move || Box::new(Generator { key: key.clone(), place, server: server.clone() }));
         let socket = Arc::new(socket);
         let endpoint = Endpoint::new_with_abstract_socket(endpoint, Some(config), socket, Arc::new(TokioRuntime))?;
         Ok(Self { endpoint, early_protocol: early_protocol.map(<[u8]>::to_vec), router })

@@ -12,6 +12,7 @@ use quinn::{Runtime as _, TokioRuntime};
 use tokio::task::JoinHandle;
 
 use crate::{
+    connection_id::ServerNumber,
     handover::{self, HandoverError},
     listener::QuicListener,
     router::{QuicCounts, Router},
@@ -53,7 +54,15 @@ impl QuicPort {
     /// # Errors
     /// There are no sockets or too many, or the system does not permit to copy them.
     pub fn new(sockets: Vec<UdpSocket>, secret: QuicSecret) -> io::Result<Self> {
-        let router = Router::new(secret, 0, sockets.len(), Vec::new())?;
+        Self::new_as(sockets, secret, None)
+    }
+
+    /// As [`QuicPort::new`]; with a number, connection IDs name the server to a balancer.
+    ///
+    /// # Errors
+    /// As [`QuicPort::new`].
+    pub fn new_as(sockets: Vec<UdpSocket>, secret: QuicSecret, server: Option<ServerNumber>) -> io::Result<Self> {
+        let router = Router::new(secret, 0, sockets.len(), Vec::new(), server)?;
         Self::of(sockets, router)
     }
 
@@ -62,9 +71,17 @@ impl QuicPort {
     /// # Errors
     /// The former process passed on something else.
     pub fn inherit(files: Vec<OwnedFd>) -> Result<Self, HandoverError> {
+        Self::inherit_as(files, None)
+    }
+
+    /// As [`QuicPort::inherit`]; with a number, connection IDs name the server to a balancer.
+    ///
+    /// # Errors
+    /// As [`QuicPort::inherit`].
+    pub fn inherit_as(files: Vec<OwnedFd>, server: Option<ServerNumber>) -> Result<Self, HandoverError> {
         let inherited = handover::inherit(files)?;
         let (secret, generation) = (inherited.secret, inherited.generation);
-        let router = Router::new(secret, generation, inherited.sockets.len(), inherited.former)?;
+        let router = Router::new(secret, generation, inherited.sockets.len(), inherited.former, server)?;
         Ok(Self::of(inherited.sockets, router)?)
     }
 

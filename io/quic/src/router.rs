@@ -15,7 +15,7 @@ use parking_lot::{Mutex, RwLock};
 use quinn::udp::RecvMeta;
 
 use crate::{
-    connection_id::{IdKey, Place, destination},
+    connection_id::{IdForm, IdKey, Place, ServerNumber},
     handover::Former,
     secret::QuicSecret,
 };
@@ -58,6 +58,8 @@ pub(crate) struct Router {
     pub(crate) secret: QuicSecret,
     pub(crate) key: Arc<IdKey>,
     pub(crate) generation: u16,
+    /// The number of the server, behind a balancer.
+    pub(crate) server: Option<ServerNumber>,
     inboxes: Vec<Mutex<Inbox>>,
     former: RwLock<Vec<Former>>,
     /// Whether datagrams of other places can arrive at all.
@@ -79,18 +81,24 @@ impl Router {
         generation: u16,
         sockets: usize,
         former: Vec<Former>,
+        server: Option<ServerNumber>,
     ) -> io::Result<Arc<Self>> {
         let key = Arc::new(IdKey::new(&secret)?);
         Ok(Arc::new(Self {
             secret,
             key,
             generation,
+            server,
             inboxes: (0..sockets).map(|_| Mutex::default()).collect(),
             is_single: AtomicBool::new(sockets == 1 && former.is_empty()),
             former: RwLock::new(former),
             is_replaced: AtomicBool::new(false),
             counts: Arc::default(),
         }))
+    }
+
+    fn form(&self) -> IdForm {
+        if self.server.is_some() { IdForm::Numbered } else { IdForm::Plain }
     }
 
     /// Whether another process reads the sockets.
@@ -123,17 +131,19 @@ impl Router {
         }
         let here = Place { generation: self.generation, socket };
         let mut datagrams = data.chunks(meta.stride.max(1));
-        let Some(id) = datagrams.next().and_then(destination) else { return true };
+        let form = self.form();
+        let Some(first) = datagrams.next() else { return true };
+        let Some(id) = form.destination(first) else { return true };
         // One client's datagrams have one ID, except for an instant after the client changes it.
-        let is_one = datagrams.all(|datagram| destination(datagram) == Some(id));
+        let is_one = datagrams.all(|datagram| form.destination(datagram) == Some(id));
         if is_one {
-            return match self.key.decode(id) {
+            return match self.key.place(form, first) {
                 Some(place) if place != here => !self.pass_on(place, *meta, data),
                 _ => true,
             };
         }
         let is_elsewhere = |datagram: &[u8]| {
-            let place = destination(datagram).and_then(|id| self.key.decode(id)).filter(|place| *place != here)?;
+            let place = self.key.place(form, datagram).filter(|place| *place != here)?;
             Some((place, RecvMeta { len: datagram.len(), stride: datagram.len(), ..*meta }))
         };
         if data.chunks(meta.stride.max(1)).all(|datagram| is_elsewhere(datagram).is_none()) {
@@ -172,7 +182,7 @@ impl Router {
     /// Hands a batch from the process that took over to its socket.
     pub(crate) fn receive_from_successor(&self, meta: RecvMeta, data: &[u8]) {
         self.counts.from_successor.fetch_add(1, Ordering::Relaxed);
-        let place = destination(data).and_then(|id| self.key.decode(id));
+        let place = self.key.place(self.form(), data);
         let socket = place.filter(|place| place.generation == self.generation).map_or(0, |place| place.socket);
         self.deliver(usize::from(socket), meta, data);
     }
@@ -221,10 +231,10 @@ mod tests {
 
     #[test]
     fn a_datagram_for_the_next_process_is_dropped_at_the_former_one() {
-        let router = Router::new(QuicSecret::from([1; 32]), 3, 1, Vec::new()).unwrap();
+        let router = Router::new(QuicSecret::from([1; 32]), 3, 1, Vec::new(), None).unwrap();
         let datagram_of = |generation| {
             let place = Place { generation, socket: 0 };
-            let id = Generator { key: router.key.clone(), place }.generate_cid();
+            let id = Generator { key: router.key.clone(), place, server: None }.generate_cid();
             [&[0x40], &id[..], &[0; 40]].concat()
         };
         let is_for = |generation| {

@@ -38,6 +38,7 @@ pub use accounts::{
 };
 pub use cluster::{
     anycast::{AnycastKind, StoredAnycast, StoredAnycastItem},
+    balancers::StoredBalancer,
     controls::{HolderId, MAX_CONTROLS, StoredControl},
     edges::{
         EdgeTokenId, JoinRefusal, JoiningEdge, MAX_EDGE_TOKENS, MAX_EDGES, NewEdgeToken, StoredEdge, StoredEdgeToken,

@@ -55,7 +55,7 @@ async fn order(app: &App, id: EdgeId, drain: Option<DrainOrder>) -> Result<Store
     let _turn = app.publishing.lock().await;
     let edge = app.store.drain_edge(id, drain.map(|drain| drain.until)).await?.ok_or_else(no_edge)?;
     audit::set_target(&edge.name);
-    app.orders.put(EdgeOrders { edge: id, drain });
+    app.orders.put(EdgeOrders { edge: id, drain, server: edge.server });
     Ok(edge)
 }
 

@@ -7,6 +7,7 @@ mod account_access;
 mod accounts;
 mod anycast;
 mod audit;
+mod balancers;
 mod catchment;
 mod certificates;
 mod dns_steering;
@@ -142,6 +143,8 @@ pub(crate) fn routes() -> Router<App> {
         .route("/v1/egress/slices", get(egress::list_slices).post(egress::create_slice))
         .route("/v1/egress/slices/{id}", delete(egress::delete_slice))
         .route("/v1/egress/slices/{id}/move", post(egress::move_slice))
+        .route("/v1/balancers", get(balancers::list))
+        .route("/v1/balancers/{site}", get(balancers::get).put(balancers::set).delete(balancers::delete))
         .route("/v1/edges", get(edges::list))
         .route("/v1/edges/clients", get(catchment::list))
         .route("/v1/catchment", get(landings::list))

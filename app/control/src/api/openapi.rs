@@ -13,9 +13,10 @@ use utoipa::{
 };
 
 use super::{
-    account_access, accounts, anycast, audit, catchment, certificates, dns_steering, domains, edges, egress, flow_log,
-    flows, info, invitations, landings, login_sessions, logins, members, organisations, origins, persons, plans,
-    policies, providers, service_tokens, sockets, ssh_authorities, ssh_keys, stats, tokens, tunnels, ways, zones,
+    account_access, accounts, anycast, audit, balancers, catchment, certificates, dns_steering, domains, edges, egress,
+    flow_log, flows, info, invitations, landings, login_sessions, logins, members, organisations, origins, persons,
+    plans, policies, providers, service_tokens, sockets, ssh_authorities, ssh_keys, stats, tokens, tunnels, ways,
+    zones,
 };
 use crate::device;
 
@@ -67,6 +68,7 @@ use crate::device;
         anycast::delete_order, anycast::status, anycast::preview, anycast::explain,
         egress::list_addresses, egress::create_address, egress::delete_address, egress::list_slices,
         egress::create_slice, egress::move_slice, egress::delete_slice,
+        balancers::list, balancers::get, balancers::set, balancers::delete,
         landings::list, landings::suggest, landings::measure, landings::measurements, landings::import,
     ),
     components(schemas(Problem)),
@@ -94,6 +96,7 @@ use crate::device;
         (name = "edges", description = "The machines that serve clients and tunnels, where there are several."),
         (name = "anycast", description = "Prefixes that edges announce by BGP."),
         (name = "egress", description = "Addresses that edges share by slices of ports."),
+        (name = "balancers", description = "Virtual addresses that the edges of a site share."),
         (name = "catchment", description = "Where clients land."),
         (name = "login sessions", description = "Logins of persons at sockets."),
     ),

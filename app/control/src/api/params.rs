@@ -39,6 +39,14 @@ pub(super) struct ZoneRecordPath {
     id: Uuid,
 }
 
+/// A site.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
+pub(super) struct BalancerPath {
+    /// The site, which is a region.
+    site: String,
+}
+
 /// An edge.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Path)]

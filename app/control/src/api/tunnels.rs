@@ -382,6 +382,7 @@ mod tests {
             http3_port: None,
             anycast: Vec::new(),
             egress: Vec::new(),
+            balanced: None,
         };
         let presence = TunnelPresence {
             tunnel: TunnelId::from_random([2; 16]),

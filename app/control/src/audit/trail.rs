@@ -48,6 +48,8 @@ const ACTIONS: &[(&str, &str, &str)] = &[
     ("POST", "/v1/egress/slices", "egress.slice-create"),
     ("POST", "/v1/egress/slices/{id}/move", "egress.slice-move"),
     ("DELETE", "/v1/egress/slices/{id}", "egress.slice-delete"),
+    ("PUT", "/v1/balancers/{site}", "balancer.set"),
+    ("DELETE", "/v1/balancers/{site}", "balancer.delete"),
     ("POST", "/v1/catchment/measurements", "catchment.measure"),
     ("POST", "/v1/catchment/imports", "catchment.import"),
     ("POST", "/node/v1/join", "edge.join"),

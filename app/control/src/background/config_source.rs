@@ -44,7 +44,7 @@ fn steering_value(part: DnsSteeringPart) -> ConfigValue {
 
 /// The orders to an edge. Every edge that has joined and was not removed has an entry, by which edges know each other.
 fn orders(edge: &StoredEdge) -> EdgeOrders {
-    EdgeOrders { edge: edge.id, drain: edge.drain_until.map(|until| DrainOrder { until }) }
+    EdgeOrders { edge: edge.id, drain: edge.drain_until.map(|until| DrainOrder { until }), server: edge.server }
 }
 
 impl ConfigSource for Source {
@@ -88,6 +88,10 @@ impl ConfigSource for Source {
                     let config = app.egress_config().await.map_err(read_error)?;
                     (config != EgressConfig::default()).then(|| ConfigValue::Egress(Box::new(config)))
                 }
+                ConfigKey::Balancers => {
+                    let sites = app.site_balancers().await.map_err(read_error)?;
+                    (!sites.is_empty()).then_some(ConfigValue::Balancers(sites))
+                }
                 ConfigKey::Edge(id) => {
                     app.store.edge(id).await.map_err(read_error)?.map(|edge| ConfigValue::Edge(orders(&edge)))
                 }
@@ -125,6 +129,10 @@ impl ConfigSource for Source {
             let config = app.egress_config().await.map_err(read_error)?;
             if config != EgressConfig::default() {
                 all.push(ConfigValue::Egress(Box::new(config)));
+            }
+            let sites = app.site_balancers().await.map_err(read_error)?;
+            if !sites.is_empty() {
+                all.push(ConfigValue::Balancers(sites));
             }
             // Other controls may have changed part 0; the others follow from what was measured.
             all.extend(app.dns_head().await.map_err(read_error)?.map(steering_value));

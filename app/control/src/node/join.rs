@@ -85,7 +85,7 @@ pub(super) async fn join(State(app): State<App>, client: Client, input: Input<Jo
         refused(&refusal)
     })?;
     audit::set_target(&edge.name);
-    app.orders.put(EdgeOrders { edge: edge.id, drain: None });
+    app.orders.put(EdgeOrders { edge: edge.id, drain: None, server: edge.server });
     tracing::info!(edge = %edge.name, region = %edge.region, "an edge has joined");
     Ok(json(StatusCode::CREATED, &answer(&app, config, &request, edge)?))
 }

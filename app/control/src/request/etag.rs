@@ -1,7 +1,7 @@
 //! Entity tags, by which a client changes only what it has seen (RFC 9110 sections 8.8.3 and 13.1.1).
 
 use axum::{extract::FromRequestParts, response::Response};
-use http::{HeaderValue, StatusCode, header, request::Parts};
+use http::{HeaderMap, HeaderValue, StatusCode, header, request::Parts};
 use serde::Serialize;
 
 use crate::{problem::ApiError, state::App};
@@ -25,6 +25,12 @@ impl EntityTag {
         let hash = app.tokens.keyed_hash(&text).map_err(ApiError::internal)?;
         let digits = hash.iter().take(TAG_BYTES).map(|byte| format!("{byte:02x}"));
         Ok(Self(format!("\"{}\"", digits.collect::<String>())))
+    }
+
+    /// Whether the sender of a request has the thing with this tag (`If-None-Match`).
+    pub(crate) fn is_known_to(&self, headers: &HeaderMap) -> bool {
+        let given = headers.get_all(header::IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
+        given.take(MAX_TAGS).flat_map(|value| value.split(',')).any(|tag| tag.trim().trim_start_matches("W/") == self.0)
     }
 
     /// The response with this tag.

@@ -6,6 +6,7 @@ mod account_access;
 mod accounts;
 mod anycast;
 mod authorities;
+mod balancers;
 mod catchment;
 mod certificates;
 mod dns_steering;

@@ -17,8 +17,8 @@ use std::{
 };
 
 use sallyport_bus::{
-    AcmeChallenges, Directory, DnsSteering, Fleet, Identities, Orders, Routes, ServedAnycast, ServedCertificates,
-    ServedEgress, ServedZones, SshLogins,
+    AcmeChallenges, Directory, DnsSteering, Fleet, Identities, Orders, Routes, ServedAnycast, ServedBalancers,
+    ServedCertificates, ServedEgress, ServedZones, SshLogins,
 };
 use sallyport_identity::Sealer;
 use sallyport_oidc::Providers;
@@ -71,6 +71,7 @@ pub(crate) struct AppParts {
     pub(crate) egress: ServedEgress,
     /// The leases with their times.
     pub(crate) leases: EgressLeases,
+    pub(crate) balancers: ServedBalancers,
     /// Makes lookups for domains; `None`: domains cannot be verified.
     pub(crate) resolver: Option<Resolver>,
     /// Whether the domain of the installation is delegated to its name server.

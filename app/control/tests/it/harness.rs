@@ -16,8 +16,8 @@ use http_body_util::BodyExt;
 use sallyport_anycast::model::AllowList;
 use sallyport_audit::{AuditConfig, AuditLog};
 use sallyport_bus::{
-    Asker, Bus, Directory, DnsSteering, Identities, LiveFlows, Routes, ServedAnycast, ServedCertificates, ServedEgress,
-    ServedZones, SshLogins,
+    Asker, Bus, Directory, DnsSteering, Identities, LiveFlows, Routes, ServedAnycast, ServedBalancers,
+    ServedCertificates, ServedEgress, ServedZones, SshLogins,
 };
 use sallyport_control::{
     AddressDatabases, Clock, Control, ControlConfig, MailHook, Moment, Reach, SETUP_TOKEN_FILE, Secrets, SignUp,
@@ -113,6 +113,7 @@ pub(crate) struct Api {
     pub(crate) zones: ServedZones,
     pub(crate) anycast: ServedAnycast,
     pub(crate) egress: ServedEgress,
+    pub(crate) balancers: ServedBalancers,
     pub(crate) dns_steering: DnsSteering,
     pub(crate) certificates: ServedCertificates,
     client: SocketAddr,
@@ -313,7 +314,17 @@ impl Api {
         let (router, login) = (control.router(), control.login_router());
         let client = "192.0.2.1:40000".parse().unwrap();
         let Bus {
-            routes, ssh_logins, identities, directory, zones, anycast, egress, dns_steering, certificates, ..
+            routes,
+            ssh_logins,
+            identities,
+            directory,
+            zones,
+            anycast,
+            balancers,
+            egress,
+            dns_steering,
+            certificates,
+            ..
         } = bus;
         Self {
             router,
@@ -332,6 +343,7 @@ impl Api {
             zones,
             anycast,
             egress,
+            balancers,
             dns_steering,
             certificates,
             client,
@@ -392,6 +404,12 @@ impl Api {
             .body(Body::from(body.to_string()))
             .unwrap();
         self.raw(request).await
+    }
+
+    /// A `GET` with a header.
+    pub(crate) async fn get_with(&self, path: &str, token: &str, name: &str, value: &str) -> HttpResponse {
+        let request = Request::get(path).header(header::AUTHORIZATION, format!("Bearer {token}")).header(name, value);
+        self.raw(request.body(Body::empty()).unwrap()).await
     }
 
     /// Any request.

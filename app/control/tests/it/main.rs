@@ -7,6 +7,7 @@ mod accounts;
 mod admission;
 mod anycast;
 mod audit;
+mod balancers;
 mod client;
 mod contract;
 mod controls;

@@ -3,20 +3,20 @@
 //!
 //! The endpoints come from the description of the API. New ones are covered automatically; exceptions must be named.
 
-use std::time::SystemTime;
+use std::{collections::BTreeMap, time::SystemTime};
 
 use http::StatusCode;
 use sallyport_api::CreatedToken;
 use sallyport_bus::LiveFlow;
 use sallyport_model::{
-    AccountId, CertificateId, DomainId, LoginSession, LoginSessionId, Person, SocketType, ZoneId, ZoneRecord,
-    ZoneRecordId,
+    AccountId, CertificateId, DomainId, Encapsulation, LoginSession, LoginSessionId, Person, SiteBalancer, SocketType,
+    ZoneId, ZoneRecord, ZoneRecordId,
 };
 use sallyport_store::{IssuedChain, StoreError, StoredDomain, StoredZone, StoredZoneRecord, WantedCertificate};
 use serde_json::{Value, json};
 
 use crate::{
-    harness::{Api, PASSWORD},
+    harness::{Api, PASSWORD, START},
     ssh::KEY,
 };
 
@@ -58,7 +58,7 @@ const OF_PERSONS: [&str; 17] = [
     "list_organisations",
 ];
 /// Endpoints for the account that owns the installation.
-const OF_THE_INSTALLATION: [&str; 39] = [
+const OF_THE_INSTALLATION: [&str; 43] = [
     "reset_account",
     "list_edges",
     "list_ways",
@@ -86,6 +86,10 @@ const OF_THE_INSTALLATION: [&str; 39] = [
     "create_egress_slice",
     "move_egress_slice",
     "delete_egress_slice",
+    "list_balancers",
+    "get_balancer",
+    "set_balancer",
+    "delete_balancer",
     "list_catchment",
     "suggest_catchment_change",
     "start_measurement",
@@ -221,6 +225,14 @@ impl FullOrganisation {
         let flow = api.flows.begin(LiveFlow::new("secret-flow".to_owned(), of, client, SystemTime::now()));
         let named = api.send("PATCH", "/v1/organisation", Some(&owner), Some(json!({"name": "Secret House"}))).await;
         assert_eq!(named.status, StatusCode::OK);
+        let balancer = SiteBalancer {
+            site: "secret".parse().unwrap(),
+            addresses: vec!["198.51.100.9".parse().unwrap()],
+            encapsulation: Encapsulation::Gue,
+            balancers: vec!["192.0.2.9".parse().unwrap()],
+            weights: BTreeMap::new(),
+        };
+        api.store.set_balancer(&balancer, &[], START).await.unwrap();
         let viewer = api.member(&owner, &id, "viewer@example.com", "viewer").await;
         let viewer_id = api.id_of(&viewer).await;
         let stranger = api.account("stranger@example.com").await;
@@ -299,6 +311,7 @@ impl FullOrganisation {
             .replace("{tunnel_id}", &self.tunnel)
             .replace("{origin_id}", &self.origin)
             .replace("{name}", "secret.example.org")
+            .replace("{site}", "secret")
     }
 
     /// A body that would be accepted from a permitted caller.
@@ -341,6 +354,7 @@ impl FullOrganisation {
             "create_egress_address" => json!({"address": "198.51.100.7"}),
             "create_egress_slice" => json!({"address": "198.51.100.7", "edge": "edge"}),
             "move_egress_slice" => json!({"edge": "edge"}),
+            "set_balancer" => json!({"addresses": ["198.51.100.1"], "balancers": ["192.0.2.1"]}),
             "start_measurement" => json!({"address": "198.51.100.1"}),
             "import_catchment" => json!({"targets": ["192.0.2.1"]}),
             "hand_installation_over" => json!({"email": "stranger@example.com"}),

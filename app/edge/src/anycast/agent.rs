@@ -25,10 +25,8 @@ use tokio::{
     time::{Instant, MissedTickBehavior},
 };
 
-use super::{
-    Anycast, AnycastSettings, Board, addresses::ServiceAddresses, checks::OwnRequest, metrics::AnycastMetrics, report,
-};
-use crate::state::EdgeState;
+use super::{Anycast, AnycastSettings, Board, checks::OwnRequest, metrics::AnycastMetrics, report};
+use crate::{state::EdgeState, util::service_addresses::ServiceAddresses};
 
 /// How often the edge looks at itself.
 const PERIOD: Duration = Duration::from_secs(1);

@@ -2,7 +2,6 @@
 //!
 //! May use `state`, `util`.
 
-mod addresses;
 mod agent;
 mod checks;
 mod flows;

@@ -27,6 +27,7 @@ use self::{
 use crate::{
     access::Access,
     anycast::{Anycast, AnycastSettings},
+    balanced::{Balanced, BalancedSettings},
     config::EdgeConfig,
     http::server::{ApiService, HealthNotes, HttpServer},
     lifecycle::{
@@ -61,6 +62,7 @@ pub struct Edge {
     pub(crate) mesh: OnceLock<Arc<Mesh>>,
     pub(crate) steering: OnceLock<Arc<SteeringFollower>>,
     pub(crate) anycast: OnceLock<Arc<Anycast>>,
+    pub(crate) balanced: OnceLock<Arc<Balanced>>,
     pub(crate) measurements: Arc<Measurements>,
     pub(crate) handshakes: Arc<Handshakes>,
     pub(crate) ssh_logins: Arc<Handshakes>,
@@ -120,6 +122,7 @@ impl Edge {
             mesh: OnceLock::new(),
             steering: OnceLock::new(),
             anycast: OnceLock::new(),
+            balanced: OnceLock::new(),
             measurements: Measurements::new(&state),
             handshakes: Arc::default(),
             ssh_logins: Arc::new(Handshakes::of_ssh()),
@@ -162,12 +165,35 @@ impl Edge {
         self.anycast.get().map(|anycast| anycast.served())
     }
 
-    /// Withdraws announced prefixes before the edge stops, within the time that running work has for its end. Without
-    /// any, this returns at once.
+    /// Serves behind the balancer of the region. To be called before [`Edge::serve`]; only the first call counts.
+    pub fn serve_behind_balancer(&self, settings: BalancedSettings) {
+        let balanced = Balanced::new(settings);
+        let noted = balanced.clone();
+        let _ = self.http.balanced_health.set(Arc::new(move || noted.notes()));
+        let _ = self.balanced.set(balanced);
+    }
+
+    /// Why balancers must not send to this edge yet, and whether it leaves; `None` for an edge that is behind none.
+    #[must_use]
+    pub fn balanced(&self) -> Option<(watch::Receiver<Option<String>>, watch::Receiver<bool>)> {
+        self.balanced.get().map(|balanced| (balanced.fault(), balanced.leaves()))
+    }
+
+    /// Leads clients elsewhere before the edge stops, within the time that running work has for its end: withdraws
+    /// announced prefixes, and tells balancers. Without any, this returns at once.
     pub async fn withdraw(&self) {
-        if let Some(anycast) = self.anycast.get() {
-            anycast.withdraw(self.state.config.shutdown_grace.max(MIN_WITHDRAWAL)).await;
-        }
+        let within = self.state.config.shutdown_grace;
+        let withdraws = async {
+            if let Some(anycast) = self.anycast.get() {
+                anycast.withdraw(within.max(MIN_WITHDRAWAL)).await;
+            }
+        };
+        let leaves = async {
+            if let Some(balanced) = self.balanced.get() {
+                balanced.leave(within).await;
+            }
+        };
+        tokio::join!(withdraws, leaves);
     }
 
     /// Registers the edge's metrics; those of announcements only after [`Edge::announce`], those of ssh clients only after

@@ -103,6 +103,7 @@ impl Installation {
             http3_port: None,
             anycast: Vec::new(),
             egress: Vec::new(),
+            balanced: None,
         };
         self.fleets.push(fleet);
         MeshEdge { world, card, ip }
@@ -395,7 +396,7 @@ async fn only_other_edges_of_the_installation_get_a_link() {
     assert_eq!(hello, sallyport_wire::FrameType::Hello as u8);
     until("all are counted", || b.metrics().contains(r#"sallyport_mesh_failures_total{reason="refused"} 3"#)).await;
     // The same certificate, after control no longer lists its edge.
-    installation.orders.put(EdgeOrders { edge: b.card.edge, drain: None });
+    installation.orders.put(EdgeOrders { edge: b.card.edge, drain: None, server: 0 });
     assert!(link(client_config_of_node_for(&root, &chain, &key, &[MESH_ALPN]).unwrap()).await.is_err());
     until("its link is over", || b.metrics().contains(r#"sallyport_mesh_links{direction="in"} 0"#)).await;
     // An edge without a mesh does not offer the protocol.

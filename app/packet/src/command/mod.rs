@@ -78,7 +78,11 @@ pub(crate) enum RouterCommand {
 }
 
 /// Runs a command.
-pub(crate) async fn run(output: Output, pins: Option<PathBuf>, command: PacketCommand) -> anyhow::Result<()> {
+pub(crate) async fn run(
+    output: Output,
+    (pins, ca): (Option<PathBuf>, Option<PathBuf>),
+    command: PacketCommand,
+) -> anyhow::Result<()> {
     let folder = |name: &str| pins.clone().unwrap_or_else(|| Path::new(PINS).join(name));
     let router = Router::new(folder("router"));
     match &command {
@@ -97,7 +101,7 @@ pub(crate) async fn run(output: Output, pins: Option<PathBuf>, command: PacketCo
         PacketCommand::Policy(command) => policy::run(output, &router, command),
         PacketCommand::Explain(args) => explain::explain(output, &router, args).await,
         PacketCommand::Dump(args) => dump::dump(output, &Router::new(folder(args.of.name())), args).await,
-        PacketCommand::Balance(command) => balance::run(output, &Balancer::new(folder("balance")), command).await,
+        PacketCommand::Balance(command) => balance::run(output, &Balancer::new(folder("balance")), command, ca).await,
         PacketCommand::Decap(command) => decap::run(output, &Decap::new(folder("decap")), command).await,
         // They are answered before, without a kernel.
         PacketCommand::Man(_) | PacketCommand::Completion(_) => Ok(()),

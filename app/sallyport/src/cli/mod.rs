@@ -24,6 +24,7 @@ use crate::{
         anycast::AnycastCommand,
         audit::AuditArgs,
         authority::AuthorityCommand,
+        balancer::BalancerCommand,
         catchment::CatchmentCommand,
         certificate::CertificateCommand,
         client::{ClientCommand, SshConfigArgs},
@@ -133,6 +134,9 @@ pub(crate) enum Command {
     /// Addresses that edges share, and from which they dial direct origins
     #[command(subcommand)]
     Egress(EgressCommand),
+    /// Virtual addresses that the edges of a site share
+    #[command(subcommand)]
+    Balancer(BalancerCommand),
     /// Certificates for names: ordered by the server, or imported
     #[command(subcommand)]
     Cert(CertificateCommand),
@@ -331,6 +335,7 @@ async fn dispatch(cli: Cli, output: Output, offset: UtcOffset) -> anyhow::Result
         Command::Domain(command) => command::domain::run(&context, command).await,
         Command::Anycast(command) => command::anycast::run(&context, command).await,
         Command::Egress(command) => command::egress::run(&context, command).await,
+        Command::Balancer(command) => command::balancer::run(&context, command).await,
         Command::Zone(command) => command::zone::run(&context, command).await,
         Command::Cert(command) => command::certificate::run(&context, command).await,
         Command::Policy(command) => command::policy::run(&context, command).await,

@@ -6,6 +6,7 @@ pub(crate) mod anycast;
 mod api_status;
 pub(crate) mod audit;
 pub(crate) mod authority;
+pub(crate) mod balancer;
 pub(crate) mod catchment;
 pub(crate) mod certificate;
 pub(crate) mod client;

@@ -66,6 +66,7 @@ mod tests {
             http3_port,
             anycast: Vec::new(),
             egress: Vec::new(),
+            balanced: None,
         }
     }
 

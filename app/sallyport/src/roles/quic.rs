@@ -11,7 +11,7 @@ use std::{
 
 use sallyport_edge::{Edge, Http3Offer};
 use sallyport_net::{Certificates, ListenError, PassedPort, Shutdown};
-use sallyport_quic::{MAX_SOCKETS, QuicPort, QuicSecret};
+use sallyport_quic::{MAX_SOCKETS, QuicPort, QuicSecret, ServerNumber};
 use tokio::task::JoinHandle;
 use tracing::{info, warn};
 
@@ -104,12 +104,12 @@ pub(crate) struct Quic {
 }
 
 impl Quic {
-    /// Serves the port. `inherited` is what a predecessor has passed on. `secret` is that of the installation, and
-    /// `addresses` are those of the machine as clients see them.
+    /// Serves the port. `inherited` is what a predecessor has passed on. `secret` is that of the machine; behind a
+    /// balancer it comes with the number of the server. `addresses` are those of the machine as clients see them.
     pub(crate) fn start(
         opened: OpenedQuic,
         inherited: Vec<OwnedFd>,
-        secret: [u8; 32],
+        (secret, server): ([u8; 32], Option<ServerNumber>),
         (edge, certificates): (&Arc<Edge>, Arc<Certificates>),
         addresses: &[IpAddr],
         shutdown: Shutdown,
@@ -128,9 +128,11 @@ impl Quic {
                 Opened::Here(sockets) => {
                     // The former process goes on with its port, which is another one.
                     drop(inherited);
-                    QuicPort::new(sockets, secret.into())
+                    QuicPort::new_as(sockets, secret.into(), server)
                 }
-                Opened::ByPredecessor => inherit(inherited, address, sockets, secret.into(), &shutdown).await,
+                Opened::ByPredecessor => {
+                    inherit(inherited, (address, sockets), (secret.into(), server), &shutdown).await
+                }
             };
             let port = match port {
                 Ok(port) => served.get_or_init(|| port).clone(),
@@ -178,13 +180,12 @@ impl PassedPort for Passed {
 /// What was passed on cannot be used; or `Interrupted` if the shutdown comes first.
 async fn inherit(
     inherited: Vec<OwnedFd>,
-    address: SocketAddr,
-    sockets: NonZeroUsize,
-    secret: QuicSecret,
+    (address, sockets): (SocketAddr, NonZeroUsize),
+    (secret, server): (QuicSecret, Option<ServerNumber>),
     shutdown: &Shutdown,
 ) -> io::Result<QuicPort> {
     if !inherited.is_empty() {
-        return QuicPort::inherit(inherited).map_err(io::Error::other);
+        return QuicPort::inherit_as(inherited, server).map_err(io::Error::other);
     }
     info!(listen = %address, "the QUIC port is taken over when the former process has ended");
     loop {
@@ -193,7 +194,7 @@ async fn inherit(
             () = tokio::time::sleep(RETRY_PERIOD) => {}
         }
         if let Ok(sockets) = sallyport_net::listen_udp_group(address, sockets, OPTION) {
-            return QuicPort::new(sockets, secret);
+            return QuicPort::new_as(sockets, secret, server);
         }
     }
 }

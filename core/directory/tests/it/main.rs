@@ -25,6 +25,7 @@ pub(crate) fn card(number: u8) -> EdgeCard {
         http3_port: None,
         anycast: Vec::new(),
         egress: Vec::new(),
+        balanced: None,
     }
 }
 

@@ -4,6 +4,7 @@ mod arrival;
 mod compile;
 mod config;
 mod edge;
+mod liveness;
 mod slices;
 mod slots;
 mod steer;
@@ -19,6 +20,7 @@ pub use config::{
     MachineConfig, Ports, Protocol, ServiceConfig, SiteConfig, SliceConfig,
 };
 pub use edge::Edge;
+pub use liveness::Liveness;
 pub use slices::{PortSlices, SliceError, steering_port};
 pub use slots::{Member, POOL_SLOTS, Slot, fill_slots};
 pub use steer::{SteerReason, Steered, Steering, UDP_IDLE_SECONDS};

@@ -99,6 +99,7 @@ impl Bus {
             ConfigValue::Challenge(challenge) => self.challenges.put(challenge),
             ConfigValue::Zone(zone) => self.zones.put(*zone),
             ConfigValue::Anycast(config) => self.anycast.put(*config),
+            ConfigValue::Balancers(sites) => self.balancers.put(sites),
             ConfigValue::DnsSteering(part) => self.dns_steering.put(*part),
             ConfigValue::Egress(config) => self.egress.put(*config),
         }
@@ -118,6 +119,7 @@ impl Bus {
             ConfigKey::Challenge(id) => self.challenges.remove(id),
             ConfigKey::Zone(id) => self.zones.remove(id),
             ConfigKey::Anycast => self.anycast.put(OwnedAnycast::default()),
+            ConfigKey::Balancers => self.balancers.put(Vec::new()),
             ConfigKey::DnsSteering(part) => self.dns_steering.remove(part),
             ConfigKey::Egress => self.egress.put(EgressConfig::default()),
         }

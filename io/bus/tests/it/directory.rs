@@ -30,6 +30,7 @@ fn card(number: u8) -> EdgeCard {
         http3_port: None,
         anycast: Vec::new(),
         egress: Vec::new(),
+        balanced: None,
     }
 }
 

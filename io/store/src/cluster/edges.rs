@@ -29,6 +29,8 @@ pub struct StoredEdge {
     pub created_at: i64,
     /// End of the time for running flows if the edge is being drained, in seconds since 1970.
     pub drain_until: Option<i64>,
+    /// The number by which balancers know it, from 1. No other edge has it.
+    pub server: u16,
 }
 
 /// The beginning of the hash of a join token's secret, which identifies the token.
@@ -280,12 +282,15 @@ impl Store {
         if names.len() >= MAX_EDGES {
             return Err(StoreError::Limit { what: "edges: remove some first", max: MAX_EDGES });
         }
-        let edge = StoredEdge { id: joining.id, name, region, created_at: joining.now, drain_until: None };
-        sql::query("INSERT INTO edges (id, name, region, created_at) VALUES ($1, $2, $3, $4)")
+        let servers: Vec<i64> = sql::query_scalar("SELECT server FROM edges").fetch_all(write.sql()).await?;
+        let server = free_number(&servers);
+        let edge = StoredEdge { id: joining.id, name, region, created_at: joining.now, drain_until: None, server };
+        sql::query("INSERT INTO edges (id, name, region, created_at, server) VALUES ($1, $2, $3, $4, $5)")
             .bind(edge.id.as_bytes().as_slice())
             .bind(edge.name.as_str())
             .bind(edge.region.as_str())
             .bind(edge.created_at)
+            .bind(i64::from(edge.server))
             .execute(write.sql())
             .await?;
         sql::query("UPDATE edge_tokens SET used_by = $1, used_by_id = $2 WHERE hash = $3")
@@ -303,7 +308,7 @@ impl Store {
     /// # Errors
     /// The database fails.
     pub async fn edges(&self) -> Result<Vec<StoredEdge>, StoreError> {
-        let rows = sql::query("SELECT id, name, region, created_at, drain_until FROM edges ORDER BY name")
+        let rows = sql::query("SELECT id, name, region, created_at, drain_until, server FROM edges ORDER BY name")
             .fetch_all(&self.reader)
             .await?;
         rows.iter().map(edge).collect()
@@ -314,7 +319,7 @@ impl Store {
     /// # Errors
     /// The database fails.
     pub async fn edge(&self, id: EdgeId) -> Result<Option<StoredEdge>, StoreError> {
-        let found = sql::query("SELECT id, name, region, created_at, drain_until FROM edges WHERE id = $1")
+        let found = sql::query("SELECT id, name, region, created_at, drain_until, server FROM edges WHERE id = $1")
             .bind(id.as_bytes().as_slice())
             .fetch_optional(&self.reader)
             .await?;
@@ -376,6 +381,11 @@ fn agreed<T: PartialEq + ToString>(
     }
 }
 
+/// The first unused server number. There are more numbers than edges.
+fn free_number(taken: &[i64]) -> u16 {
+    (1..u16::MAX).find(|number| !taken.contains(&i64::from(*number))).unwrap_or(u16::MAX)
+}
+
 /// The region's name with the first unused number.
 fn free_name(region: &RegionName, taken: &[String]) -> EdgeName {
     let stem: String = region.as_str().chars().take(26).collect();
@@ -408,5 +418,6 @@ fn edge(found: &DbRow) -> Result<StoredEdge, StoreError> {
         region: row::parsed(found, "region")?,
         created_at: found.try_get("created_at")?,
         drain_until: found.try_get("drain_until")?,
+        server: u16::try_from(found.try_get::<i64>("server")?).map_err(|error| row::damaged("server", error))?,
     })
 }

@@ -3,6 +3,7 @@
 //! May use: `accounts`, `identity`, `db`.
 
 pub(crate) mod anycast;
+pub(crate) mod balancers;
 pub(crate) mod controls;
 mod dns_settings;
 pub(crate) mod edges;

@@ -183,6 +183,14 @@ pub enum StoreError {
         /// The address.
         address: std::net::IpAddr,
     },
+    /// Another site has the virtual address.
+    #[error("the site {site} has the virtual address {address} already: two sites share one only by anycast")]
+    VirtualAddressTaken {
+        /// The address.
+        address: std::net::IpAddr,
+        /// The other site.
+        site: sallyport_model::RegionName,
+    },
     /// The zone is there already.
     #[error("there is a zone {name} already")]
     ZoneTaken {

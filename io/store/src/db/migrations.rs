@@ -661,6 +661,18 @@ const MIGRATIONS: &[&str] = &[
         PRIMARY KEY (address, slice)
     ) STRICT;
     ",
+    "
+    -- The balancers of sites, as JSON. A site is a region.
+    CREATE TABLE balancers (
+        site       TEXT PRIMARY KEY,
+        content    TEXT NOT NULL,
+        created_at INTEGER NOT NULL
+    ) STRICT;
+    -- The numbers by which balancers know edges, from 1.
+    ALTER TABLE edges ADD COLUMN server INTEGER NOT NULL DEFAULT 0;
+    UPDATE edges SET server = (SELECT count(*) FROM edges AS others WHERE others.id <= edges.id);
+    CREATE UNIQUE INDEX edges_by_server ON edges (server);
+    ",
 ];
 
 /// Number of steps after which the write-ahead log is merged into the database.

@@ -69,3 +69,20 @@ async fn a_token_remembers_which_edge_used_it_and_not_only_what_that_was_called(
     let refusal = store.join_edge([2; 32], &joining).await.unwrap().unwrap_err().to_string();
     assert!(refusal.contains("by the edge eu-1: create another") && refusal.contains("edge rm eu-1"), "{refusal}");
 }
+
+#[tokio::test]
+async fn each_edge_has_a_server_number_and_that_of_a_removed_one_is_given_again() {
+    let (_dir, store) = store_with_account().await;
+    let join = async |n: u8| {
+        let eu = Some("eu".parse().unwrap());
+        let new = NewEdgeToken { hash: [n; 32], name: None, region: eu, created_at: NOW, expires_at: NOW + 60 };
+        store.create_edge_token(&new).await.unwrap();
+        let joining = JoiningEdge { id: EdgeId::from_random([n; 16]), name: None, region: None, now: NOW };
+        store.join_edge([n; 32], &joining).await.unwrap().unwrap()
+    };
+    let (one, two) = (join(1).await, join(2).await);
+    assert_eq!((one.server, two.server), (1, 2));
+    assert!(store.delete_edge(one.id).await.unwrap());
+    let three = join(3).await;
+    assert_eq!((three.server, store.edge(two.id).await.unwrap().unwrap().server), (1, 2));
+}

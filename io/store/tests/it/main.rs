@@ -8,6 +8,7 @@
 mod account_access;
 mod anycast;
 mod authorities;
+mod balancers;
 mod certificates;
 mod controls;
 mod device_logins;

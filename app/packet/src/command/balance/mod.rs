@@ -9,6 +9,8 @@ mod up;
 
 pub(super) use show::{DropsArgs, counts};
 
+use std::path::PathBuf;
+
 use clap::Subcommand;
 use sallyport_cli::output::Output;
 use sallyport_xdp::balance::Balancer;
@@ -21,7 +23,7 @@ pub(crate) enum BalanceCommand {
     Up(up::UpArgs),
     /// Bring the balancer up, and keep its tables in step with the file
     #[command(after_help = run::EXAMPLES)]
-    Run(run::RunArgs),
+    Run(Box<run::RunArgs>),
     /// Show edges, services, slices, or what was sent and dropped
     #[command(subcommand)]
     Show(show::ShowCommand),
@@ -37,10 +39,15 @@ pub(crate) enum BalanceCommand {
 }
 
 /// Runs a command.
-pub(super) async fn run(output: Output, balancer: &Balancer, command: BalanceCommand) -> anyhow::Result<()> {
+pub(super) async fn run(
+    output: Output,
+    balancer: &Balancer,
+    command: BalanceCommand,
+    ca: Option<PathBuf>,
+) -> anyhow::Result<()> {
     match command {
         BalanceCommand::Up(args) => up::up(output, balancer, &args).await,
-        BalanceCommand::Run(args) => run::run(output, balancer, args).await,
+        BalanceCommand::Run(args) => run::run(output, balancer, *args, ca).await,
         BalanceCommand::Show(command) => show::show(output, balancer, command).await,
         BalanceCommand::Drain(args) => up::drain(output, balancer, &args, true),
         BalanceCommand::Undrain(args) => up::drain(output, balancer, &args, false),

@@ -1,6 +1,10 @@
 //! `packet balance run`: the balancer, and the process that keeps its tables in step with what is wanted.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeSet,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
 
 use clap::Args;
 use sallyport_cli::{
@@ -15,12 +19,16 @@ use super::{
     state::State,
     up::{self, UpArgs, bring_up, devices_of},
 };
-use crate::command::kernel;
+use crate::{
+    command::kernel,
+    control::{ControlArgs, Site},
+};
 
 /// Examples of the help.
 pub(super) const EXAMPLES: &str = "Examples:
   sallyport packet balance run --config balance.toml
-  sallyport packet balance run --config balance.toml --metrics /var/lib/node_exporter/balance.prom";
+  sallyport packet balance run --config balance.toml --metrics /var/lib/node_exporter/balance.prom
+  sallyport packet balance run --dev eth0 --control https://api.example.com --token-file token --site eu";
 
 /// How often neighbours are looked for.
 const WAKE_EVERY: Duration = Duration::from_secs(5);
@@ -28,40 +36,80 @@ const WAKE_EVERY: Duration = Duration::from_secs(5);
 /// The arguments of `run`.
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
-    #[command(flatten)]
-    up: UpArgs,
+    /// The file of the balancer; with --control, what control does not know, such as the seed
+    #[arg(long, value_name = "FILE", required_unless_present = "control")]
+    config: Option<PathBuf>,
+    /// The devices by which packets come and go, with native XDP; otherwise those of the file
+    #[arg(long, value_name = "DEVICES", value_delimiter = ',')]
+    dev: Vec<String>,
     /// Write metrics to this file, as Prometheus reads it
     #[arg(long, value_name = "FILE")]
     metrics: Option<String>,
-    /// How often the file is looked at, in milliseconds
+    /// How often the file, control and the edges are looked at, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(10..=60_000))]
     interval: u64,
+    #[command(flatten)]
+    control: ControlArgs,
 }
 
 /// Where the wanted configuration comes from.
 struct Source {
-    args: UpArgs,
+    config: Option<PathBuf>,
+    dev: Vec<String>,
+    /// What control knows, if it is asked.
+    site: Option<Site>,
     last: Option<BalanceConfig>,
     /// The last problem, which is said once.
     said: Option<String>,
 }
 
 impl Source {
-    /// The configuration, if it is another one than before. A file that is wrong changes nothing.
-    fn next(&mut self) -> Option<BalanceConfig> {
-        match self.args.read() {
+    /// The configuration as it is wanted now.
+    async fn read(&mut self) -> Result<BalanceConfig, Failure> {
+        let base = match &self.config {
+            Some(config) => UpArgs { config: config.clone(), dev: self.dev.clone() }.read()?,
+            None if self.dev.is_empty() => {
+                return Err(Failure::usage("the balancer has no device").next("name devices by --dev a,b"));
+            }
+            None => {
+                let dev = self.dev.iter().map(|dev| dev.trim().to_owned()).collect();
+                BalanceConfig { dev, ..BalanceConfig::default() }
+            }
+        };
+        let Some(site) = &mut self.site else { return Ok(base) };
+        let failed = |error: XdpError| Failure::new(Kind::Failed, error.to_string());
+        let (kernel, _) = kernel().await.map_err(failed)?;
+        let own: BTreeSet<_> =
+            kernel.addresses().await.map_err(failed)?.into_iter().map(|(_, address)| address).collect();
+        Ok(site.config(&base, &own))
+    }
+
+    /// The configuration, if it is another one than before. What is wrong changes nothing.
+    async fn next(&mut self) -> Option<BalanceConfig> {
+        match self.read().await {
             Ok(config) if self.last.as_ref() != Some(&config) => {
                 (self.last, self.said) = (Some(config.clone()), None);
                 Some(config)
             }
-            Ok(_) => {
-                self.said = None;
-                None
-            }
+            Ok(_) => None,
             Err(failure) => {
                 self.say(failure.message);
                 None
             }
+        }
+    }
+
+    /// Waits for the next look, or until control or an edge has news.
+    async fn wait(&mut self, interval: Duration) {
+        let news = async {
+            match &self.site {
+                Some(site) => site.news().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = tokio::time::sleep(interval) => {}
+            () = news => {}
         }
     }
 
@@ -74,8 +122,13 @@ impl Source {
 }
 
 /// Runs the balancer until the process ends. The packets go on then.
-pub(super) async fn run(output: Output, balancer: &Balancer, args: RunArgs) -> anyhow::Result<()> {
-    let config = args.up.read()?;
+pub(super) async fn run(output: Output, balancer: &Balancer, args: RunArgs, ca: Option<PathBuf>) -> anyhow::Result<()> {
+    let interval = Duration::from_millis(args.interval);
+    let mut source = Source { config: args.config, dev: args.dev, site: None, last: None, said: None };
+    if let Some(site) = args.control.site(ca) {
+        source.site = Some(Site::follow(site, interval).await?);
+    }
+    let config = source.read().await?;
     let mut metrics = metrics::Writer::new(args.metrics.clone().or_else(|| config.metrics.clone()))?;
     let Some(_lock) = Router::new(balancer.pins()).follow()? else {
         return Err(Failure::new(Kind::Refused, "another process keeps this balancer in step already").into());
@@ -83,15 +136,15 @@ pub(super) async fn run(output: Output, balancer: &Balancer, args: RunArgs) -> a
     let (change, state) = bring_up(balancer, config.clone()).await?;
     up::say(output, change, &state).await?;
     output.hint("keeping the tables in step; the programs stay when this process ends");
-    let mut source = Source { args: args.up, last: Some(config), said: None };
+    source.last = Some(config);
     let mut woken = Instant::now();
     loop {
-        tokio::time::sleep(Duration::from_millis(args.interval)).await;
+        source.wait(interval).await;
         if !balancer.is_up() {
             note("the balancer was taken down, so this process ends");
             return Ok(());
         }
-        if let Some(config) = source.next()
+        if let Some(config) = source.next().await
             && let Err(error) = change_to(balancer, config).await
         {
             source.say(format!("{error:#}"));

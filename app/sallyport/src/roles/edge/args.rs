@@ -6,6 +6,7 @@ use clap::Args;
 use sallyport_model::{EdgeName, RegionName};
 use sallyport_policy::Network;
 
+use super::balanced::BehindArgs;
 use crate::{
     args::{
         acme::ResolverArgs,
@@ -89,6 +90,8 @@ pub(crate) struct EdgeArgs {
     #[arg(long, value_name = "DEVICE", env = "SALLYPORT_ANYCAST_BALANCE", requires = "bird", help_heading = "Anycast")]
     #[arg(value_parser = interface)]
     pub(super) anycast_balance: Option<String>,
+    #[command(flatten)]
+    pub(super) behind: BehindArgs,
     #[command(flatten)]
     pub(super) dns: DnsArgs,
     #[command(flatten)]

@@ -61,6 +61,7 @@ pub(super) fn card(args: &EdgeArgs, state: &EdgeState, address: SocketAddr) -> E
         http3_port: None,
         anycast: Vec::new(),
         egress: Vec::new(),
+        balanced: None,
     }
 }
 

@@ -3,6 +3,7 @@
 //! May use what `roles` may use.
 
 pub(crate) mod args;
+mod balanced;
 mod config;
 mod control_link;
 mod health;
@@ -33,6 +34,7 @@ use sallyport_edge::{AskTunnel, Edge, EdgeAudit, SteeringSettings, TunnelStatus}
 use sallyport_identity::Sealer;
 use sallyport_model::{EdgeName, RegionName};
 use sallyport_net::{Certificates, HandOver, Listening, Takeover};
+use sallyport_quic::ServerNumber;
 use tokio::{sync::watch, task::JoinHandle};
 use tracing::{debug, info, warn};
 
@@ -139,6 +141,7 @@ async fn serve(
     let link = join::link(&state)?;
 
     let own_card = watch::Sender::new(config::card(args, &state, address));
+    let server = args.behind.is_set().then(ServerNumber::default);
     let (removed, clock) = (watch::Sender::new(false), watch::Sender::new(None));
     let site = watch::Sender::new(Arc::new(site_of(&state.bootstrap)));
     let drain_until = orders::follow(state.id, &bus, own_card.clone(), (removed.subscribe(), clock.subscribe()));
@@ -162,12 +165,15 @@ async fn serve(
     if !opened.as_ref().is_some_and(OpenedQuic::has_http3) {
         edge.set_no_http3();
     }
+    let redirect = listening.redirect.as_ref().and_then(|listener| listener.local_addr().ok()).map(|at| at.port());
     // If this process has no QUIC port, the former one goes on with its own.
     let inherited = std::mem::take(&mut listening.quic);
+    let quic_port = opened.as_ref().map(OpenedQuic::public_port);
     let quic = opened.map(|opened| {
         let served = (&edge, certificates.clone());
         let own: Vec<IpAddr> = own_card.borrow().addresses.iter().map(SocketAddr::ip).collect();
-        Quic::start(opened, inherited, own_secrets.derived("quic"), served, &own, daemon.shutdown.clone())
+        let secret = own_secrets.derived("quic");
+        Quic::start(opened, inherited, (secret, server.clone()), served, &own, daemon.shutdown.clone())
     });
     let passed = quic.as_ref().map(Quic::passed);
     tokio::spawn(config::keep_http3_port(edge.http3_port(), own_card.clone()));
@@ -195,6 +201,10 @@ async fn serve(
         config::share_flows(args, &state, &parts, &mut settings);
         edge.announce(settings);
         tokio::spawn(config::keep_anycast(edge.anycast_addresses(), own_card.clone()));
+    }
+    if let Some(server) = server {
+        let place = balanced::Place { state: &state, bus: &bus, redirect, quic_port };
+        balanced::serve(&args.behind, place, (&edge, address), server, &own_card);
     }
     let dns = DnsPorts::open(&args.dns, address, is_takeover)?;
     let dns = dns.map(|ports| NameServer::start(ports, &args.dns, parts)).transpose()?;

@@ -84,6 +84,7 @@ mod tests {
             http3_port: None,
             anycast: Vec::new(),
             egress: Vec::new(),
+            balanced: None,
         }
     }
 

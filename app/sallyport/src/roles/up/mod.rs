@@ -229,7 +229,7 @@ async fn serve(args: &UpArgs, daemon: &Daemon) -> anyhow::Result<()> {
     let inherited = std::mem::take(&mut listening.quic);
     let quic = quic.map(|opened| {
         let served = (&edge, certificates.clone());
-        Quic::start(opened, inherited, quic_secret, served, &own, daemon.shutdown.clone())
+        Quic::start(opened, inherited, (quic_secret, None), served, &own, daemon.shutdown.clone())
     });
     let passed = quic.as_ref().map(Quic::passed);
     let is_new = daemon.console.is_on() && store.count_accounts().await.is_ok_and(|count| count == 0);

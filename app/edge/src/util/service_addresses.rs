@@ -15,7 +15,10 @@ use std::{
 use futures_core::Stream;
 use rtnetlink::{
     Error as NetlinkError, Handle,
-    packet_route::address::{AddressAttribute, AddressMessage},
+    packet_route::{
+        address::{AddressAttribute, AddressMessage},
+        link::LinkAttribute,
+    },
 };
 use serde::{Deserialize, Serialize};
 
@@ -25,6 +28,8 @@ const NETLINK_TIME: Duration = Duration::from_secs(2);
 const MAX_ADDRESSES: usize = 16_384;
 /// The most bytes of the file.
 const MAX_FILE_BYTES: u64 = 1 << 20;
+/// The number of the loopback device.
+const LOOPBACK: u32 = 1;
 /// The error of the kernel for an address that is there already (EEXIST), and for one that is not (EADDRNOTAVAIL).
 const EXISTS: i32 = -17;
 const NOT_THERE: i32 = -99;
@@ -32,7 +37,7 @@ const NOT_THERE: i32 = -99;
 /// The addresses that this edge has added, and no others: what others added is never removed. The file outlives the
 /// process, so that the next one removes what a killed one left.
 #[derive(Debug)]
-pub(super) struct ServiceAddresses {
+pub(crate) struct ServiceAddresses {
     interface: String,
     file: PathBuf,
     own: BTreeSet<IpAddr>,
@@ -47,7 +52,7 @@ struct Kept {
 
 impl ServiceAddresses {
     /// The addresses that a former process has added to this interface.
-    pub(super) fn open(interface: String, file: PathBuf) -> Self {
+    pub(crate) fn open(interface: String, file: PathBuf) -> Self {
         let read = fs::metadata(&file).is_ok_and(|known| known.len() <= MAX_FILE_BYTES);
         let kept: Kept = read
             .then(|| fs::read(&file).ok())
@@ -60,12 +65,12 @@ impl ServiceAddresses {
     }
 
     /// The addresses that this edge has added.
-    pub(super) fn own(&self) -> &BTreeSet<IpAddr> {
+    pub(crate) fn own(&self) -> &BTreeSet<IpAddr> {
         &self.own
     }
 
     /// Adds an address. One that is there already stays whose it was.
-    pub(super) async fn add(&mut self, address: IpAddr) -> Result<(), String> {
+    pub(crate) async fn add(&mut self, address: IpAddr) -> Result<(), String> {
         let is_new = self.own.insert(address);
         if is_new && let Err(error) = self.write() {
             self.own.remove(&address);
@@ -83,7 +88,7 @@ impl ServiceAddresses {
     }
 
     /// Removes an address that this edge has added.
-    pub(super) async fn remove(&mut self, address: IpAddr) -> Result<(), String> {
+    pub(crate) async fn remove(&mut self, address: IpAddr) -> Result<(), String> {
         if !self.own.contains(&address) {
             return Ok(());
         }
@@ -154,7 +159,7 @@ impl From<NetlinkError> for NetlinkFailure {
     }
 }
 
-async fn within(ask: impl Future<Output = Result<(), NetlinkFailure>>) -> Result<(), NetlinkFailure> {
+async fn within<T>(ask: impl Future<Output = Result<T, NetlinkFailure>>) -> Result<T, NetlinkFailure> {
     tokio::time::timeout(NETLINK_TIME, ask).await.unwrap_or(Err(NetlinkFailure::Silent))
 }
 
@@ -174,6 +179,37 @@ async fn index_of(handle: &Handle, name: &str) -> Result<u32, NetlinkFailure> {
         Some(Err(error)) => Err(error.into()),
         None => Err(NetlinkFailure::NoInterface),
     }
+}
+
+/// The name of the device that has an address; `None` if none has it.
+pub(crate) async fn device_of(wanted: IpAddr) -> Result<Option<String>, String> {
+    let (connection, handle, _) = rtnetlink::new_connection().map_err(|error| error.to_string())?;
+    let running = tokio::spawn(connection);
+    let found = within(async {
+        let mut all = pin!(handle.address().get().execute());
+        for _ in 0..MAX_ADDRESSES {
+            let Some(found) = next(all.as_mut()).await else { return Ok(None) };
+            let found = found?;
+            let is_it = |attribute: &AddressAttribute| *attribute == AddressAttribute::Address(wanted);
+            if found.header.index != LOOPBACK && found.attributes.iter().any(is_it) {
+                return name_of(&handle, found.header.index).await;
+            }
+        }
+        Ok(None)
+    });
+    let found = found.await.map_err(|error| format!("the devices of this machine cannot be listed: {error}"));
+    running.abort();
+    found
+}
+
+async fn name_of(handle: &Handle, index: u32) -> Result<Option<String>, NetlinkFailure> {
+    let mut links = pin!(handle.link().get().match_index(index).execute());
+    let Some(link) = next(links.as_mut()).await else { return Ok(None) };
+    let name = |attribute: &LinkAttribute| match attribute {
+        LinkAttribute::IfName(name) => Some(name.clone()),
+        _ => None,
+    };
+    Ok(link?.attributes.iter().find_map(name))
 }
 
 /// The message of an address of an interface, which removes it.

@@ -1,0 +1,184 @@
+//! Serves behind the balancer of the region. The companion `sallyport-packet` puts the virtual addresses on this
+//! machine, and takes packets of balancers and of other edges out of their encapsulation.
+//!
+//! May use `util`.
+
+mod decapsulation;
+
+use std::{
+    collections::BTreeSet,
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use sallyport_bus::{Fleet, Orders, ServedBalancers};
+use sallyport_model::{EdgeId, Encapsulation, RegionName};
+use sallyport_net::Shutdown;
+use sallyport_quic::ServerNumber;
+use tokio::sync::watch;
+
+use self::decapsulation::Decapsulation;
+use crate::util::service_addresses::device_of;
+
+/// How often everything is looked at without a change, and tried again after a failure.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// How long balancers have, before the edge stops, to hear that the edge wants no new flows.
+const LEAVE_TIME: Duration = Duration::from_secs(3);
+
+/// How an edge serves behind a balancer.
+#[derive(Debug, Clone)]
+pub struct BalancedSettings {
+    /// The edge.
+    pub edge: EdgeId,
+    /// Its region, which is its site.
+    pub region: RegionName,
+    /// The address to which balancers send.
+    pub address: IpAddr,
+    /// The device of that address; `None`: it is found.
+    pub device: Option<String>,
+    /// The balancers of sites.
+    pub served: ServedBalancers,
+    /// The edges that are there.
+    pub fleet: Fleet,
+    /// Which server number the edge has.
+    pub orders: Orders,
+    /// Where connection ids of QUIC get the number from.
+    pub server: ServerNumber,
+    /// The companion that loads the programs of the kernel; `None`: it is not installed.
+    pub program: Option<PathBuf>,
+    /// The folder of bpffs for its state; `None`: its own.
+    pub pins: Option<PathBuf>,
+}
+
+/// What is to stand at this machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Plan {
+    encapsulation: Encapsulation,
+    /// The virtual addresses.
+    addresses: BTreeSet<IpAddr>,
+    /// The balancers.
+    balancers: BTreeSet<IpAddr>,
+    /// The other edges of the site.
+    mates: BTreeSet<IpAddr>,
+}
+
+/// An edge behind a balancer.
+pub(crate) struct Balanced {
+    settings: BalancedSettings,
+    /// Why balancers must not send yet, in one sentence; `None`: all stands.
+    fault: watch::Sender<Option<String>>,
+    /// Whether the edge leaves.
+    leaves: watch::Sender<bool>,
+    /// What stands, for the health.
+    known: Mutex<Option<Plan>>,
+}
+
+impl Balanced {
+    pub(crate) fn new(settings: BalancedSettings) -> Arc<Self> {
+        let fault = Some("the edge has just started".to_owned());
+        Arc::new(Self {
+            settings,
+            fault: watch::Sender::new(fault),
+            leaves: watch::Sender::new(false),
+            known: Mutex::default(),
+        })
+    }
+
+    /// Why balancers must not send yet; `None`: all stands.
+    pub(crate) fn fault(&self) -> watch::Receiver<Option<String>> {
+        self.fault.subscribe()
+    }
+
+    /// Whether the edge leaves.
+    pub(crate) fn leaves(&self) -> watch::Receiver<bool> {
+        self.leaves.subscribe()
+    }
+
+    /// Tells balancers that the edge wants no new flows, and gives them time.
+    pub(crate) async fn leave(&self, within: Duration) {
+        let is_known = self.known.lock().is_some();
+        if !self.leaves.send_replace(true) && is_known {
+            tokio::time::sleep(LEAVE_TIME.min(within)).await;
+        }
+    }
+
+    /// Lines of `/healthz`, which is public.
+    pub(crate) fn notes(&self) -> String {
+        if self.fault.borrow().is_some() { "balancer: not ready for packets\n".to_owned() } else { String::new() }
+    }
+
+    /// What is to stand now; `None`: the region has no balancer.
+    fn plan(&self) -> Option<Plan> {
+        let settings = &self.settings;
+        let balancer = settings.served.of(&settings.region)?;
+        let cards = settings.fleet.edges().into_iter().map(|edge| edge.card);
+        let mates = cards.filter(|card| card.edge != settings.edge && card.region == settings.region);
+        let mates = mates.filter_map(|card| card.balanced.as_ref().map(|balanced| balanced.address));
+        Some(Plan {
+            encapsulation: balancer.encapsulation,
+            addresses: balancer.addresses.iter().copied().collect(),
+            balancers: balancer.balancers.iter().copied().collect(),
+            mates: mates.collect(),
+        })
+    }
+
+    /// Follows the balancer until the shutdown. What stands then stays: packets of running flows still come.
+    pub(crate) async fn run(&self, listens: SocketAddr, shutdown: &Shutdown) {
+        tokio::select! {
+            () = self.follow(listens) => {}
+            () = shutdown.wait() => {}
+        }
+    }
+
+    async fn follow(&self, listens: SocketAddr) {
+        let settings = &self.settings;
+        let (mut served, mut edges, mut orders) =
+            (settings.served.subscribe(), settings.fleet.subscribe(), settings.orders.subscribe());
+        let mut decapsulation = Decapsulation::new(settings);
+        loop {
+            settings.server.set(settings.orders.get(settings.edge).map_or(0, |orders| orders.server));
+            let stands = self.stand(listens, &mut decapsulation).await;
+            let fault = stands.err();
+            let was = self.fault.send_replace(fault.clone());
+            match &fault {
+                Some(fault) if was.as_ref() != Some(fault) => {
+                    tracing::warn!(%fault, "balancers send no flows to this edge");
+                }
+                None if was.is_some() => tracing::info!(address = %settings.address, "ready behind the balancer"),
+                _ => {}
+            }
+            tokio::select! {
+                _ = served.changed() => {}
+                _ = edges.changed() => {}
+                _ = orders.changed() => {}
+                () = tokio::time::sleep(LOOK_EVERY) => {}
+            }
+        }
+    }
+
+    /// Makes what is to stand stand. An error says why it does not, in one sentence.
+    async fn stand(&self, listens: SocketAddr, decapsulation: &mut Decapsulation) -> Result<(), String> {
+        let settings = &self.settings;
+        let plan = self.plan();
+        *self.known.lock() = plan.clone();
+        let Some(plan) = plan else {
+            decapsulation.take_down().await;
+            let region = &settings.region;
+            return Err(format!("the region {region} has no balancer: `sallyport balancer set {region}` gives it one"));
+        };
+        if !listens.ip().is_unspecified() {
+            let port = listens.port();
+            return Err(format!("the edge listens at {} alone: start it with --listen :{port}", listens.ip()));
+        }
+        let device = match &settings.device {
+            Some(device) => device.clone(),
+            None => device_of(settings.address)
+                .await?
+                .ok_or_else(|| format!("no device of this machine has the address {}", settings.address))?,
+        };
+        decapsulation.bring_up(&plan, &device).await
+    }
+}
