@@ -27,7 +27,6 @@ export function exchange(id, given = {}) {
   const got = response === null ? null : half(response ?? {});
   return {
     summary: {
-      id,
       began: new Date(Date.UTC(2026, 10, 27, 9, 0, 0) + id * 137).toISOString(),
       method: 'GET',
       host: 'shop.example.test',
@@ -42,6 +41,7 @@ export function exchange(id, given = {}) {
       edge: 'eu-1',
       client: '192.0.2.7:41000',
       ...rest,
+      id,
     },
     request: sent,
     response: got,
@@ -210,8 +210,7 @@ export class Mock {
     if (one.request.message.is_truncated && !changes.body_base64) return send(422, { detail: 'The body was cut when it was kept, so it cannot be sent again.' });
     if (!SAFE.has(method) && !changes.confirm) return send(409, { detail: `${method} may act twice at the service.`, needs_confirmation: true });
     const id = this.add({
-      ...one.summary,
-      id: undefined,
+      ...Object.fromEntries(Object.entries(one.summary).filter(([name]) => name !== 'id')),
       id: undefined,
       method,
       path: changes.path ?? one.summary.path,

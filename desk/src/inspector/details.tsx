@@ -112,7 +112,7 @@ function About({ all }: { all: Details }) {
   const facts: [string, string][] = [
     ['Began', moment(all.began)],
     ['Duration', all.duration_ms == null ? 'it still runs' : duration(all.duration_ms)],
-    ['Person', all.identity ?? 'nobody was asked for'],
+    ['Person', all.identity ?? 'not asked for'],
     ['Rule', all.rule ?? ''],
     ['Client', all.client ?? ''],
     ['Edge', all.edge ?? ''],

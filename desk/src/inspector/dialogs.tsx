@@ -15,7 +15,7 @@ function Question({ title, text, go, label, onClose }: { title: string; text: st
     <Dialog title={title} class="small" onClose={onClose}>
       <p>{text}</p>
       <div class="dialog-foot">
-        <button type="button" onClick={onClose} autofocus>
+        <button type="button" onClick={onClose} data-first>
           Cancel
         </button>
         <button

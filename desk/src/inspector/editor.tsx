@@ -1,6 +1,6 @@
 // Edit and replay: the request as it can be changed before it is sent again.
 import { useSignal } from '@preact/signals';
-import { useRef } from 'preact/hooks';
+import { useEffect, useRef } from 'preact/hooks';
 import { api } from '../api/client';
 import type { Details, Header, Replay } from '../api/wire';
 import { size, toBase64 } from '../parts/format';
@@ -51,6 +51,8 @@ function Form({ id, from }: { id: number; from: Draft }) {
   const sentence = useSignal('');
   const isSending = useSignal(false);
   const rows = useRef<HTMLDivElement>(null);
+  const first = useRef<HTMLInputElement>(null);
+  useEffect(() => first.current?.focus(), []);
   const isJson = request.headers.some(({ name, value }) => name.toLowerCase() === 'content-type' && /json/i.test(value));
   let remark = '';
   if (isJson && body.value) {
@@ -88,7 +90,7 @@ function Form({ id, from }: { id: number; from: Draft }) {
         </label>
         <label class="wide">
           <span>Path and query</span>
-          <input value={path.value} spellcheck={false} onInput={(event) => (path.value = event.currentTarget.value)} />
+          <input ref={first} value={path.value} spellcheck={false} onInput={(event) => (path.value = event.currentTarget.value)} />
         </label>
         <datalist id="methods">
           {METHODS.map((name) => (

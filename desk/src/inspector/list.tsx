@@ -5,7 +5,7 @@ import type { Exchange } from '../api/wire';
 import { clock, count, duration, plain, size } from '../parts/format';
 import { Icon } from '../parts/icon';
 import { reveal, VirtualRows } from '../parts/virtual';
-import { choose, chosen, exchange, isDetailShown, marked, shown } from './store';
+import { choose, chosen, exchange, hasPeople, hasPlaces, isDetailShown, marked, shown } from './store';
 import { Status } from './status';
 
 const narrow = matchMedia('(max-width: 720px)');
@@ -27,7 +27,7 @@ function Row({ one, at, top, isNarrow }: { one: Exchange; at: number; top: numbe
   const isChosen = chosen.value === one.id;
   const classes = ['row', isChosen && 'chosen', marked.value === one.id && 'marked', one.state === 'failed' && 'failed'];
   const path = plain(one.path);
-  const who = one.identity ?? one.client ?? '';
+  const who = one.identity ?? '';
   const replayed = one.replay_of != null && (
     <span class="again" title={`Request #${one.replay_of}, sent again`}>
       <Icon name="replay" />
@@ -52,11 +52,11 @@ function Row({ one, at, top, isNarrow }: { one: Exchange; at: number; top: numbe
         {one.protocol !== 'http' && <span class="kind">{PROTOCOLS[one.protocol]}</span>}
         {path}
       </span>
+      {!isNarrow && hasPeople.value && <span class="cell who" role="gridcell" title={who}>{plain(who)}</span>}
+      {!isNarrow && hasPlaces.value && <span class="cell edge" role="gridcell">{plain(one.edge ?? '')}</span>}
       <span class="cell status" role="gridcell"><Status one={one} /></span>
       <span class="cell took" role="gridcell">{took(one)}</span>
       <span class="cell size" role="gridcell">{size(one.response_bytes)}</span>
-      {!isNarrow && <span class="cell who" role="gridcell" title={who}>{plain(who)}</span>}
-      {!isNarrow && <span class="cell edge" role="gridcell">{plain(one.edge ?? '')}</span>}
     </div>
   );
 }
@@ -67,11 +67,11 @@ const COLUMNS = [
   ['time', 'Time'],
   ['method', 'Method'],
   ['path', 'Path'],
+  ['who', 'Person'],
+  ['edge', 'Edge'],
   ['status', 'Status'],
   ['took', 'Duration'],
   ['size', 'Size'],
-  ['who', 'Person'],
-  ['edge', 'Edge'],
 ] as const;
 
 export function List() {
@@ -105,8 +105,12 @@ export function List() {
   }, [chosen.value, rowHeight]);
 
   const active = chosen.value !== null && exchange(chosen.value) ? `row-${chosen.value}` : undefined;
+  const columns = COLUMNS.filter(
+    ([name]) => (name !== 'who' || (hasPeople.value && !isNarrow)) && (name !== 'edge' || (hasPlaces.value && !isNarrow)),
+  );
+  const has = `${hasPeople.value ? 'people' : ''} ${hasPlaces.value ? 'places' : ''}`;
   return (
-    <section class="list" aria-label="Requests">
+    <section class={`list ${has}`} aria-label="Requests">
       <div
         ref={scroller}
         class="list-scroll"
@@ -114,7 +118,7 @@ export function List() {
         tabIndex={0}
         aria-label="Requests, newest first"
         aria-rowcount={total + 1}
-        aria-colcount={isNarrow ? 6 : COLUMNS.length}
+        aria-colcount={columns.length}
         aria-activedescendant={active}
         onScroll={() => {
           if (scroller.current!.scrollTop <= 4) unseen.value = 0;
@@ -129,7 +133,7 @@ export function List() {
       >
         <div class="head" role="rowgroup">
           <div class="row-head" role="row" aria-rowindex={1}>
-            {COLUMNS.filter((_, at) => !isNarrow || at < 6).map(([name, label]) => (
+            {columns.map(([name, label]) => (
               <span key={name} class={`cell ${name}`} role="columnheader">{label}</span>
             ))}
           </div>

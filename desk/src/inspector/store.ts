@@ -30,6 +30,11 @@ export const asking = signal<{ sentence: string; go: () => Promise<void>; stop: 
 export const isHelpShown = signal(false);
 export const isClearAsked = signal(false);
 
+/** Whether persons, and more than one edge, are among the exchanges: only then the list has these columns. */
+export const hasPeople = signal(false);
+export const hasPlaces = signal(false);
+let place = '';
+
 const byId = new Map<number, Exchange>();
 /** All ids, oldest first. */
 let ids: number[] = [];
@@ -83,6 +88,11 @@ function merge(exchanges: Exchange[]): void {
       added.push(exchange.id);
     }
     byId.set(exchange.id, exchange);
+    if (exchange.identity) hasPeople.value = true;
+    if (exchange.edge && exchange.edge !== place) {
+      if (place) hasPlaces.value = true;
+      place = exchange.edge;
+    }
   }
   if (added.length) {
     ids = ids.concat(added);

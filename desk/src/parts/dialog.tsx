@@ -16,6 +16,7 @@ export function Dialog({ title, class: name = '', onClose, children }: Props) {
     const dialog = element.current!;
     const before = document.activeElement as HTMLElement | null;
     dialog.showModal();
+    dialog.querySelector<HTMLElement>('[data-first]')?.focus();
     return () => {
       dialog.close();
       before?.focus({ preventScroll: true });
