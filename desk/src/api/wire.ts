@@ -49,6 +49,8 @@ export interface Message {
   is_truncated: boolean;
   content_type?: string | null;
   content_encoding?: string | null;
+  /** How many bytes the capture missed, because it had no room. */
+  missed?: number;
   /** Names of what was taken out before it was kept. */
   redacted?: string[];
 }
@@ -82,6 +84,8 @@ export interface View {
   parts?: Part[];
   /** One sentence about why it could not be decoded. */
   problem?: string | null;
+  problem_line?: number | null;
+  problem_column?: number | null;
 }
 
 /** One message of a WebSocket, of server-sent events or of gRPC. */
@@ -94,11 +98,13 @@ export interface Frame {
   is_truncated?: boolean;
   text?: string | null;
   base64?: string | null;
+  /** One sentence about what could not be read. */
+  problem?: string | null;
 }
 
 export interface State {
   tunnels: { url: string; socket_name?: string | null; target?: string | null }[];
-  edges: { name: string; is_up: boolean; legs?: number }[];
+  edges: { name: string; is_up: boolean }[];
   exchanges: number;
   bytes: number;
   max_exchanges: number;

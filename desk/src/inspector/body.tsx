@@ -171,12 +171,12 @@ export function Body({ id, side, message, revision }: { id: number; side: Side; 
       </div>
       {message.is_truncated && (
         <p class="note-line">
-          Only the first {size(message.kept)} of {size(message.bytes)} were kept.
+          Only {size(message.kept)} of {size(message.bytes)} were kept.
         </p>
       )}
       {form === 'view' && loaded.is === 'there' && (
         <>
-          {loaded.value.problem && <p class="note-line">{loaded.value.problem}</p>}
+          {loaded.value.problem && loaded.value.kind !== 'json' && <p class="note-line">{plain(loaded.value.problem)}</p>}
           <Shown id={id} side={side} view={loaded.value} />
         </>
       )}

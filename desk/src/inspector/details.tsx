@@ -153,7 +153,7 @@ function Actions({ one }: { one: Exchange }) {
         <Icon name="compare" /> {marked.value !== null && !isMarked ? `Compare with #${marked.value}` : 'Compare'}
       </button>
       <button type="button" onClick={() => saveHar(one.id)} title="Save it as a HAR file">
-        <Icon name="download" /> HAR
+        <Icon name="download" /> <span class="spare">HAR</span>
       </button>
     </div>
   );

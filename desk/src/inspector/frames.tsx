@@ -187,6 +187,7 @@ export function Frames({ id }: { id: number }) {
               </button>
             )}
           </div>
+          {open.problem && <p class="note-line">{plain(open.problem)}</p>}
           <Content frame={open} />
         </div>
       )}
