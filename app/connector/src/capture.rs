@@ -105,9 +105,12 @@ pub struct Captured {
 }
 
 impl Captured {
-    /// The next event; `None` once no connector captures. Cancel safe.
-    pub async fn next(&mut self) -> Option<CaptureEvent> {
-        let event = self.events.recv().await?;
+    /// The next event, for which the thread waits; `None` once no connector captures.
+    ///
+    /// # Panics
+    /// The thread is one of a runtime.
+    pub fn blocking_next(&mut self) -> Option<CaptureEvent> {
+        let event = self.events.blocking_recv()?;
         if let CaptureEvent::Bytes { data, .. } = &event {
             self.queued.fetch_sub(data.len(), Ordering::Relaxed);
         }
