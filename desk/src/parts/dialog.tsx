@@ -1,0 +1,47 @@
+// A dialog above the page: the browser keeps the focus inside, and gives it back.
+import type { ComponentChildren } from 'preact';
+import { useEffect, useRef } from 'preact/hooks';
+import { Icon } from './icon';
+
+interface Props {
+  title: string;
+  class?: string;
+  onClose: () => void;
+  children: ComponentChildren;
+}
+
+export function Dialog({ title, class: name = '', onClose, children }: Props) {
+  const element = useRef<HTMLDialogElement>(null);
+  useEffect(() => {
+    const dialog = element.current!;
+    const before = document.activeElement as HTMLElement | null;
+    dialog.showModal();
+    dialog.querySelector<HTMLElement>('[data-first]')?.focus();
+    return () => {
+      dialog.close();
+      before?.focus({ preventScroll: true });
+    };
+  }, []);
+  return (
+    <dialog
+      ref={element}
+      class={`dialog ${name}`}
+      aria-labelledby="dialog-title"
+      onCancel={(event) => {
+        event.preventDefault();
+        onClose();
+      }}
+      onMouseDown={(event) => event.target === element.current && onClose()}
+    >
+      <div class="dialog-in">
+        <header class="dialog-head">
+          <h2 id="dialog-title">{title}</h2>
+          <button type="button" class="icon" aria-label="Close" onClick={onClose}>
+            <Icon name="close" />
+          </button>
+        </header>
+        {children}
+      </div>
+    </dialog>
+  );
+}
