@@ -8,8 +8,9 @@ const held = browsing();
 
 for (const scheme of ['light', 'dark']) {
   for (const width of [1280, 390]) {
-    test(`the states of the page, ${scheme}, ${width} points wide`, async () => {
+    test(`the states of the page, ${scheme}, ${width} points wide`, async (t) => {
       const mock = await new Mock().start();
+      t.after(() => mock.stop());
       const ids = services(mock);
       const lost = [/ERR_CONNECTION_REFUSED/, /ERR_INCOMPLETE_CHUNKED_ENCODING/, /ERR_CONNECTION_RESET/, /status of 400/];
       const { page, close } = await open(held, mock.address, { width, scheme, expected: lost });
@@ -84,8 +85,9 @@ for (const scheme of ['light', 'dark']) {
       await close();
     });
 
-    test(`nothing yet, and no key, ${scheme}, ${width} points wide`, async () => {
+    test(`nothing yet, and no key, ${scheme}, ${width} points wide`, async (t) => {
       const mock = await new Mock().start();
+      t.after(() => mock.stop());
       const { page, close } = await open(held, mock.address, { width, scheme });
       await page.waitForSelector('text=curl https://calm-bay-1000.example.test/hello');
       await accessible(page, 'nothing yet');
@@ -96,7 +98,6 @@ for (const scheme of ['light', 'dark']) {
       await accessible(other.page, 'no key');
       await fits(other.page, 'no key');
       await other.close();
-      await mock.stop();
     });
   }
 }
