@@ -94,9 +94,11 @@ export class Mock {
   }
 
   async stop() {
+    if (!this.server.listening) return;
+    const closed = new Promise((go) => this.server.close(go));
     for (const socket of this.sockets) socket.destroy();
     this.streams.clear();
-    await new Promise((go) => this.server.close(go));
+    await closed;
   }
 
   add(given = {}) {

@@ -1,4 +1,5 @@
 // Requests as services make them, and requests as attackers make them.
+import { crc32, deflateSync } from 'node:zlib';
 
 const PAYMENT = {
   id: 'evt_1QabcD2eZvKYlo2C', object: 'event', api_version: '2026-08-27', created: 1795770000, livemode: false,
@@ -14,11 +15,29 @@ const PAYMENT = {
 };
 export const WEBHOOK = JSON.stringify(PAYMENT, (_, value) => (typeof value === 'bigint' ? 1234567890 : value)).replace('1234567890}', '12345678901234567890}');
 
-// A gradient of 24 by 24 points: a real PNG.
-export const PNG = Buffer.from(
-  'iVBORw0KGgoAAAANSUhEUgAAAAgAAAAIAQMAAAD+wSzIAAAABlBMVEX///+jSiSwsjGLAAAAFElEQVQI12NgYGD4z8DAwMDAwAAADAAB/0yFIgAAAABJRU5ErkJggg==',
-  'base64',
-);
+/** A gradient of 96 by 48 points. */
+function png() {
+  const [width, height] = [96, 48];
+  const rows = Buffer.alloc(height * (1 + width * 3));
+  for (let y = 0; y < height; y += 1) {
+    for (let x = 0; x < width; x += 1) rows.set([120 + x, 60 + y * 2, 40 + x], y * (1 + width * 3) + 1 + x * 3);
+  }
+  const chunk = (type, data) => {
+    const body = Buffer.concat([Buffer.from(type), data]);
+    const out = Buffer.alloc(body.length + 8);
+    out.writeUInt32BE(data.length, 0);
+    body.copy(out, 4);
+    out.writeUInt32BE(crc32(body), body.length + 4);
+    return out;
+  };
+  const head = Buffer.alloc(13);
+  head.writeUInt32BE(width, 0);
+  head.writeUInt32BE(height, 4);
+  head.set([8, 2, 0, 0, 0], 8);
+  const sign = Buffer.from([0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a]);
+  return Buffer.concat([sign, chunk('IHDR', head), chunk('IDAT', deflateSync(rows)), chunk('IEND', Buffer.alloc(0))]);
+}
+export const PNG = png();
 
 const JSON_TYPE = 'application/json';
 const agent = ['user-agent', 'Stripe/1.0 (+https://stripe.com/docs/webhooks)'];

@@ -1,5 +1,5 @@
 // What the page knows: exchanges, the chosen one, the filter, and the connection to the inspector.
-import { computed, effect, signal } from '@preact/signals';
+import { computed, effect, signal, untracked } from '@preact/signals';
 import { api, key, listen, Refused } from '../api/client';
 import type { Exchange, Frame, State } from '../api/wire';
 import { complain, say } from '../parts/toast';
@@ -164,7 +164,7 @@ async function match(isWhole: boolean): Promise<void> {
 
 effect(() => {
   filter.value;
-  if (key.value) void match(true);
+  if (key.value) untracked(() => void match(true));
 });
 
 const frameListeners = new Set<(id: number, frame: Frame) => void>();
@@ -174,34 +174,38 @@ export function onFrame(listener: (id: number, frame: Frame) => void): () => voi
 }
 
 async function loadAll(signal: AbortSignal): Promise<void> {
-  let before: number | undefined;
+  const known = ids;
   const seen = new Set<number>();
+  let before: number | undefined;
   do {
     const page = await api.exchanges('', before, PAGE, signal);
     for (const { id } of page.items) seen.add(id);
     merge(page.items.toReversed());
     before = page.next ?? undefined;
     isLoaded.value = true;
-  } while (before !== undefined && ids.length < MAX_ROWS);
+  } while (before !== undefined && seen.size < MAX_ROWS);
   // What was dropped while the connection was away is not there any more.
-  const last = Math.max(...seen, 0);
-  const gone = ids.filter((id) => id <= last && !seen.has(id) && ids.length <= MAX_ROWS);
-  if (gone.length) {
-    for (const id of gone) byId.delete(id);
-    ids = ids.filter((id) => byId.has(id));
-    version.value += 1;
-  }
+  const gone = known.filter((id) => !seen.has(id));
+  if (!gone.length) return;
+  for (const id of gone) byId.delete(id);
+  ids = ids.filter((id) => byId.has(id));
+  version.value += 1;
 }
 
 let listening: AbortController | undefined;
 
 /** Keeps a stream of events open as long as there is a key. */
 export function connect(): void {
+  let last = key.value;
   effect(() => {
     listening?.abort();
     if (!key.value) return;
+    // Another key is another start of the program, which counts from 1 again.
+    if (key.value !== last) untracked(forget);
+    last = key.value;
     listening = new AbortController();
-    void stay(listening.signal);
+    const { signal } = listening;
+    untracked(() => void stay(signal));
   });
 }
 
