@@ -83,10 +83,17 @@ fn main() -> ExitCode {
 fn failure_of(error: &XdpError) -> Failure {
     let kind = match error {
         XdpError::NotRoot | XdpError::NotCapable => Kind::NotAllowed,
-        XdpError::NoDevice(_) | XdpError::NotUp | XdpError::NoNat | XdpError::NoPolicy => Kind::NotFound,
-        XdpError::IsVlan { .. } | XdpError::TooManyPorts(_) | XdpError::TooManyVlans(_) | XdpError::NoProcessor(_) => {
-            Kind::Usage
-        }
+        XdpError::NoDevice(_)
+        | XdpError::NotUp
+        | XdpError::NoNat
+        | XdpError::NoPolicy
+        | XdpError::NoNamespace(_)
+        | XdpError::NoQueue { .. } => Kind::NotFound,
+        XdpError::IsVlan { .. }
+        | XdpError::TooManyPorts(_)
+        | XdpError::TooManyVlans(_)
+        | XdpError::NoProcessor(_)
+        | XdpError::NotANamespace(_) => Kind::Usage,
         XdpError::GenericOnly(_)
         | XdpError::AlreadyAttached { .. }
         | XdpError::OtherRouter { .. }
@@ -94,6 +101,7 @@ fn failure_of(error: &XdpError) -> Failure {
         | XdpError::CannotSend(_)
         | XdpError::MtuTooLarge(_)
         | XdpError::DumpBusy
+        | XdpError::QueueBusy { .. }
         | XdpError::Changing
         | XdpError::UnsafeFolder(_)
         | XdpError::NatRoom { .. }
