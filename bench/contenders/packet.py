@@ -186,6 +186,7 @@ class SallyportLookup(SallyportFib):
 
     name = "sallyport"
     rows = ("packet_lookup", "packet_mrt")
+    is_peer = True
 
 
 class Trie(Forwarder):
