@@ -23,15 +23,15 @@ PATIENCE_S = 180
 HOP, OTHER_HOP = "10.0.1.2", "10.0.1.3"
 
 
-def prefixes():
-    """The prefixes of the table."""
-    for number in range(FIRST_NETWORK, FIRST_NETWORK + ROUTES):
+def prefixes(count=ROUTES):
+    """The first prefixes of the table."""
+    for number in range(FIRST_NETWORK, FIRST_NETWORK + count):
         yield f"{number >> 16}.{number >> 8 & 255}.{number & 255}.0/24"
 
 
-def add_routes(bed, way):
-    """Writes the table into the kernel's, each route with this way."""
-    lines = "".join(f"route add {prefix} {way}\n" for prefix in prefixes())
+def add_routes(bed, way, count=ROUTES):
+    """Writes the first routes of the table into the kernel's, each with this way."""
+    lines = "".join(f"route add {prefix} {way}\n" for prefix in prefixes(count))
     bed.inside(bed.router, "ip", "-batch", "-", input=lines)
 
 
@@ -43,14 +43,14 @@ def forward(contender, seconds):
         return packet.figures_of(*packet.measured(bed, contender, seconds))
 
 
-def bird(bed, name, machine, config):
+def bird(bed, name, machine, config, *flags):
     """BIRD with this configuration; `machine` is None for our own namespace."""
     if not any(os.access(os.path.join(folder, "bird"), os.X_OK) for folder in ("/usr/sbin", "/usr/bin")):
         raise Unavailable("bird is not there; `scripts/need bird` installs it")
     path = os.path.join(bed.folder, f"{name}.conf")
     with open(path, "w") as file:
         file.write(config)
-    argv = ["bird", "-f", "-c", path, "-s", os.path.join(bed.folder, f"{name}.ctl")]
+    argv = ["bird", "-f", "-c", path, "-s", os.path.join(bed.folder, f"{name}.ctl"), *flags]
     environment = {"PATH": f"{os.environ['PATH']}:/usr/sbin"}
     if machine:
         return bed.start(machine, "env", f"PATH={environment['PATH']}", *argv)
@@ -59,17 +59,22 @@ def bird(bed, name, machine, config):
     return process
 
 
+def far_bird(bed, routes, more=""):
+    """BIRD behind the router, which announces these prefixes."""
+    packet.run(["ip", "addr", "add", f"{HOP}/24", "dev", "s0"])
+    # BGP comes by s0, where a program drops everything: for such rows it does not.
+    packet.run(["ip", "link", "set", "dev", "s0", "xdpdrv", "off"])
+    statics = "".join(f"route {prefix} unreachable;\n" for prefix in routes)
+    bird(bed, "far", None, f"""router id {HOP}; protocol device {{}}
+protocol static {{ ipv4; {statics} }}
+protocol bgp {{ local {HOP} as 65002; neighbor 10.0.1.1 as 65001; passive yes; {more} ipv4 {{ import none; export all; }}; }}""")
+    packet.until(lambda: os.path.exists(os.path.join(bed.folder, "far.ctl")), "socket of BIRD")
+
+
 def fill(contender, seconds):
     """From the start of the router's BIRD until all routes of its neighbour are in the table that forwards."""
     with packet.bed_of(contender) as bed:
-        packet.run(["ip", "addr", "add", f"{HOP}/24", "dev", "s0"])
-        # BGP comes by s0, where a program drops everything: for this row it does not.
-        packet.run(["ip", "link", "set", "dev", "s0", "xdpdrv", "off"])
-        statics = "".join(f"route {prefix} unreachable;\n" for prefix in prefixes())
-        bird(bed, "far", None, f"""router id {HOP}; protocol device {{}}
-protocol static {{ ipv4; {statics} }}
-protocol bgp {{ local {HOP} as 65002; neighbor 10.0.1.1 as 65001; passive yes; ipv4 {{ import none; export all; }}; }}""")
-        packet.until(lambda: os.path.exists(os.path.join(bed.folder, "far.ctl")), "socket of BIRD")
+        far_bird(bed, prefixes())
         began = time.monotonic()
         bird(bed, "near", bed.router, f"""router id 10.0.1.1; protocol device {{}}
 protocol kernel {{ ipv4 {{ import none; export all; }}; }}

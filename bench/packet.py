@@ -50,8 +50,11 @@ class Bed:
             self._wire(outer, inner, machine)
         self._address()
 
+    def words(self, machine, *argv):
+        return ["nsenter", "--target", str(machine.pid), "--net", *argv]
+
     def inside(self, machine, *argv, **more):
-        return run(["nsenter", "--target", str(machine.pid), "--net", *argv], **more)
+        return run(self.words(machine, *argv), **more)
 
     def start(self, machine, *argv):
         """A program in a machine, which ends with the bed."""

@@ -8,7 +8,9 @@ import floods
 import full_table
 import growth
 import http3
+import lookup
 import measures
+import mrt
 import names
 import packet
 import ports
@@ -61,6 +63,11 @@ FIGURES = {
     "distinct": ("connections with a four-tuple of their own", True),
     "socket_us": ("us a socket", False),
     "filled_s": ("s until a million routes are there", False),
+    "few_ns": ("CPU ns a lookup, ten prefixes", False),
+    "million_ns": ("CPU ns a lookup, a million prefixes", False),
+    "table_s": ("s until the table of the file is there", False),
+    "restart_s": ("s from the start of BIRD until it has the table again", False),
+    "kept_percent": ("% of the routes that stay meanwhile, at the least", True),
     "moved_s": ("s until a million routes have moved", False),
     "replaced_s": ("s of the command that replaces the next hop", False),
     "load_cpu_us": ("the load's CPU us each", False),
@@ -260,6 +267,9 @@ SETS = {
         Row("packet_forward", "64-byte packets of 10,000 flows, forwarded", ("net_ns",), packet.forward, "packet"),
         Row("packet_nat", "64-byte packets of 10,000 flows, their source translated", ("net_ns",), packet.forward, "packet"),
         Row("packet_full_table", "64-byte packets of 10,000 flows, forwarded by a million routes", ("net_ns",), full_table.forward, "packet"),
+        Row("packet_lookup", "a lookup of routes, addresses all over the table", ("few_ns", "million_ns"), lookup.look_up, "packet"),
+        Row("packet_mrt", "a full table of a MRT file by BGP; BIRD killed and restarted", ("table_s", "restart_s", "kept_percent"),
+            mrt.restart, "packet", is_once=True),
         Row("packet_fill", "a million routes by BGP", ("filled_s",), full_table.fill, "packet", is_once=True),
         Row("packet_move", "a million routes, and another next hop", ("moved_s", "replaced_s"), full_table.move, "packet", is_once=True),
         Row("packet_generator", "64-byte packets of 10,000 flows, generated", ("per_cpu_s", "through_per_cpu_s"), packet.generator, "packet"),
@@ -373,6 +383,7 @@ LIMITS = [
     # Silent peers have no effect on anyone's first byte: what differs is noise, and nobody waits for a timer.
     *((row, figure, most) for row in ("silent", "tcp_silent") for figure, most in (("max_ms", 35.0), ("against_none", 1.1))),
     ("names_missing", "against_quiet", 2.0),
+    ("packet_lookup", "million_ns", 25.0),
     ("tcp_restart", "back_s", 2.0),
     ("growth_certificates", "back_s", 2.0),
     ("tcp_many_tunnels", "ready_s", 0.5),

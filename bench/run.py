@@ -301,6 +301,8 @@ def options():
                         help="sets of rows, or rows whose name matches: " + ", ".join(rows.SETS) + ", and what --list says")
     parser.add_argument("--list", action="store_true", help="measure nothing; list the rows, set by set")
     parser.add_argument("--mtu", type=int, default=65536, help="of the loopback interface; 1500 is more like a wire")
+    parser.add_argument("--mrt", metavar="FILE", help="the table of packet_mrt: a dump of RIPE RIS or RouteViews (TABLE_DUMP_V2), plain, .gz or .bz2; "
+                        "otherwise one is made with the lengths of prefixes that the internet has")
     parser.add_argument("--sallyport", help="a binary that is there already; otherwise the release build is made")
     parser.add_argument("--standing", action="store_true",
                         help="measure nothing; say how far each target is reached, by the newest results")
@@ -412,6 +414,7 @@ def prepare(chosen, folder):
         build_or_end(["rustc", "-O", "--edition", "2024", "-o", path, f"{HERE}/{program}.rs"])
         environment[f"BENCH_{program.upper()}"] = path
     environment["BENCH_HOSTS"] = f"{folder}/hosts"
+    environment["BENCH_MRT"] = os.path.abspath(chosen.mrt) if chosen.mrt else ""
     target = os.path.abspath(os.environ.get("CARGO_TARGET_DIR", f"{ROOT}/target"))
     if any(row.is_connection_load for table in chosen.rows.values() for row in table):
         build_or_end(["cargo", "build", "--release", "--package", "sallyport-connection-load", "--locked"])

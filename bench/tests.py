@@ -2,7 +2,9 @@
 """What the benchmark says of results that are made up, what it lists, that it ends when it is told to, and what its long path does.
 `make test` runs these."""
 
+import bz2
 import contextlib
+import gzip
 import io
 import json
 import os
@@ -25,7 +27,9 @@ import harness  # noqa: E402
 import http3  # noqa: E402
 import kept  # noqa: E402
 import load  # noqa: E402
+import lookup  # noqa: E402
 import measures  # noqa: E402
+import mrt  # noqa: E402
 import packet  # noqa: E402
 import report  # noqa: E402
 import rows  # noqa: E402
@@ -255,6 +259,60 @@ class Packets(unittest.TestCase):
     def test_frames_that_are_lost_time_and_again_are_no_measurement(self):
         with self.assertRaisesRegex(harness.Failed, "only 99.00 % of the frames came through, time and again"):
             self.alternated([0.99] * 20)
+
+
+class Mrt(unittest.TestCase):
+    """The reader of MRT files, by files that are made."""
+
+    def setUp(self):
+        self.folder = self.enterContext(tempfile.TemporaryDirectory())
+
+    def path(self, name, content=None):
+        path = os.path.join(self.folder, name)
+        if content is not None:
+            with open(path, "wb") as file:
+                file.write(content)
+        return path
+
+    def written(self, prefixes):
+        mrt.write(self.path("a.mrt"), prefixes)
+        with open(self.path("a.mrt"), "rb") as file:
+            return file.read()
+
+    def test_what_is_written_is_read_however_it_is_packed(self):
+        table = mrt.made(2_000)
+        content = self.written(table)
+        for name, pack in (("plain", bytes), ("b.gz", gzip.compress), ("c.bz2", bz2.compress)):
+            self.assertEqual(table, mrt.read(self.path(name, pack(content))), name)
+
+    def test_a_made_table_has_the_lengths_of_the_internet(self):
+        table = mrt.made(20_000)
+        share = sum(bits == 24 for _, bits in table) / len(table)
+        self.assertAlmostEqual(0.613, share, delta=0.01)
+        self.assertFalse([prefix for prefix in table if mrt.is_left_out(*prefix)])
+        self.assertTrue(mrt.is_left_out(0, 0) and mrt.is_left_out(10 << 24, 16) and mrt.is_left_out(0, 4))
+
+    def test_the_longest_prefix_counts(self):
+        table = {(1 << 24, 8), (1 << 24 | 2 << 16, 16), (1 << 24 | 2 << 16 | 3 << 8, 24)}
+        self.assertEqual([24, 16, 8, None], [mrt.longest(table, address) for address in (0x01020304, 0x01020404, 0x01030303, 0x02000000)])
+
+    def test_files_that_are_none_have_a_sentence(self):
+        content = self.written(mrt.made(1_000))
+        for broken, words in ((content[:-1], "ends within a record"), (content[:5], "ends within a record"), (b"", "no RIB of IPv4"),
+                              (b"x" * 4_096, "it is no MRT file"), (self.written([(0, 33)]), "a prefix of 33 bits")):
+            with self.assertRaisesRegex(ValueError, words):
+                mrt.read(self.path("broken", broken))
+
+
+class Lookups(unittest.TestCase):
+    """The cost of a lookup, net of what only makes the addresses."""
+
+    def test_a_figure_is_the_difference_of_medians_and_each_address_has_a_route(self):
+        programs = unittest.mock.Mock(**{"run.side_effect": lambda name, _: (0.3, lookup.LOOKUPS) if name == "look_up_fib" else (0.1, 0)})
+        self.assertAlmostEqual(0.2 / (lookup.LOOKUPS * lookup.RUNS) * 1e9, lookup.cost(programs, "look_up_fib", 10, 0))
+        programs.run.side_effect = lambda *_: (0.1, 7)
+        with self.assertRaisesRegex(harness.Failed, "only 7 of 65536 addresses have a route"):
+            lookup.cost(programs, "look_up_fib", 10, 0)
 
 
 class OverHttp3(unittest.TestCase):

@@ -13,7 +13,9 @@ from .http3 import Caddy, NginxQuic, SallyportHttp2, SallyportHttp3
 from .least import Least, Wait
 from .names import Gdnsd, Knot, KnotOnlineSign, Nsd, SallyportNames
 from .nginx import NginxAlone
-from .packet import Kernel, KernelTracked, NftSnat, SallyportFib, SallyportNat, SallyportNatConntrack, SallyportRouter
+from .packet import (
+    Kernel, KernelTracked, NftSnat, SallyportFib, SallyportLookup, SallyportNat, SallyportNatConntrack, SallyportRouter, Trie, Vpp, XdpForward,
+)
 from .ports import Bind, BindNoPort, BindReuse, Connectx
 from .rathole import NginxRathole, NginxRatholePlain, RatholePlain, RatholeTcp, RatholeUdp
 from .relay import HaproxyThree, HaproxyThreeH2, SallyportRelay
@@ -36,7 +38,8 @@ KINDS = {
     "loss": [SallyportLossy, SallyportCubic, SallyportQuic, SallyportQuicBbr, FrpTcpPool, RatholeTcp],
     "floods": [SallyportHttps, Haproxy, NginxAlone],
     "names": [SallyportNames, Knot, KnotOnlineSign, Nsd, Gdnsd],
-    "packet": [SallyportRouter, SallyportFib, Kernel, KernelTracked, SallyportNat, SallyportNatConntrack, NftSnat],
+    "packet": [SallyportRouter, SallyportFib, SallyportLookup, Kernel, KernelTracked, SallyportNat, SallyportNatConntrack, NftSnat,
+               XdpForward, Vpp, Trie],
     "ports": [Connectx, Bind, BindNoPort, BindReuse],
     "growth": [SallyportHttps, Haproxy, NginxAlone],
 }

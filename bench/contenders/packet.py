@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import time
 
@@ -23,12 +24,22 @@ SNAT = ("add table ip bench; add chain ip bench p { type nat hook postrouting pr
 class Forwarder(Contender):
     """What a machine with the devices d0 and d1 does between the two."""
 
-    rows = ("packet_forward", "packet_full_table", "packet_fill", "packet_move")
+    rows = ("packet_forward", "packet_full_table", "packet_fill", "packet_move", "packet_lookup", "packet_mrt")
     needs = ("ethtool",)
     #: It is no tunnel.
     is_peer = False
     #: Whether flows are known only once the other side has answered.
     needs_answers = False
+
+    #: The program of lookup.bpf.c that looks up as it does.
+    looks_up = "look_up_kernel"
+
+    #: The one that fills its table; none: the table has the kernel's routes.
+    filled_by = None
+
+    def tables(self, bed):
+        """The pinned tables that this program reads, by their names."""
+        return {}
 
     def check(self, bed, frames):
         """Fails unless so many frames went the way that is measured."""
@@ -144,6 +155,12 @@ class SallyportFib(SallyportRouter):
     def hop(self, bed, dest):
         return json.loads(self.packet(bed, "explain", SOURCE, dest, "udp", "1024", "9", "--from", "d0", "-o", "json"))["next_hop"]
 
+    #: The tables of routes of IPv4.
+    looks_up = "look_up_fib"
+
+    def tables(self, bed):
+        return {name: os.path.join(self.pins(bed), name) for name in ("fib4_first", "fib4_second")}
+
     def metrics(self, bed):
         return os.path.join(bed.folder, "router.prom")
 
@@ -162,6 +179,55 @@ class SallyportFib(SallyportRouter):
             if time.monotonic() > deadline:
                 raise Failed(f"the router does not forward: {said}")
             time.sleep(0.1)
+
+
+class SallyportLookup(SallyportFib):
+    """The same by the name that targets have, in rows without the other lookup."""
+
+    name = "sallyport"
+    rows = ("packet_lookup", "packet_mrt")
+    is_peer = True
+
+
+class Trie(Forwarder):
+    name = "lpm-trie"
+    about = "a table of the kernel for the longest prefix (BPF_MAP_TYPE_LPM_TRIE), read by a program"
+    rows = ("packet_lookup",)
+    looks_up, filled_by = "look_up_trie", "fill_trie"
+
+    def commands(self):
+        return []
+
+
+class XdpForward(Forwarder):
+    name = "xdp-forward"
+    about = "xdp-forward of xdp-tools: XDP, with the kernel's routes"
+    rows = ("packet_forward", "packet_full_table")
+
+    def set_up(self, bed):
+        path = f"{os.environ['PATH']}:/usr/sbin"
+        if not shutil.which("xdp-forward", path=path):
+            has_others = shutil.which("xdp-loader", path=path)
+            raise Unavailable("the xdp-tools that are there are too old to have xdp-forward" if has_others else "xdp-forward is not there")
+        try:
+            bed.inside(bed.router, "env", f"PATH={path}", "xdp-forward", "load", "-m", "native", "d0", "d1")
+        except Failed as error:
+            raise Unavailable(f"xdp-forward does not start here: {error}") from error
+
+    def commands(self):
+        return ["xdp-forward load -m native d0 d1"]
+
+
+class Vpp(Forwarder):
+    name = "vpp"
+    about = "VPP, a router in user space"
+    rows = ("packet_forward",)
+
+    def set_up(self, bed):
+        raise Unavailable("no package of Debian has VPP, and CPU time of its polling threads is no cost of a packet")
+
+    def commands(self):
+        return []
 
 
 class SallyportNat(SallyportRouter):

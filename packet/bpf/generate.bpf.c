@@ -128,8 +128,8 @@ INLINE void add(__u32 *words, __u32 offset)
 /* The next flow: its number is written in digits of destination, source, and the two ports. */
 INLINE void next_flow(const struct plan *plan, struct state *state, struct flow *flow)
 {
-	__u32 number = state->flow;
-	__u64 next = (__u64)number + plan->step;
+	__u64 next = (__u64)state->flow + plan->step;
+	__u32 number = state->flow + plan->first_flow;
 
 	state->flow = next >= plan->flows ? next - plan->flows : next;
 	__builtin_memcpy(flow->source, plan->source, 16);
@@ -326,6 +326,8 @@ int send_recorded(struct xdp_md *ctx)
 	recorded = bpf_map_lookup_elem(&records, &key);
 	if (!recorded)
 		return XDP_ABORTED;
+	if (plan->period && now - state->start < state->base + recorded->at)
+		return XDP_DROP;
 	length = recorded->length;
 	if (length < sizeof(struct ethernet) || length > MAX_REPLAY_BYTES || !resize(ctx, plan, length))
 		return XDP_ABORTED;
@@ -339,7 +341,11 @@ int send_recorded(struct xdp_md *ctx)
 		__builtin_memcpy(ethernet->dest, plan->dest_mac, 6);
 		__builtin_memcpy(ethernet->source, plan->source_mac, 6);
 	}
-	state->slot = state->slot + 1u >= plan->sizes_count ? 0 : state->slot + 1;
+	state->slot++;
+	if (state->slot >= plan->sizes_count) {
+		state->slot = 0;
+		state->base += plan->period;
+	}
 	count_sent(state, pace, length, now);
 	return bpf_redirect_map(&outputs, 0, XDP_DROP);
 }
@@ -405,7 +411,7 @@ INLINE int read_stamp(struct xdp_md *ctx, __u32 run, struct stamp *stamp)
 	if (above != PROTO_UDP && above != PROTO_TCP)
 		return 0;
 	found = at(ctx, offset + (above == PROTO_TCP ? sizeof(struct tcp) : sizeof(struct udp)));
-	if ((void *)(found + 1) > end(ctx) || found->run != run)
+	if ((void *)(found + 1) > end(ctx) || (found->run & ~SENDERS_MASK) != run)
 		return 0;
 	*stamp = *found;
 	return 1;
@@ -418,7 +424,7 @@ int sallyport_receive(struct xdp_md *ctx)
 	__u32 key = 0, bucket;
 	struct wanted *wanted = bpf_map_lookup_elem(&wants, &key);
 	struct received *received = bpf_map_lookup_elem(&receipts, &key);
-	__u64 now = bpf_ktime_get_ns(), number, latency;
+	__u64 now = bpf_ktime_get_ns(), number, latency, *next;
 	struct stamp stamp;
 
 	if (!wanted || !received)
@@ -433,10 +439,11 @@ int sallyport_receive(struct xdp_md *ctx)
 	if (wanted->is_all)
 		return XDP_PASS;
 	number = ((__u64)stamp.high << 32) | stamp.low;
-	if (number < received->next)
+	next = &received->next[stamp.run & SENDERS_MASK];
+	if (number < *next)
 		received->reordered++;
 	else
-		received->next = number + 1;
+		*next = number + 1;
 	latency = now > stamp.time ? now - stamp.time : 0;
 	received->sum += latency;
 	if (latency > received->longest)

@@ -21,6 +21,10 @@ static long (*const bpf_xdp_store_bytes)(struct xdp_md *ctx, __u32 offset, void 
 #define WIRE_BYTES 24
 #define GENERATE_TTL 64
 
+/* The last bits of a run number its senders. */
+#define MAX_SENDERS 64
+#define SENDERS_MASK (MAX_SENDERS - 1)
+
 /* Buckets of latency: 32 for each power of two of nanoseconds, up to 137 s. */
 #define PART_BITS 5
 #define MAX_POWER 36
@@ -59,8 +63,13 @@ struct plan {
 	__u32 has_macs;
 	/* Bytes of frames without the check sequence. */
 	__u16 sizes[MAX_SIZES];
+	/* How long one pass through a file takes, if its frames keep their times; 0 if the pace counts. */
+	__u64 period;
+	/* The first flow of this sender. */
+	__u32 first_flow;
+	__u32 unused;
 };
-_Static_assert(sizeof(struct plan) == 232, "io/xdp writes 232 bytes");
+_Static_assert(sizeof(struct plan) == 248, "io/xdp writes 248 bytes");
 
 /* The pace, in parts of a nanosecond for a frame and for a byte on the wire. Zero twice is as fast as can be. */
 struct pace {
@@ -82,11 +91,15 @@ struct state {
 	__u32 slot;
 	__u32 is_done;
 	__u32 unused;
+	/* When this pass through a file began, from the start on. */
+	__u64 base;
 };
-_Static_assert(sizeof(struct state) == 56, "io/xdp reads 56 bytes");
+_Static_assert(sizeof(struct state) == 64, "io/xdp reads 64 bytes");
 
 /* A frame of a file. */
 struct recorded {
+	/* When it is due, from the beginning of the pass on. */
+	__u64 at;
 	__u32 length;
 	__u8 bytes[MAX_REPLAY_BYTES];
 };
@@ -113,14 +126,14 @@ struct received {
 	__u64 bytes;
 	/* Frames behind one with a higher number. */
 	__u64 reordered;
-	/* The highest number, and one. */
-	__u64 next;
 	__u64 first;
 	__u64 last;
 	__u64 longest;
 	__u64 sum;
+	/* The highest number of each sender, and one. */
+	__u64 next[MAX_SENDERS];
 	__u64 latency[MAX_BUCKETS];
 };
-_Static_assert(sizeof(struct received) == 8512, "io/xdp reads 8512 bytes");
+_Static_assert(sizeof(struct received) == 9016, "io/xdp reads 9016 bytes");
 
 #endif

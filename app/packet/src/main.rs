@@ -89,13 +89,16 @@ fn failure_of(error: &XdpError) -> Failure {
         | XdpError::NoBalancer
         | XdpError::NoDecap
         | XdpError::NoNat
-        | XdpError::NoPolicy => Kind::NotFound,
+        | XdpError::NoPolicy
+        | XdpError::NoNamespace(_)
+        | XdpError::NoQueue { .. } => Kind::NotFound,
         XdpError::IsVlan { .. }
         | XdpError::TooMany { .. }
         | XdpError::StateTooLarge(_)
         | XdpError::TooManyPorts(_)
         | XdpError::TooManyVlans(_)
-        | XdpError::NoProcessor(_) => Kind::Usage,
+        | XdpError::NoProcessor(_)
+        | XdpError::NotANamespace(_) => Kind::Usage,
         XdpError::GenericOnly(_)
         | XdpError::AlreadyAttached { .. }
         | XdpError::OtherRouter { .. }
@@ -103,6 +106,7 @@ fn failure_of(error: &XdpError) -> Failure {
         | XdpError::CannotSend(_)
         | XdpError::MtuTooLarge(_)
         | XdpError::DumpBusy
+        | XdpError::QueueBusy { .. }
         | XdpError::Changing
         | XdpError::UnsafeFolder(_)
         | XdpError::NatRoom { .. }

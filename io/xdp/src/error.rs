@@ -51,6 +51,33 @@ pub enum XdpError {
          on (`ethtool -K PEER gro off` and `gro on`)"
     )]
     CannotSend(String),
+    /// No such queue.
+    #[error(
+        "{device} has no queue {queue} for AF_XDP: each processor sends by a queue of its own, and `ethtool -l \
+         {device}` says how many there are"
+    )]
+    NoQueue {
+        /// The device.
+        device: String,
+        /// The queue.
+        queue: u32,
+    },
+    /// Another socket has the queue.
+    #[error("another program sends by AF_XDP on queue {queue} of {device}: end it first")]
+    QueueBusy {
+        /// The device.
+        device: String,
+        /// The queue.
+        queue: u32,
+    },
+    /// No such namespace.
+    #[error(
+        "there is no network namespace {0}: `ip netns` lists those with names; a path such as /proc/PID/ns/net works too"
+    )]
+    NoNamespace(String),
+    /// A file that is none.
+    #[error("{0} is no network namespace")]
+    NotANamespace(String),
     /// No such processor.
     #[error("there is no processor {0} for this process: `nproc` says how many there are, from 0 on")]
     NoProcessor(usize),

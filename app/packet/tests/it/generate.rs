@@ -17,10 +17,10 @@ use serde_json::Value;
 use crate::rig::{Rig, done, text};
 
 /// A card that nobody has, so that the kernel answers nothing.
-const NOBODY: &str = "02:00:00:00:00:99";
+pub(crate) const NOBODY: &str = "02:00:00:00:00:99";
 
 /// The rig, where `g0` sends frames of XDP: its peer has begun to poll after `g0` was up.
-fn ready() -> Option<Rig> {
+pub(crate) fn ready() -> Option<Rig> {
     let rig = Rig::new()?;
     for state in ["off", "on"] {
         done(rig.inside("dut", "ethtool").args(["-K", "d0", "gro", state]));
@@ -29,7 +29,7 @@ fn ready() -> Option<Rig> {
 }
 
 /// The rig with a second device of the generator, behind the router: `gen (g0)-(d0) dut (d2)-(r0) gen`.
-fn looped() -> Option<Rig> {
+pub(crate) fn looped() -> Option<Rig> {
     let rig = ready()?;
     rig.wire("gen", "r0", "d2");
     for line in ["addr add 10.0.2.1/24 dev d2", "addr add fd00:3::1/64 dev d2 nodad"] {
@@ -44,19 +44,19 @@ fn looped() -> Option<Rig> {
     Some(rig)
 }
 
-fn command(rig: &Rig, name: &str, args: &[&str]) -> Command {
+pub(crate) fn command(rig: &Rig, name: &str, args: &[&str]) -> Command {
     let mut command = rig.inside(name, env!("CARGO_BIN_EXE_sallyport-packet"));
     command.env("NO_COLOR", "1").arg("generate").args(args);
     command
 }
 
 /// Generates in the generator's namespace, and tells what was printed.
-fn generated(rig: &Rig, args: &[&str]) -> Value {
+pub(crate) fn generated(rig: &Rig, args: &[&str]) -> Value {
     let printed = done(&mut command(rig, "gen", &[&["-o", "json", "--dev", "g0"], args].concat()));
     serde_json::from_str(&printed).unwrap()
 }
 
-fn numbers(view: &Value) -> [u64; 3] {
+pub(crate) fn numbers(view: &Value) -> [u64; 3] {
     [&view["sent"], &view["received"]["packets"], &view["received"]["lost"]].map(|number| number.as_u64().unwrap())
 }
 
@@ -98,7 +98,7 @@ impl Drop for Capture {
 }
 
 /// Sends this many frames to nobody, and returns them as tcpdump has seen them.
-fn seen(rig: &Rig, count: usize, args: &[&str]) -> Vec<Vec<u8>> {
+pub(crate) fn seen(rig: &Rig, count: usize, args: &[&str]) -> Vec<Vec<u8>> {
     let capture = Capture::start(rig, count);
     let number = count.to_string();
     let view = generated(rig, &[&["--to", NOBODY, "--rate", "20k", "--count", &number], args].concat());
@@ -117,7 +117,7 @@ fn is_right(start: u32, bytes: &[u8]) -> bool {
 }
 
 /// The addresses and ports of a frame of IPv4, whose sums are right.
-fn flow_of(frame: &[u8], ip: usize) -> (u32, u32, u16, u16) {
+pub(crate) fn flow_of(frame: &[u8], ip: usize) -> (u32, u32, u16, u16) {
     let word = |at: usize| u32::from_be_bytes(frame[at..at + 4].try_into().unwrap());
     let half = |at: usize| u16::from_be_bytes(frame[at..at + 2].try_into().unwrap());
     assert_eq!((half(ip - 2), usize::from(half(ip + 2))), (0x0800, frame.len() - ip), "the length of IP");
@@ -164,6 +164,7 @@ fn of_model(order: &str, count: u32) -> Vec<(u32, u32, u16, u16)> {
         dest_ports: PortRange::one(53),
         flows: 1,
         step: 1,
+        first_flow: 0,
         vlan: None,
         sizes: Sizes::of(&[64]).unwrap(),
     };
@@ -236,10 +237,10 @@ fn a_mix_has_its_shares_and_frames_have_their_tags() {
     }
 }
 
-fn write_pcap(path: &Path, frames: &[Vec<u8>]) {
+pub(crate) fn write_pcap(path: &Path, frames: &[Vec<u8>], gap: Duration) {
     let mut writer = PcapWriter::new(File::create(path).unwrap()).unwrap();
-    for frame in frames {
-        writer.write_packet(&PcapPacket::new(Duration::ZERO, frame.len() as u32, frame)).unwrap();
+    for (number, frame) in (0..).zip(frames) {
+        writer.write_packet(&PcapPacket::new(gap * number, frame.len() as u32, frame)).unwrap();
     }
 }
 
@@ -254,7 +255,7 @@ fn a_file_is_sent_byte_by_byte() {
     };
     let frames: Vec<_> = (0..50).map(frame).collect();
     let file = rig.path("sent.pcap");
-    write_pcap(&file, &frames);
+    write_pcap(&file, &frames, Duration::ZERO);
     let capture = Capture::start(&rig, 50);
     let view = generated(&rig, &["--pcap", file.to_str().unwrap(), "--rate", "5k"]);
     assert_eq!((&view["sent"], capture.frames()), (&50.into(), frames.clone()));
@@ -373,7 +374,7 @@ fn what_cannot_be_sent_has_a_sentence() {
     rig.ip("gen", "route del default via 10.0.0.1");
     failed(&["--dev", "g0", "--to", "auto", "--dst", "192.0.2.7"], 4, "no route by g0 leads to 192.0.2.7");
     let file = rig.path("broken.pcap");
-    write_pcap(&file, &[vec![0; 60]]);
+    write_pcap(&file, &[vec![0; 60]], Duration::ZERO);
     let bytes = std::fs::read(&file).unwrap();
     std::fs::write(&file, &bytes[..bytes.len() - 1]).unwrap();
     failed(&["--dev", "g0", "--pcap", file.to_str().unwrap()], 2, "frame 1 is broken: the file ends too early");

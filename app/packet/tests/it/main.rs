@@ -14,6 +14,7 @@ mod fib;
 mod forward;
 mod frames;
 mod generate;
+mod generate_engines;
 mod hostile;
 #[path = "../../../../core/packet/tests/it/frames.rs"]
 #[allow(dead_code, reason = "the tests of the model use all of it")]

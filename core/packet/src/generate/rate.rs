@@ -27,6 +27,14 @@ pub struct Pace {
     pub byte: u64,
 }
 
+impl Pace {
+    /// The pace of one of several senders.
+    #[must_use]
+    pub fn part(self, senders: u64) -> Self {
+        Self { frame: self.frame.saturating_mul(senders), byte: self.byte.saturating_mul(senders) }
+    }
+}
+
 impl Rate {
     /// A part of the rate.
     #[must_use]

@@ -40,6 +40,8 @@ pub struct Traffic {
     pub flows: u32,
     /// How far two flows that follow one another are apart: 1, or a scattered order.
     pub step: u32,
+    /// The number of the first flow: another sender has those before.
+    pub first_flow: u32,
     /// The VLAN.
     pub vlan: Option<u16>,
     /// The sizes.
@@ -141,10 +143,23 @@ impl Traffic {
         wrong.map_or(Ok(()), |size| Err(TrafficError::Size { size: *size, least, most }))
     }
 
+    /// The part of the flows that one of several senders has. Senders share what is too little for all of them.
+    #[must_use]
+    pub fn part(&self, sender: usize, senders: usize) -> Self {
+        let (sender, senders) = (sender as u64, senders.max(1) as u64);
+        if u64::from(self.flows) < senders {
+            return self.clone();
+        }
+        let before = |sender: u64| (u64::from(self.flows) * sender / senders) as u32;
+        let flows = before(sender + 1) - before(sender);
+        let step = if self.step == 1 { 1 } else { scattered(flows) };
+        Self { flows, step, first_flow: self.first_flow + before(sender), ..self.clone() }
+    }
+
     /// The addresses and ports of a flow. `next_flow` of packet/bpf/generate.bpf.c is the same.
     #[must_use]
     pub fn flow(&self, number: u32) -> (IpAddr, IpAddr, u16, u16) {
-        let mut number = number;
+        let mut number = number.wrapping_add(self.first_flow);
         let mut digit = |span: u32| {
             let found = number % span.max(1);
             number /= span.max(1);
@@ -185,6 +200,7 @@ mod tests {
             dest_ports: PortRange::one(9),
             flows: 1,
             step: 1,
+            first_flow: 0,
             vlan: None,
             sizes: Sizes::of(&[64]).unwrap(),
         }
@@ -210,6 +226,18 @@ mod tests {
         let named = traffic("10.0.0.1", "192.0.2.1").with_flows(Some(2), true, false).unwrap_err();
         assert_eq!(named, TrafficError::Flows { wanted: 2, most: 1 });
         assert_eq!(traffic("10.0.0.1", "192.0.2.1").with_flows(Some(0), true, false), Err(TrafficError::NoFlows));
+    }
+
+    #[test]
+    fn senders_have_all_flows_and_none_twice() {
+        for is_scattered in [false, true] {
+            let all = traffic("10.0.0.1-10.0.0.3", "192.0.2.0/28").with_flows(None, false, is_scattered).unwrap();
+            let parts: Vec<_> = (0..5).map(|sender| all.part(sender, 5)).collect();
+            let seen: HashSet<_> = parts.iter().flat_map(|part| (0..part.flows).map(|n| part.flow(n))).collect();
+            assert_eq!((seen.len(), parts.iter().map(|part| part.flows).sum::<u32>()), (48, 48));
+        }
+        let one = traffic("10.0.0.1", "192.0.2.1").with_flows(None, false, false).unwrap();
+        assert_eq!(one.part(1, 2), one, "one flow is sent by both");
     }
 
     #[test]

@@ -14,10 +14,15 @@ static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/generate.bpf.o
 pub const MAX_RECORDS: usize = 65_535;
 /// The most bytes of such a frame.
 pub const MAX_RECORD_BYTES: usize = 2_044;
+/// The most senders of a run, which the last bits of its number tell apart.
+pub const MAX_SENDERS: usize = 64;
 /// The bytes of `struct plan`, `struct state` and `struct received`.
-const PLAN_BYTES: usize = 232;
-const STATE_BYTES: usize = 56;
-const RECEIVED_BYTES: usize = 64 + BUCKETS * 8;
+const PLAN_BYTES: usize = 248;
+const STATE_BYTES: usize = 64;
+const RECEIVED_BYTES: usize = RECEIVED_LATENCY + BUCKETS * 8;
+/// Where the sizes of a plan end, and where the buckets of a receiver begin.
+const PLAN_PERIOD: usize = 232;
+const RECEIVED_LATENCY: usize = 56 + MAX_SENDERS * 8;
 
 /// Whether this build has the generator.
 #[must_use]
@@ -60,7 +65,7 @@ pub(super) fn function_of(source: &Source) -> String {
 /// The longest frame of this source, without the check sequence.
 pub(super) fn longest(source: &Source) -> usize {
     match source {
-        Source::Records(records) => records.iter().map(Vec::len).max().unwrap_or_default(),
+        Source::Records(recording) => recording.frames.iter().map(Vec::len).max().unwrap_or_default(),
         Source::Traffic(traffic) => traffic.sizes.frames().max().unwrap_or_default().into(),
     }
 }
@@ -85,10 +90,10 @@ pub(super) fn plan_bytes(plan: &Plan) -> Vec<u8> {
     put(longest(&plan.source) as u32);
     match &plan.source {
         Source::Traffic(traffic) => traffic_bytes(traffic, &mut bytes),
-        Source::Records(records) => {
+        Source::Records(recording) => {
             bytes.resize(80, 0);
             bytes.extend([0; 6]);
-            bytes.extend((records.len().min(MAX_RECORDS) as u16).to_ne_bytes());
+            bytes.extend((recording.frames.len().min(MAX_RECORDS) as u16).to_ne_bytes());
         }
     }
     let (from, to) = plan.macs.unwrap_or_default();
@@ -98,6 +103,13 @@ pub(super) fn plan_bytes(plan: &Plan) -> Vec<u8> {
     if let Source::Traffic(traffic) = &plan.source {
         bytes.extend(traffic.sizes.frames().take(MAX_SIZES).flat_map(u16::to_ne_bytes));
     }
+    bytes.resize(PLAN_PERIOD, 0);
+    let (period, first_flow) = match &plan.source {
+        Source::Records(recording) => (plan.speed.map_or(0, |speed| recording.period(speed)), 0),
+        Source::Traffic(traffic) => (0, traffic.first_flow),
+    };
+    bytes.extend(period.to_ne_bytes());
+    bytes.extend(first_flow.to_ne_bytes());
     bytes.resize(PLAN_BYTES, 0);
     bytes
 }
@@ -115,7 +127,7 @@ fn words_of(traffic: &Traffic) -> impl Iterator<Item = u32> {
     words(&traffic.source).into_iter().chain(words(&traffic.dest))
 }
 
-fn nanoseconds(span: Duration) -> u64 {
+pub(super) fn nanoseconds(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
@@ -125,10 +137,11 @@ pub(super) fn pace_bytes(pace: Pace) -> Vec<u8> {
 }
 
 /// `struct recorded`.
-pub(super) fn record_bytes(frame: &[u8]) -> Vec<u8> {
-    let mut bytes = (frame.len() as u32).to_ne_bytes().to_vec();
+pub(super) fn record_bytes(frame: &[u8], at: u64) -> Vec<u8> {
+    let mut bytes = at.to_ne_bytes().to_vec();
+    bytes.extend((frame.len() as u32).to_ne_bytes());
     bytes.extend(frame);
-    bytes.resize(4 + MAX_RECORD_BYTES, 0);
+    bytes.resize(12 + MAX_RECORD_BYTES, 0);
     bytes
 }
 
@@ -176,18 +189,18 @@ impl Received {
             packets: long(bytes, 0),
             bytes: long(bytes, 8),
             reordered: long(bytes, 16),
-            first: long(bytes, 32),
-            last: long(bytes, 40),
-            longest: long(bytes, 48),
-            sum: long(bytes, 56),
-            buckets: (0..BUCKETS).map(|bucket| long(bytes, 64 + bucket * 8)).collect(),
+            first: long(bytes, 24),
+            last: long(bytes, 32),
+            longest: long(bytes, 40),
+            sum: long(bytes, 48),
+            buckets: (0..BUCKETS).map(|bucket| long(bytes, RECEIVED_LATENCY + bucket * 8)).collect(),
         })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use sallyport_packet_model::generate::{PortRange, Sizes};
+    use sallyport_packet_model::generate::{PortRange, Recording, Sizes};
 
     use super::*;
 
@@ -201,24 +214,29 @@ mod tests {
             dest_ports: PortRange::one(53),
             flows: 9,
             step: 2,
+            first_flow: 77,
             vlan: Some(100),
             sizes: Sizes::of(&[68, 1_522]).unwrap(),
         };
         let source = Source::Traffic(traffic);
         assert_eq!((function_of(&source).as_str(), longest(&source)), ("send_vlan_v4_tcp", 1_518));
         let macs = Some(([1; 6], [2; 6]));
-        let plan = Plan { source, macs, run: 0x0102_0304, count: Some(3), duration: None, pace: Pace::default() };
+        let plan = Plan { source, macs, run: 0x0102_0304, count: Some(3), ..Plan::default() };
         let bytes = plan_bytes(&plan);
         let word = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap());
         let half = |at: usize| u16::from_ne_bytes(bytes[at..at + 2].try_into().unwrap());
         assert_eq!(
             (bytes.len(), long(&bytes, 0), word(16), word(20), word(24), word(28)),
-            (232, 3, 0x0102_0304, 1_518, 9, 2)
+            (248, 3, 0x0102_0304, 1_518, 9, 2)
         );
         assert_eq!((word(36), word(60), half(80), half(84), half(86)), (256, 0x0a00_0001, 1_024, 100, 2));
         assert_eq!((bytes[88], bytes[94], word(100), half(104), half(106), half(108)), (1, 2, 1, 64, 1_518, 0));
-        let replay = Plan { source: Source::Records(vec![vec![0; 60]; 5]), macs: None, ..plan };
+        assert_eq!((long(&bytes, 232), word(240)), (0, 77));
+        let recording = Recording::new((0..5).map(|number| (number * 1_000, vec![0; 60])));
+        let replay = Plan { source: Source::Records(recording.into()), macs: None, speed: Some(2.0), ..plan };
         let bytes = plan_bytes(&replay);
-        assert_eq!((bytes.len(), bytes[86], bytes[100]), (232, 5, 0));
+        assert_eq!((bytes.len(), bytes[86], bytes[100], long(&bytes, 232)), (248, 5, 0, 2_500));
+        let record = record_bytes(&[7; 60], 1_000);
+        assert_eq!((record.len(), long(&record, 0), record[8], record[12]), (2_056, 1_000, 60, 7));
     }
 }

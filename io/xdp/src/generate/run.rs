@@ -1,44 +1,50 @@
-//! A run of the generator.
+//! A run of the generator: senders, each on a thread and a processor of its own.
 
 use std::{
-    os::fd::AsFd as _,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::Duration,
 };
 
-use libbpf_rs::{ErrorKind, MapCore as _, MapFlags, MapHandle, Object, ProgramInput, Xdp};
-use rustix::{
-    process::{Signal, getpid, kill_process},
-    thread::{CpuSet, sched_getaffinity, sched_setaffinity},
+use nix::sys::{
+    pthread::{Pthread, pthread_kill, pthread_self},
+    signal::{SigSet, Signal},
+    signalfd::{SfdFlags, SignalFd},
 };
 use sallyport_packet_model::generate::Pace;
 
-use super::{
-    Plan, Source,
-    layout::{self, State},
-};
+use super::{Plan, layout::State, live::LiveSender, pinned::Pinned, xsk::XskSender};
 use crate::{
     XdpError,
-    error::{asked, require_root},
+    error::{pinned, require_root},
     kernel::Device,
 };
 
-/// Runs over pages that are sent: `BPF_F_TEST_XDP_LIVE_FRAMES`.
-const LIVE_FRAMES: u32 = 2;
-/// How many runs of the program one call has. It ends earlier, by a signal, once the program has sent all.
-const RUNS: u32 = u32::MAX >> 1;
 /// How often the state is looked at.
 const LOOK: Duration = Duration::from_millis(2);
-/// A driver that sends frames of XDP: `NETDEV_XDP_ACT_NDO_XMIT`.
-const CAN_SEND: u64 = 4;
+
+/// How frames come to the driver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Engine {
+    /// A program makes them in pages of the kernel.
+    Live,
+    /// This process makes them, in memory that it shares with the kernel: AF_XDP.
+    Xsk,
+}
 
 /// A loaded generator. It sends in the network namespace of the process.
 #[derive(Debug)]
 pub struct Generator {
-    object: Object,
-    function: String,
-    frame: Vec<u8>,
+    senders: Vec<Sender>,
+}
+
+#[derive(Debug)]
+enum Sender {
+    Live(LiveSender),
+    Xsk(Box<XskSender>),
 }
 
 /// How far a run is.
@@ -50,7 +56,7 @@ pub struct Progress {
     pub bytes: u64,
     /// From the first frame to the last.
     pub time: Duration,
-    /// Whether the program has sent all.
+    /// Whether all is sent.
     pub is_done: bool,
 }
 
@@ -61,153 +67,159 @@ impl Progress {
         // The time is between the first and the last, so one frame is not within.
         self.sent.saturating_sub(1) as f64 / self.time.as_secs_f64().max(1e-9)
     }
+
+    fn of(states: &[State]) -> Self {
+        let started = || states.iter().filter(|state| state.sent > 0);
+        let first = started().map(|state| state.start).min().unwrap_or_default();
+        let last = started().map(|state| state.last).max().unwrap_or_default();
+        Self {
+            sent: states.iter().map(|state| state.sent).sum(),
+            bytes: states.iter().map(|state| state.bytes).sum(),
+            time: Duration::from_nanos(last.saturating_sub(first)),
+            is_done: states.iter().all(|state| state.is_done),
+        }
+    }
 }
 
-impl Generator {
-    /// Loads the program for this plan, which sends by this device.
-    ///
-    /// # Errors
-    /// The kernel does not take it, or the device sends no frames of XDP.
-    pub fn load(plan: &Plan, device: &Device) -> Result<Self, XdpError> {
-        require_root()?;
-        let records: &[Vec<u8>] = match &plan.source {
-            Source::Records(records) => records,
-            Source::Traffic(_) => &[],
-        };
-        let function = layout::function_of(&plan.source);
-        let object = layout::load(&function, records.len())?;
-        check(&object, &function, device)?;
-        let write = |name: &str, key: u32, value: &[u8]| {
-            let written = layout::map(&object, name)?.update(&key.to_ne_bytes(), value, MapFlags::ANY);
-            written.map_err(asked(format!("fill the table {name}")))
-        };
-        write("plans", 0, &layout::plan_bytes(plan))?;
-        write("paces", 0, &layout::pace_bytes(plan.pace))?;
-        write("outputs", 0, &device.index.to_ne_bytes())?;
-        let table = layout::map(&object, "records")?;
-        for (key, record) in records.iter().enumerate() {
-            let written = table.update(&(key as u32).to_ne_bytes(), &layout::record_bytes(record), MapFlags::ANY);
-            written.map_err(asked("fill the table of frames"))?;
+impl Sender {
+    fn send(&self, is_stopped: &AtomicBool) -> Result<(), XdpError> {
+        match self {
+            Self::Live(sender) => sender.send(is_stopped),
+            Self::Xsk(sender) => sender.send(is_stopped),
         }
-        Ok(Self { object, function, frame: vec![0; layout::longest(&plan.source)] })
     }
 
-    /// Sends on this thread and this processor until the plan is done or a signal comes.
+    fn state(&self) -> Result<State, XdpError> {
+        match self {
+            Self::Live(sender) => sender.state(),
+            Self::Xsk(sender) => Ok(sender.state()),
+        }
+    }
+
+    fn set_pace(&self, pace: Pace) {
+        match self {
+            Self::Live(sender) => sender.set_pace(pace),
+            Self::Xsk(sender) => sender.set_pace(pace),
+        }
+    }
+}
+
+/// The thread of a sender, while it may be signalled.
+type Place = Mutex<Option<Pthread>>;
+
+impl Generator {
+    /// Makes so many senders for this plan, at most [`super::MAX_SENDERS`], which send by this device.
     ///
-    /// The thread must be the first of the process, for the kernel gives it the signals of the process.
+    /// # Errors
+    /// The kernel does not take the programs, or the device cannot do it.
+    pub fn load(plan: &Plan, device: &Device, engine: Engine, senders: usize) -> Result<Self, XdpError> {
+        require_root()?;
+        let parts = (0..senders).filter_map(|sender| plan.part(sender, senders));
+        let sender = |(queue, part): (u32, Plan)| match engine {
+            Engine::Live => LiveSender::load(&part, device).map(Sender::Live),
+            Engine::Xsk => XskSender::open(part, device, queue).map(|sender| Sender::Xsk(Box::new(sender))),
+        };
+        Ok(Self { senders: (0..).zip(parts).map(sender).collect::<Result<_, _>>()? })
+    }
+
+    /// Sends, each sender on its processor, until the plan is done or an interrupt or the signal to terminate comes.
     ///
-    /// The process handles `signal`, which this ends the call by; any other handled signal ends the run early.
-    /// `watch` is called from another thread every few milliseconds with how far the run is. It may set another pace.
+    /// The process handles `SIGUSR1`, by which this ends calls of the kernel. `watch` is called from another thread
+    /// every few milliseconds with how far the run is. It may set another pace.
     ///
     /// # Errors
     /// The kernel refuses.
     pub fn run(
         &self,
-        processor: usize,
-        signal: Signal,
+        processors: &[usize],
         watch: impl FnMut(Progress) -> Option<Pace> + Send,
     ) -> Result<Progress, XdpError> {
-        let pinned = Pinned::to(processor)?;
-        let (states, paces) = (layout::map(&self.object, "states")?, layout::map(&self.object, "paces")?);
-        let program = self.object.progs_mut().find(|program| program.name() == self.function.as_str());
-        let program = program.ok_or(XdpError::NoProgram)?;
-        let has_ended = AtomicBool::new(false);
+        let refused = |error: nix::Error| pinned("wait for signals")(error.into());
+        let signals = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM]);
+        let asked = SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC).map_err(refused)?;
+        // Threads that begin from here on block them, too.
+        signals.thread_block().map_err(refused)?;
+        let places: Vec<Place> = self.senders.iter().map(|_| Mutex::default()).collect();
+        let (is_stopped, has_ended) = (AtomicBool::new(false), AtomicBool::new(false));
         let result = thread::scope(|scope| {
-            scope.spawn(|| {
-                pinned.free();
-                watch_run(&states, &paces, signal, &has_ended, watch);
-            });
-            let result = loop {
-                let input = ProgramInput {
-                    data_in: Some(&self.frame),
-                    flags: LIVE_FRAMES,
-                    repeat: RUNS,
-                    ..ProgramInput::default()
-                };
-                match program.test_run(input) {
-                    // The runs of a call are over before the plan is: another call goes on.
-                    Ok(_) if !progress(&states)?.is_done => {}
-                    Ok(_) => break Ok(()),
-                    Err(error) if error.kind() == ErrorKind::Interrupted => break Ok(()),
-                    Err(error) => break Err(asked("send frames from pages of its own")(error)),
-                }
-            };
+            scope.spawn(|| self.watch_run(&places, &asked, &is_stopped, &has_ended, watch));
+            let mut work = self.senders.iter().zip(&places).zip(processors);
+            let first = work.next();
+            let is_stopped = &is_stopped;
+            let others: Vec<_> = work
+                .map(|((sender, place), processor)| scope.spawn(move || drive(sender, place, *processor, is_stopped)))
+                .collect();
+            let mut result = first.map_or(Ok(()), |((sender, place), cpu)| drive(sender, place, *cpu, is_stopped));
+            for other in others {
+                let ended = other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                result = result.and(ended);
+            }
             has_ended.store(true, Ordering::Relaxed);
             result
         });
-        result.and_then(|()| progress(&states))
+        signals.thread_unblock().map_err(refused)?;
+        result.and_then(|()| self.progress())
     }
-}
 
-/// Looks at a run until it has ended, and ends the call of the kernel once all is sent.
-fn watch_run(
-    states: &MapHandle,
-    paces: &MapHandle,
-    signal: Signal,
-    has_ended: &AtomicBool,
-    mut watch: impl FnMut(Progress) -> Option<Pace>,
-) {
-    while !has_ended.load(Ordering::Relaxed) {
-        thread::sleep(LOOK);
-        let Ok(now) = progress(states) else { return };
-        if now.is_done {
-            // The process is there: it runs this.
-            let _ = kill_process(getpid(), signal);
-            continue;
+    fn progress(&self) -> Result<Progress, XdpError> {
+        let states = self.senders.iter().map(Sender::state).collect::<Result<Vec<_>, _>>()?;
+        Ok(Progress::of(&states))
+    }
+
+    /// Looks at a run until it has ended, and ends calls of the kernel once their sender is done or all must stop.
+    fn watch_run(
+        &self,
+        places: &[Place],
+        asked: &SignalFd,
+        is_stopped: &AtomicBool,
+        has_ended: &AtomicBool,
+        mut watch: impl FnMut(Progress) -> Option<Pace>,
+    ) {
+        while !has_ended.load(Ordering::Relaxed) {
+            thread::sleep(LOOK);
+            if asked.read_signal().is_ok_and(|signal| signal.is_some()) {
+                is_stopped.store(true, Ordering::Relaxed);
+            }
+            let Ok(states) = self.senders.iter().map(Sender::state).collect::<Result<Vec<_>, _>>() else {
+                is_stopped.store(true, Ordering::Relaxed);
+                continue;
+            };
+            for (place, state) in places.iter().zip(&states) {
+                if state.is_done || is_stopped.load(Ordering::Relaxed) {
+                    wake(place);
+                }
+            }
+            let now = Progress::of(&states);
+            if !now.is_done
+                && let Some(pace) = watch(now)
+            {
+                let part = pace.part(self.senders.len() as u64);
+                self.senders.iter().for_each(|sender| sender.set_pace(part));
+            }
         }
-        if let Some(pace) = watch(now) {
-            drop(paces.update(&0_u32.to_ne_bytes(), &layout::pace_bytes(pace), MapFlags::ANY));
-        }
     }
 }
 
-fn progress(states: &MapHandle) -> Result<Progress, XdpError> {
-    let found = states.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY).map_err(asked("read the state of the generator"))?;
-    let state = found.and_then(|bytes| State::of_bytes(&bytes)).ok_or(XdpError::NoProgram)?;
-    Ok(Progress {
-        sent: state.sent,
-        bytes: state.bytes,
-        time: Duration::from_nanos(state.last.saturating_sub(state.start)),
-        is_done: state.is_done,
-    })
+/// Sends on this thread. What fails stops the others.
+fn drive(sender: &Sender, place: &Place, processor: usize, is_stopped: &AtomicBool) -> Result<(), XdpError> {
+    let set = |thread| place.lock().map(|mut place| *place = thread).unwrap_or_default();
+    let result = Pinned::to(processor).and_then(|_pinned| {
+        set(Some(pthread_self()));
+        let result = sender.send(is_stopped);
+        set(None);
+        result
+    });
+    if result.is_err() {
+        is_stopped.store(true, Ordering::Relaxed);
+    }
+    result
 }
 
-/// A thread at one processor; its end frees it.
-struct Pinned(CpuSet);
-
-impl Pinned {
-    fn to(processor: usize) -> Result<Self, XdpError> {
-        let refused = |_| XdpError::NoProcessor(processor);
-        let before = sched_getaffinity(None).map_err(refused)?;
-        if processor >= CpuSet::MAX_CPU {
-            return Err(XdpError::NoProcessor(processor));
-        }
-        let mut one = CpuSet::new();
-        one.set(processor);
-        sched_setaffinity(None, &one).map_err(refused)?;
-        Ok(Self(before))
+/// Ends the call of the kernel that the thread is in. The thread is there as long as the place names it.
+fn wake(place: &Place) {
+    if let Ok(place) = place.lock()
+        && let Some(thread) = *place
+    {
+        let _ = pthread_kill(thread, Signal::SIGUSR1);
     }
-
-    /// Frees the calling thread.
-    fn free(&self) {
-        // The set is the one that the thread came with.
-        let _ = sched_setaffinity(None, &self.0);
-    }
-}
-
-impl Drop for Pinned {
-    fn drop(&mut self) {
-        self.free();
-    }
-}
-
-/// Whether the driver of the device sends frames of XDP.
-fn check(object: &Object, function: &str, device: &Device) -> Result<(), XdpError> {
-    let program = object.progs_mut().find(|program| program.name() == function).ok_or(XdpError::NoProgram)?;
-    let found = Xdp::new(program.as_fd()).query(device.index as i32, libbpf_rs::XdpFlags::NONE);
-    let found = found.map_err(asked(format!("look at the driver of {}", device.name)))?;
-    if found.feature_flags & CAN_SEND == 0 {
-        return Err(XdpError::CannotSend(device.name.clone()));
-    }
-    Ok(())
 }

@@ -3,15 +3,21 @@
 use std::{path::PathBuf, str::FromStr, time::Duration};
 
 use clap::{Args, ValueEnum};
-use sallyport_cli::{duration, failure::Failure};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu};
+use sallyport_cli::{
+    duration,
+    failure::{Failure, Kind},
+};
 use sallyport_packet_model::generate::{AddressRange, PortRange, Rate, Sizes, Traffic, TrafficError, Transport};
+use sallyport_xdp::generate::{Engine, MAX_SENDERS};
 
 /// Examples of the help.
 pub(crate) const EXAMPLES: &str = "Examples:
   sallyport packet generate --dev eth1 --to auto --dst 192.0.2.7 --rate 100k --duration 10s
   sallyport packet generate --dev eth1 --to 02:00:5e:10:00:01 --dst 192.0.2.0/24 --flows 10k --imix --receive-dev eth2
   sallyport packet generate --dev eth1 --to auto --dst 192.0.2.7 --receive-dev eth2 --find-rate --size 64,512,1518
-  sallyport packet generate --dev eth1 --pcap capture.pcap --rate 1k";
+  sallyport packet generate --dev eth1 --pcap capture.pcap --keep-times --speed 2
+  sallyport packet generate --dev eth1 --to auto --dst 192.0.2.7 --cpu 0-3 --receive-dev eth0 --receive-netns behind";
 
 /// The default source, and destinations (RFC 2544, appendix C, and RFC 5180).
 const SOURCE_V4: &str = "198.18.0.1";
@@ -74,6 +80,12 @@ pub(crate) struct WhatArgs {
     /// Frames of a file (pcap or pcapng), byte by byte; --to gives them other MACs
     #[arg(long, value_name = "FILE")]
     pub(super) pcap: Option<PathBuf>,
+    /// Send the frames of the file at the times of their capture
+    #[arg(long, requires = "pcap", conflicts_with_all = ["rate", "ramp"])]
+    keep_times: bool,
+    /// So many times as fast as they were captured
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = speed, requires = "keep_times")]
+    speed: f64,
 }
 
 /// How fast, and how long.
@@ -95,9 +107,15 @@ pub(crate) struct WhenArgs {
     /// How many frames
     #[arg(long, value_name = "NUMBER", value_parser = number, conflicts_with = "find_rate")]
     count: Option<u64>,
-    /// The processor that sends [default: the one that the command is on]
-    #[arg(long, value_name = "NUMBER")]
-    pub(super) cpu: Option<usize>,
+    /// The processors that send, such as 0,2-3 [default: the one that the command is on]
+    #[arg(long, value_name = "LIST", visible_alias = "cpus")]
+    pub(super) cpu: Option<Processors>,
+    /// How many processors send: the first ones that the command may use
+    #[arg(long, value_name = "NUMBER", conflicts_with = "cpu")]
+    pub(super) threads: Option<usize>,
+    /// How frames come to the driver
+    #[arg(long, value_enum, default_value = "live")]
+    pub(super) engine: EngineName,
     /// How often progress is told
     #[arg(long, value_name = "TIME", value_parser = duration::parse_positive, default_value = "1s")]
     pub(super) interval: Duration,
@@ -110,6 +128,9 @@ pub(crate) struct ReceiveArgs {
     /// The device that the frames arrive at: counts loss, reordering and latency
     #[arg(long, value_name = "DEVICE")]
     pub(super) receive_dev: Option<String>,
+    /// The network namespace of that device: a name of `ip netns`, or a path such as /proc/PID/ns/net
+    #[arg(long, value_name = "NAME|PATH", requires = "receive_dev")]
+    pub(super) receive_netns: Option<String>,
     /// Find the highest rate without loss, for each size or for the mix (RFC 2544); --rate is where it starts
     #[arg(long, requires = "receive_dev", conflicts_with = "pcap")]
     pub(super) find_rate: bool,
@@ -151,6 +172,56 @@ impl FromStr for To {
     }
 }
 
+/// How frames come to the driver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum EngineName {
+    /// The kernel makes them, in pages of its own
+    Live,
+    /// This process makes them, and the kernel sends them: AF_XDP
+    Xsk,
+}
+
+impl From<EngineName> for Engine {
+    fn from(name: EngineName) -> Self {
+        match name {
+            EngineName::Live => Self::Live,
+            EngineName::Xsk => Self::Xsk,
+        }
+    }
+}
+
+/// Processors, each named once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Processors(pub(super) Vec<usize>);
+
+impl FromStr for Processors {
+    type Err = String;
+
+    /// Reads `0,2-3`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("expected processors such as 0 or 0,2-3, not `{text}`");
+        let mut found = Vec::new();
+        for part in text.split(',') {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            let read = |text: &str| text.parse::<u16>().map(usize::from).map_err(|_| wrong());
+            let (first, last) = (read(first)?, read(last)?);
+            if first > last {
+                return Err(wrong());
+            }
+            for processor in first..=last {
+                if found.contains(&processor) {
+                    return Err(format!("`{text}` names processor {processor} twice"));
+                }
+                if found.len() == MAX_SENDERS {
+                    return Err(format!("at most {MAX_SENDERS} processors send"));
+                }
+                found.push(processor);
+            }
+        }
+        Ok(Self(found))
+    }
+}
+
 /// The protocol above IP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Proto {
@@ -186,6 +257,11 @@ fn share(text: &str) -> Result<f64, String> {
     share.ok_or_else(|| "expected a percentage from 0 to less than 100".to_owned())
 }
 
+fn speed(text: &str) -> Result<f64, String> {
+    let speed = text.parse::<f64>().ok().filter(|speed| (0.001..=1_000.0).contains(speed));
+    speed.ok_or_else(|| "expected a factor from 0.001 to 1000".to_owned())
+}
+
 fn precision(text: &str) -> Result<f64, String> {
     let share = text.parse::<f64>().ok().filter(|share| (0.01..=50.0).contains(share));
     share.ok_or_else(|| "expected a percentage from 0.01 to 50".to_owned())
@@ -216,12 +292,18 @@ impl WhatArgs {
             dest_ports: self.dport.unwrap_or(PortRange::one(9)),
             flows: 1,
             step: 1,
+            first_flow: 0,
             vlan: self.vlan,
             sizes: sizes.ok_or_else(|| Failure::usage("no size is named"))?,
         };
         let wrong = |error: TrafficError| Failure::usage(error.to_string());
         traffic.check(mtu).map_err(wrong)?;
         traffic.with_flows(self.flows, self.sport.is_some(), self.order == Order::Scattered).map_err(wrong)
+    }
+
+    /// How many times as fast as in the file; `None` where its times do not count.
+    pub(super) fn speed(&self) -> Option<f64> {
+        self.keep_times.then_some(self.speed)
     }
 
     /// Whether all sizes belong together.
@@ -231,6 +313,25 @@ impl WhatArgs {
 }
 
 impl WhenArgs {
+    /// The processors that send.
+    pub(super) fn processors(&self) -> Result<Vec<usize>, Failure> {
+        match (&self.cpu, self.threads) {
+            (Some(Processors(found)), _) => Ok(found.clone()),
+            (None, None) => Ok(vec![sched_getcpu()]),
+            (None, Some(wanted)) => {
+                let may = sched_getaffinity(None).map_err(|error| Failure::new(Kind::Failed, error.to_string()))?;
+                let found = (0..CpuSet::MAX_CPU).filter(|processor| may.is_set(*processor)).take(MAX_SENDERS);
+                let mut found: Vec<_> = found.collect();
+                if !(1..=found.len()).contains(&wanted) {
+                    let most = found.len();
+                    return Err(Failure::usage(format!("{wanted} threads are not from 1 to {most}, one a processor")));
+                }
+                found.truncate(wanted);
+                Ok(found)
+            }
+        }
+    }
+
     /// The most frames and the longest time, where the file has these frames.
     pub(super) fn end(&self, recorded: Option<usize>) -> (Option<u64>, Option<Duration>) {
         match (self.count, self.duration, recorded) {
@@ -254,6 +355,14 @@ mod tests {
         }
         assert_eq!((number("10k"), number("7")), (Ok(10_000), Ok(7)));
         assert!(number("0").is_err() && number("18446744073709551615k").is_err() && number("k").is_err());
+        let read = |text: &str| text.parse::<Processors>().map(|Processors(found)| found);
+        assert_eq!((read("3"), read("0,2-4")), (Ok(vec![3]), Ok(vec![0, 2, 3, 4])));
+        assert_eq!(read("0,0").unwrap_err(), "`0,0` names processor 0 twice");
+        assert_eq!(read("0-64").unwrap_err(), "at most 64 processors send");
+        for bad in ["", "a", "0,", "2-1", "-1", "70000"] {
+            assert!(read(bad).unwrap_err().starts_with("expected processors"), "{bad}");
+        }
+        assert!(speed("0").is_err() && speed("NaN").is_err() && speed("1001").is_err() && speed("0.5") == Ok(0.5));
         assert!(share("100").is_err() && share("NaN").is_err() && precision("0").is_err());
     }
 }

@@ -5,15 +5,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::{process::Signal, thread::sched_getcpu};
 use sallyport_cli::{
     failure::{Failure, Kind},
     output::Output,
 };
 use sallyport_packet_model::generate::{Pace, Rate, Traffic};
 use sallyport_xdp::{
-    XdpError,
-    generate::{Generator, Plan, Progress, Receipt, Receiver, Source, has_generator},
+    Namespace, Visit, XdpError,
+    generate::{
+        Engine, Generator, MAX_SENDERS, Plan, Progress, Receipt, Receiver, Source, check_processors, has_generator,
+    },
     kernel::{Device, Kernel},
     require_root,
 };
@@ -42,7 +43,8 @@ pub(super) struct Setting<'a> {
     pub(super) device: Device,
     pub(super) receiver: Option<(String, Receiver)>,
     macs: Option<([u8; 6], [u8; 6])>,
-    processor: usize,
+    processors: Vec<usize>,
+    engine: Engine,
 }
 
 /// One run.
@@ -63,19 +65,29 @@ pub(crate) async fn generate(output: Output, args: GenerateArgs) -> anyhow::Resu
     if !device.is_up {
         return Err(Failure::new(Kind::Refused, format!("{0} is down: `ip link set {0} up`", device.name)).into());
     }
-    let receive = args.receive.receive_dev.as_ref().map(|name| device_of(&devices, name)).transpose()?;
+    let namespace = args.receive.receive_netns.as_deref().map(Namespace::open).transpose()?;
+    if let (Some(name), None) = (&args.receive.receive_dev, &namespace) {
+        device_of(&devices, name)?;
+    }
     // A frame of a file may have a tag.
     let most = Traffic::most_size(device.mtu, true) - sallyport_packet_model::generate::CHECK_SEQUENCE;
     let source = match &args.what.pcap {
-        Some(path) => Source::Records(recorded::read(path, most.into())?),
+        Some(path) => Source::Records(recorded::read(path, most.into())?.into()),
         None => Source::Traffic(args.what.traffic(device.mtu)?),
     };
+    let processors = args.when.processors()?;
+    if processors.len() > 1 && matches!(source, Source::Records(_)) {
+        return Err(Failure::usage("one processor sends the frames of a file, in their order: name one").into());
+    }
     require_root()?;
+    check_processors(&processors)?;
     let macs = macs(&kernel, &device, &args, &source).await?;
-    let receiver =
-        receive.map(|device| Ok::<_, XdpError>((device.name.clone(), Receiver::attach(device)?))).transpose()?;
-    let processor = args.when.cpu.unwrap_or_else(sched_getcpu);
-    let setting = Setting { output, args: &args, device, receiver, macs, processor };
+    let receiver = match &args.receive.receive_dev {
+        Some(name) => Some((name.clone(), receiver(name, namespace.as_ref()).await?)),
+        None => None,
+    };
+    let engine = args.when.engine.into();
+    let setting = Setting { output, args: &args, device, receiver, macs, processors, engine };
     // Handled, so that a call of the kernel ends early and nothing is left behind.
     let _signals = [SignalKind::user_defined1(), SignalKind::interrupt(), SignalKind::terminate()].map(signal);
     if args.receive.find_rate {
@@ -83,14 +95,28 @@ pub(crate) async fn generate(output: Output, args: GenerateArgs) -> anyhow::Resu
     }
     let has_stamps = matches!(source, Source::Traffic(_));
     let recorded = match &source {
-        Source::Records(records) => Some(records.len()),
+        Source::Records(recording) => Some(recording.frames.len()),
         Source::Traffic(_) => None,
     };
     let run = Run { source, rate: args.when.rate, ramp: args.when.ramp, end: args.when.end(recorded) };
     let (sent, receipt) = setting.run(run)?;
     let received = setting.receiver.as_ref().map(|(name, _)| name.as_str()).zip(receipt);
-    let view = RunView::of(&setting.device.name, sent, received, has_stamps);
+    let view = RunView::of(&setting.device.name, setting.processors.len(), sent, received, has_stamps);
     output.data(&view, RunView::table)
+}
+
+/// Puts a receiver at the device of this name, in that namespace or in the own one.
+async fn receiver(name: &str, namespace: Option<&Namespace>) -> anyhow::Result<Receiver> {
+    let visit = namespace.map(Namespace::enter).transpose()?;
+    // Sockets and programs belong to the namespace that the thread is in when it makes them.
+    let (_kernel, devices) = kernel().await?;
+    let device = device_of(&devices, name)?;
+    if !device.is_up {
+        return Err(Failure::new(Kind::Refused, format!("{name} is down: `ip link set {name} up`")).into());
+    }
+    let receiver = Receiver::attach(device)?;
+    visit.map_or(Ok(()), Visit::leave)?;
+    Ok(receiver)
 }
 
 /// The addresses of the link, from and to.
@@ -115,17 +141,19 @@ impl Setting<'_> {
     /// Sends, and waits for what arrives.
     pub(super) fn run(&self, run: Run) -> Result<(Progress, Option<Receipt>), XdpError> {
         let Run { source, rate, ramp, end: (count, duration) } = run;
+        let speed = self.args.what.speed();
         let is_all = matches!(source, Source::Records(_));
-        let id = RandomState::new().build_hasher().finish() as u32;
+        // The last bits number the senders.
+        let id = RandomState::new().build_hasher().finish() as u32 & !(MAX_SENDERS as u32 - 1);
         let start = if ramp.is_some() { RAMP_START } else { 1.0 };
         let pace = rate.map_or(Pace::default(), |rate| rate.scaled(start).pace());
-        let plan = Plan { source, macs: self.macs, run: id, count, duration, pace };
-        let generator = Generator::load(&plan, &self.device)?;
+        let plan = Plan { source, macs: self.macs, run: id, count, duration, pace, speed };
+        let generator = Generator::load(&plan, &self.device, self.engine, self.processors.len())?;
         if let Some((_, receiver)) = &self.receiver {
             receiver.expect(id, is_all)?;
         }
         let mut watch = Watch::new(self, rate.zip(ramp));
-        let sent = generator.run(self.processor, Signal::USR1, |now| watch.look(now))?;
+        let sent = generator.run(&self.processors, |now| watch.look(now))?;
         let receipt = self.receiver.as_ref().map(|(_, receiver)| settled(receiver, sent.sent)).transpose()?;
         Ok((sent, receipt))
     }

@@ -11,6 +11,7 @@ use serde::Serialize;
 #[derive(Debug, Serialize)]
 pub(super) struct RunView {
     device: String,
+    processors: usize,
     sent: u64,
     bytes: u64,
     seconds: f64,
@@ -75,7 +76,13 @@ fn spaced(number: u64) -> String {
 
 impl RunView {
     /// The view of a run; `has_stamps` tells whether the receiver knows the run's frames.
-    pub(super) fn of(device: &str, sent: Progress, received: Option<(&str, Receipt)>, has_stamps: bool) -> Self {
+    pub(super) fn of(
+        device: &str,
+        processors: usize,
+        sent: Progress,
+        received: Option<(&str, Receipt)>,
+        has_stamps: bool,
+    ) -> Self {
         let seconds = sent.time.as_secs_f64();
         let received = received.map(|(device, receipt)| {
             let lost = sent.sent.saturating_sub(receipt.packets);
@@ -98,6 +105,7 @@ impl RunView {
         });
         Self {
             device: device.to_owned(),
+            processors,
             sent: sent.sent,
             bytes: sent.bytes,
             seconds,
@@ -111,8 +119,12 @@ impl RunView {
     /// For people.
     pub(super) fn table(&self) -> String {
         let rate = |rate: f64| Rate::Packets(rate).to_string();
+        let by = match self.processors {
+            1 => self.device.clone(),
+            processors => format!("{} from {processors} processors", self.device),
+        };
         let mut rows = vec![
-            ("sent", format!("{} frames by {}", spaced(self.sent), self.device)),
+            ("sent", format!("{} frames by {by}", spaced(self.sent))),
             ("time", format!("{:.3} s{}", self.seconds, if self.is_complete { "" } else { ", stopped early" })),
         ];
         if self.sent > 1 {
@@ -186,7 +198,7 @@ mod tests {
     fn the_table_tells_loss_and_rates() {
         let sent = Progress { sent: 1_001, bytes: 60_060, time: Duration::from_millis(500), is_done: true };
         let receipt = Receipt { packets: 991, time: Duration::from_millis(500), ..Receipt::default() };
-        let view = RunView::of("eth1", sent, Some(("eth2", receipt)), true);
+        let view = RunView::of("eth1", 1, sent, Some(("eth2", receipt)), true);
         let table = view.table();
         for words in
             ["1,001 frames by eth1", "2.000 kpps, 1.345 Mbps on the wire", "10 (0.9990 %)", "991 frames at eth2"]
