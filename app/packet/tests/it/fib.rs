@@ -374,3 +374,52 @@ fn what_the_table_cannot_follow_is_refused() {
     assert!(output.status.code() == Some(5) && said.contains("`ip rule` has 1 rules more"), "{said}");
     assert!(Path::new(&rig.pins()).read_dir().map_or(0, Iterator::count) == 0, "no state stays");
 }
+
+#[test]
+fn no_packet_is_lost_while_next_hops_are_replaced() {
+    let Some(rig) = Rig::new() else { return };
+    rig.resolve();
+    // The hosts of a network behind `gen`, which has two gateways with one address of the link.
+    let link: Value = serde_json::from_str(&rig.ip("gen", "-j link show g0")).unwrap();
+    let gateway = link[0]["address"].as_str().unwrap();
+    rig.ip("dut", &format!("neigh replace 10.0.0.3 lladdr {gateway} dev d0 nud permanent"));
+    rig.ip("dut", "nexthop add id 1 via 10.0.0.2 dev d0");
+    rig.ip("dut", "nexthop add id 2 via 10.0.1.2 dev d1");
+    rig.ip("dut", "route add 10.50.0.0/16 nhid 1");
+    rig.ip("dut", "route add 10.51.0.0/16 via 10.0.0.2");
+    rig.ip("dut", "route add 198.51.100.0/24 nhid 2");
+    let router = run(&rig, &["--dev", "d0,d1", "--lookup", "fib", "--urpf", "strict"]);
+    let own: Value = serde_json::from_str(&rig.ip("dut", "-j link show d0")).unwrap();
+    let own = own[0]["address"].as_str().unwrap().replace(':', "");
+    let mut frames = String::new();
+    const FRAMES: u64 = 60_000;
+    for index in 0..FRAMES {
+        let (source, to) = if index % 2 == 0 { ("0a320001", "c6336407") } else { ("0a330001", "c0000207") };
+        let ip = format!("4500001c0001000040110000 {source} {to} 0035000900080000");
+        let frame = crate::hostile::sealed(&format!("{own} 020000000007 0800 {ip}"));
+        frames.extend(frame.iter().map(|byte| format!("{byte:02x}")));
+        frames.push('\n');
+    }
+    let file = rig.write("traffic", &frames);
+    // Objects, and routes whose way gets another number.
+    let turn = |gateway: u32| {
+        format!(
+            "nexthop replace id 1 via 10.0.0.{gateway} dev d0\nnexthop replace id 2 via 10.0.1.2 dev d1\n\
+             route replace 10.51.0.0/16 via 10.0.0.{gateway}\n"
+        )
+    };
+    let turns = (turn(3) + &turn(2)).repeat(250);
+    let mut sending = rig.python("gen", &["frames", "g0", file.to_str().unwrap()]).spawn().unwrap();
+    let mut rounds = 0;
+    while sending.try_wait().unwrap().is_none() {
+        batch(&rig, &turns);
+        rounds += 1;
+    }
+    drop(router);
+    let replaced = rounds * 1_500;
+    rig.wait_for(|| rig.counts("d0").values().sum::<u64>() >= FRAMES);
+    let counts = rig.counts("d0");
+    println!("{FRAMES} packets, and {replaced} replacements: {counts:?}");
+    assert_eq!((counts.get("urpf"), counts.get("not-routed")), (None, None), "{counts:?}");
+    assert!(counts["forwarded"] >= FRAMES, "{counts:?}");
+}
