@@ -9,8 +9,6 @@
 
 #include "parse.h"
 
-/* A function that the kernel checks once, and not for each call: the checks of loops take long. */
-#define GLOBAL __attribute__((noinline))
 /* How often a next hop is read that is replaced meanwhile. */
 #define HOP_READS 4
 

@@ -14,12 +14,18 @@ pub const MAX_RULES: usize = 1024;
 pub const MAX_RANGES: usize = 8;
 /// The most prefixes of all rules.
 pub const MAX_PREFIXES: usize = 1_048_576;
-/// The most flows. A new one takes the place of the one that was silent longest.
+/// The most flows of each of two tables: assured ones, and others. A new one takes the place of the one that was silent
+/// longest.
 const MAX_FLOWS: u32 = 262_144;
 /// The bytes of `struct policy_settings`.
 pub(crate) const SETTINGS_BYTES: usize = 48;
 /// The tables. They are pinned as long as the router has a policy.
-pub(crate) const NAMES: [&str; 4] = ["policy_rules", "policy_hits", "policy_sets", "policy_flows"];
+pub(crate) const NAMES: [&str; 5] = ["policy_rules", "policy_hits", "policy_sets", "policy_flows", "policy_openings"];
+
+/// Whether a table outlives a change of the policy.
+fn is_of_flows(name: &str) -> bool {
+    matches!(name, "policy_flows" | "policy_openings")
+}
 
 /// What the program cannot hold of a policy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -165,13 +171,13 @@ pub(crate) fn prepare(
         }
         let size = match *name {
             "policy_sets" => MAX_PREFIXES as u32,
-            "policy_flows" => MAX_FLOWS,
+            name if is_of_flows(name) => MAX_FLOWS,
             _ => map.max_entries(),
         };
         map.set_max_entries(size).map_err(asked(format!("set the size of {name}")))?;
         let pin = pins.join(name);
         // A new policy has new rules and new sets: the program before keeps its own until it is replaced.
-        if policy.is_some() && *name != "policy_flows" {
+        if policy.is_some() && !is_of_flows(name) {
             continue;
         }
         if may_make || pin.exists() {
@@ -205,12 +211,12 @@ pub(crate) fn finish(
     let settings = policy.map_or([0; SETTINGS_BYTES], |policy| policy.settings);
     let kept = map(pins, "policy_settings")?;
     kept.update(&[0; 4], &settings, MapFlags::ANY).map_err(asked("keep the settings of the policy"))?;
-    for name in NAMES.iter().filter(|name| policy.is_none() || **name != "policy_flows") {
+    for name in NAMES.iter().filter(|name| policy.is_none() || !is_of_flows(name)) {
         drop(fs::remove_file(pins.join(name)));
     }
     if policy.is_some() {
         for mut map in object.maps_mut() {
-            if let Some(name) = NAMES.iter().find(|name| map.name() == **name && **name != "policy_flows") {
+            if let Some(name) = NAMES.iter().find(|name| map.name() == **name && !is_of_flows(name)) {
                 map.pin(pins.join(name)).map_err(asked(format!("pin {name}")))?;
             }
         }

@@ -69,6 +69,8 @@ impl Router {
             let value = map.lookup(&key, MapFlags::ANY).map_err(asked("read the sessions"))?;
             sessions.extend(value.and_then(|value| session_of(&key, &value)));
         }
+        // What has ended is still there for a moment.
+        sessions.retain(|session| !session.expires.is_zero());
         sessions.sort_by_key(|session| (session.inside, session.remote));
         Ok(sessions)
     }
