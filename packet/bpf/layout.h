@@ -195,10 +195,11 @@ struct neighbor {
 _Static_assert(sizeof(struct neighbor) == 8, "io/xdp writes 8 bytes");
 
 /* What the lookup must know of a device. */
+#define LINK_BY_KERNEL 4
 struct link {
 	__u32 ifindex;
 	__u32 mtu;
-	/* Bit 0: forwards IPv4. Bit 1: forwards IPv6. */
+	/* Bit 0: forwards IPv4. Bit 1: forwards IPv6. Bit 2: the kernel's routes decide, for `ip rule` has more rules. */
 	__u32 forwards;
 	__u32 unused;
 };

@@ -61,7 +61,8 @@ struct nat_settings {
 	/* The lowest and the highest address outside, as numbers: no other one is looked up. */
 	__u32 low;
 	__u32 high;
-	__u32 unused;
+	/* For the loader alone: what nf_conntrack_tcp_be_liberal was before. */
+	__u32 was_liberal;
 	__u64 lifetimes[4];
 	struct nat_net inside[NAT_MAX_INSIDE];
 };

@@ -29,8 +29,13 @@ struct policy_settings {
 	__u32 otherwise;
 	__u32 unused;
 	__u64 lifetimes[4];
+	/* Of the file. */
+	__u8 digest[32];
+	/* The source of frames that this program has accepted, and whose next hop the kernel has to ask for. */
+	__u8 mark[6];
+	__u8 zero[2];
 };
-_Static_assert(sizeof(struct policy_settings) == 48, "io/xdp writes 48 bytes");
+_Static_assert(sizeof(struct policy_settings) == 88, "io/xdp writes 88 bytes");
 
 const volatile struct policy_settings policy SEC(".rodata.policy");
 
@@ -480,16 +485,41 @@ static __attribute__((noinline)) int policy_judge(struct xdp_md *ctx, struct pac
 	return REASON_FORWARDED;
 }
 
-/* After the lookup: what the policy says of a packet that goes on, by XDP or by the kernel. */
+/*
+ * Says to the rules of the kernel that a packet is accepted: they know nothing of its flow. The mark is a source of the
+ * link that only this machine knows.
+ */
+INLINE void policy_mark(struct xdp_md *ctx)
+{
+	struct ethernet *ethernet = at(ctx, 0);
+
+	if ((void *)(ethernet + 1) > end(ctx))
+		return;
+#pragma unroll
+	for (int i = 0; i < 6; i++)
+		ethernet->source[i] = policy.mark[i];
+}
+
+/* Whether the policy judges here. What goes by a device that is no port goes by the kernel both ways, and it judges. */
+INLINE int policy_has_say(enum reason reason)
+{
+	return policy.is_on && (reason == REASON_FORWARDED || reason == REASON_NEIGHBOR);
+}
+
+/* After the lookup: what the policy says of a packet that goes on, by XDP or to a neighbour that the kernel asks for. */
 INLINE enum reason policy_check(struct xdp_md *ctx, struct packet *packet, struct translation *t,
 				const struct bpf_fib_lookup *fib, __u32 incoming, enum reason reason, __u32 is_asked)
 {
 	enum reason judged;
 
-	if (!policy.is_on || (reason != REASON_FORWARDED && reason != REASON_NEIGHBOR && reason != REASON_OTHER_PORT))
+	if (!policy_has_say(reason))
 		return reason;
 	judged = policy_judge(ctx, packet, t, (__u64)incoming << 32 | fib->ifindex, is_asked);
-	return judged == REASON_FORWARDED ? reason : judged;
+	if (judged != REASON_FORWARDED)
+		return judged;
+	if (reason == REASON_NEIGHBOR && !is_asked)
+		policy_mark(ctx);
+	return reason;
 }
 
 /*
@@ -501,7 +531,7 @@ INLINE __u32 policy_rule_of(enum reason before, enum reason after)
 	__u32 zero = 0;
 	struct policy_question *q;
 
-	if (!policy.is_on || (before != REASON_FORWARDED && before != REASON_NEIGHBOR && before != REASON_OTHER_PORT))
+	if (!policy_has_say(before))
 		return 0;
 	if (after != before && after != REASON_POLICY && after != REASON_POLICY_REJECT)
 		return 0;

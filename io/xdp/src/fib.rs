@@ -148,6 +148,8 @@ pub struct Link {
     pub mtu: u32,
     /// Whether it forwards IPv4, and IPv6.
     pub forwards: (bool, bool),
+    /// Whether the kernel's routes decide about its packets.
+    pub is_by_kernel: bool,
 }
 
 /// What the process says of itself.
@@ -173,12 +175,14 @@ pub struct FibStatus {
     pub listings: u64,
     /// What was written.
     pub written: Written,
+    /// Rules of `ip rule` that the tables do not know. The kernel looks up as long as there are any.
+    pub rules: u64,
 }
 
 impl FibStatus {
     /// Its numbers, with their names.
     #[must_use]
-    pub fn numbers(&self) -> [(&'static str, u64); 12] {
+    pub fn numbers(&self) -> [(&'static str, u64); 13] {
         [
             ("prefixes", self.prefixes),
             ("refused_prefixes", self.refused),
@@ -192,6 +196,7 @@ impl FibStatus {
             ("written_tables", self.written.tables),
             ("written_next_hops", self.written.next_hops),
             ("written_groups", self.written.groups),
+            ("other_rules", self.rules),
         ]
     }
 
@@ -207,6 +212,7 @@ impl FibStatus {
             overruns: word[7],
             listings: word[8],
             written: Written { tables: word[9], next_hops: word[10], groups: word[11] },
+            rules: word[12],
         }
     }
 
@@ -325,7 +331,7 @@ impl FibMaps {
     /// # Errors
     /// The kernel refuses.
     pub fn set_link(&self, link: &Link) -> Result<(), XdpError> {
-        let forwards = u32::from(link.forwards.0) | u32::from(link.forwards.1) << 1;
+        let forwards = u32::from(link.forwards.0) | u32::from(link.forwards.1) << 1 | u32::from(link.is_by_kernel) << 2;
         let value: Vec<u8> = [link.ifindex, link.mtu, forwards, 0].iter().flat_map(|word| word.to_ne_bytes()).collect();
         let slot = (link.ifindex % SLOTS).to_ne_bytes();
         self.links.update(&slot, &value, MapFlags::ANY).map_err(asked("fill the table of devices"))

@@ -18,7 +18,10 @@ pub const MAX_PREFIXES: usize = 1_048_576;
 /// longest.
 const MAX_FLOWS: u32 = 262_144;
 /// The bytes of `struct policy_settings`.
-pub(crate) const SETTINGS_BYTES: usize = 48;
+pub(crate) const SETTINGS_BYTES: usize = 88;
+/// Where the settings have the digest of the file, and the mark.
+const DIGEST: std::ops::Range<usize> = 48..80;
+const MARK: std::ops::Range<usize> = 80..86;
 /// The tables. They are pinned as long as the router has a policy.
 pub(crate) const NAMES: [&str; 5] = ["policy_rules", "policy_hits", "policy_sets", "policy_flows", "policy_openings"];
 
@@ -105,8 +108,22 @@ impl CompiledPolicy {
         let times = [timeouts.tcp_transitory, timeouts.tcp_established, timeouts.unanswered, timeouts.answered];
         bytes.extend(times.iter().flat_map(|time| (time.as_nanos() as u64).to_ne_bytes()));
         let mut settings = [0; SETTINGS_BYTES];
-        settings.copy_from_slice(&bytes);
+        settings[..bytes.len()].copy_from_slice(&bytes);
         Ok(Self { settings, rules, prefixes })
+    }
+
+    /// The same policy, with the digest of its file.
+    #[must_use]
+    pub fn with_digest(mut self, digest: [u8; 32]) -> Self {
+        self.settings[DIGEST].copy_from_slice(&digest);
+        self
+    }
+
+    /// The same policy, with the source of the link by which the rules of the kernel know what XDP has accepted.
+    #[must_use]
+    pub fn with_mark(mut self, mark: [u8; 6]) -> Self {
+        self.settings[MARK].copy_from_slice(&mark);
+        self
     }
 }
 
@@ -222,6 +239,15 @@ pub(crate) fn finish(
         }
     }
     Ok(())
+}
+
+/// The digest of the file, and the mark, of the policy that stands.
+pub(crate) fn standing_digest(pins: &Path) -> ([u8; 32], [u8; 6]) {
+    let settings = standing(pins);
+    let (mut digest, mut mark) = ([0; 32], [0; 6]);
+    digest.copy_from_slice(&settings[DIGEST]);
+    mark.copy_from_slice(&settings[MARK]);
+    (digest, mark)
 }
 
 /// The settings of the router that stands.

@@ -47,6 +47,13 @@ impl Router {
         Some(Settings::standing(self.pins())).filter(|settings| settings.engine().is_some()).map(|found| found.seed())
     }
 
+    /// Whether connection tracking took odd segments before the router shared it; `None` if the router does not.
+    #[must_use]
+    pub fn was_liberal(&self) -> Option<bool> {
+        let settings = Settings::standing(self.pins());
+        (settings.engine() == Some(NatEngine::Conntrack)).then(|| settings.was_liberal())
+    }
+
     /// What translates, if the router stands and has a NAT.
     ///
     /// # Errors
