@@ -9,6 +9,7 @@ mod command;
 mod config;
 mod nat_config;
 mod policy_config;
+mod shared_ports;
 
 use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use sallyport_cli::{
     failure::{Failure, Kind},
-    output::Output,
+    output::{Output, note},
 };
 use sallyport_nft::NftError;
 use sallyport_packet_model::{
@@ -15,7 +15,7 @@ use sallyport_packet_model::{
 use sallyport_xdp::{
     Change, Router, Urpf, XdpError,
     kernel::{Device, forwards},
-    nat::NatEngine,
+    nat::{NatEngine, NatSetup},
     policy::CompiledPolicy,
 };
 use serde::Serialize;
@@ -24,6 +24,7 @@ use crate::{
     command::{device_of, kernel, name_of},
     config::{Check, Config, Lookup, PortConfig},
     policy_config::PolicyFile,
+    shared_ports,
 };
 
 /// Examples of the help.
@@ -159,6 +160,8 @@ pub(super) struct Rules {
     is_shared: bool,
     /// Whether connection tracking took odd segments before; `None` if the router that stands does not share it.
     was_liberal: Option<bool>,
+    /// What should be known of the NAT.
+    warning: Option<String>,
 }
 
 /// A table of nftables.
@@ -201,9 +204,11 @@ impl Rules {
                 has_stood: router.nat_engine().is_ok_and(|engine| engine.is_some()),
             },
         ];
+        let has_own_ports = |nat: &&NatSetup| nat.engine == NatEngine::Xdp;
+        let warning = nat.as_ref().filter(has_own_ports).and_then(|nat| shared_ports::sentence(&nat.config));
         let is_shared = nat.as_ref().is_some_and(|nat| nat.engine == NatEngine::Conntrack);
         let router = router.clone().with_nat(nat).with_policy(policy.map(|policy| policy.0));
-        Ok(Self { router, tables, is_shared, was_liberal })
+        Ok(Self { router, tables, is_shared, was_liberal, warning })
     }
 
     /// The router, with NAT and policy.
@@ -238,6 +243,9 @@ impl Rules {
                     format!("the router is up, and what the kernel forwards still has the {}: {error}", table.what);
                 return Err(Failure::new(Kind::Failed, said).into());
             }
+        }
+        if let Some(warning) = &self.warning {
+            note(warning);
         }
         Ok(change)
     }

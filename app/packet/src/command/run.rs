@@ -208,10 +208,12 @@ async fn follow(
                 tables.look_at_rules(status)?;
             }
             tables.write(status)?;
-            let wants_room = !tables.follower.full().is_none() && reused.elapsed() >= TICK;
+            let is_full = !tables.follower.full().is_none() || !tables.refused_neighbors.is_empty();
+            let wants_room = is_full && reused.elapsed() >= TICK;
             if wants_room || reused.elapsed() >= REUSE_EVERY {
                 tables.maps.wait_for_readers();
                 tables.follower.reuse();
+                tables.try_neighbors();
                 tables.write(status)?;
                 reused = Instant::now();
             }
@@ -316,6 +318,17 @@ impl Tables {
             };
         }
         self.follower.set_failed(Leg { interface: key.0, gateway: Some(key.1) }, is_failed);
+    }
+
+    /// Tries neighbours again that found no room.
+    fn try_neighbors(&mut self) {
+        for key in self.refused_neighbors.clone() {
+            let mac = self.neighbors.get(&key).copied();
+            if !self.maps.set_neighbor(key.0, key.1, mac) {
+                break;
+            }
+            self.refused_neighbors.remove(&key);
+        }
     }
 
     /// Takes the state of a device. Says whether the kernel has removed its routes without a word.

@@ -423,3 +423,40 @@ fn no_packet_is_lost_while_next_hops_are_replaced() {
     assert_eq!((counts.get("urpf"), counts.get("not-routed")), (None, None), "{counts:?}");
     assert!(counts["forwarded"] >= FRAMES, "{counts:?}");
 }
+
+#[test]
+fn full_tables_of_next_hops_groups_and_neighbours_are_said_and_packets_go_by_the_kernel() {
+    let Some(mut rig) = Rig::new() else { return };
+    rig.resolve();
+    drop(rig.serve("sink", &["echo"]));
+    let router = run_with(&rig, "[limits]\nnext_hops = 8\ngroups = 1\nneighbors = 8");
+    let free = |name: &str| status(&rig)["numbers"][name] == 0;
+    assert!(["refused_next_hops", "refused_neighbors"].into_iter().all(free), "{}", status(&rig));
+    let mut lines = String::new();
+    for index in 10..40 {
+        writeln!(lines, "neigh add 10.0.1.{index} lladdr 02:00:00:00:00:{index} dev d1 nud permanent").unwrap();
+        writeln!(lines, "route add 100.64.{index}.0/24 via 10.0.1.{index}").unwrap();
+    }
+    for index in 0..2 {
+        writeln!(lines, "route add 100.65.{index}.0/24 nexthop via 10.0.1.2 nexthop via 10.0.1.{}", 10 + index)
+            .unwrap();
+    }
+    batch(&rig, &lines);
+    let shown = wait("the refusals", || {
+        let shown = status(&rig);
+        let number = |name: &str| shown["numbers"][name].as_u64().unwrap();
+        (number("refused_next_hops") >= 20 && number("refused_neighbors") >= 20).then_some(shown)
+    });
+    let notes: Vec<_> = shown["notes"].as_array().unwrap().iter().map(|note| note.as_str().unwrap()).collect();
+    for words in ["next hops found no room: the kernel forwards", "neighbours found no room: the kernel forwards"] {
+        assert_eq!(notes.iter().filter(|note| note.contains(words)).count(), 1, "{notes:?}");
+    }
+    // What has its room goes on, the kernel has the rest, and room that is left is used again.
+    assert_eq!(rig.probe("192.0.2.7", &[]), "echo 32");
+    assert_eq!(explained(&rig, "100.64.39.1")["reason"], "not-routed", "the kernel");
+    batch(&rig, &lines.lines().rev().map(|line| line.replacen("add", "del", 1) + "\n").collect::<String>());
+    rig.ip("dut", "route add 100.66.0.0/16 via 10.0.1.2");
+    wait_reason(&rig, "100.66.0.1", "forwarded");
+    wait("the room", || ["refused_next_hops", "refused_neighbors"].into_iter().all(free).then_some(()));
+    drop(router);
+}
