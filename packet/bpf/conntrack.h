@@ -84,7 +84,7 @@ INLINE int conntrack_is_settled(struct nf_conn *flow, const struct translation *
 		return 0;
 	if (t->source.protocol != PROTO_TCP)
 		return 1;
-	return flow->proto.tcp.state == TCP_CONNTRACK_ESTABLISHED && !(t->flags & (TCP_SYN | TCP_FIN | TCP_RST));
+	return flow->proto.tcp.state == TCP_CONNTRACK_ESTABLISHED && !(t->segment.flags & (TCP_SYN | TCP_FIN | TCP_RST));
 }
 
 /* Finds the flow in connection tracking. */

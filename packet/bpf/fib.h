@@ -9,8 +9,8 @@
 
 #include "parse.h"
 
-/* A function that the kernel checks once, and not for each call: the checks of loops take long. */
-#define GLOBAL __attribute__((noinline))
+/* How often a next hop is read that is replaced meanwhile. */
+#define HOP_READS 4
 
 /* Whether the program looks up here. Set before the program is loaded, so the kernel leaves out the other branch. */
 const volatile __u32 has_fib SEC(".rodata.fib") = 0;
@@ -28,7 +28,7 @@ FIB_ARRAY(fib4_first, struct fib_pair);
 FIB_ARRAY(fib4_second, struct fib_block);
 FIB_ARRAY(fib6_first, struct fib_pair);
 FIB_ARRAY(fib6_nodes, struct fib_node);
-FIB_ARRAY(next_hops, struct next_hop);
+FIB_ARRAY(next_hops, struct next_hop_pair);
 FIB_ARRAY(group_slots, struct group);
 FIB_ARRAY(links, struct link);
 
@@ -113,19 +113,31 @@ INLINE __u32 cell_of(const __u32 *address, __u8 family)
 			  (__u64)be32(address[2]) << 32 | be32(address[3]));
 }
 
-/* Copies a next hop; returns 0 while it changes. */
+/* The turn of a next hop, read at this moment. */
+INLINE __u32 turn_of(const struct next_hop_pair *pair)
+{
+	__u32 turn = *(volatile const __u32 *)&pair->turn;
+
+	asm volatile("" ::: "memory");
+	return turn;
+}
+
+/* Copies a next hop. A copy is read again only if the next hop was replaced twice meanwhile; returns 0 without one. */
 INLINE int read_hop(__u32 number, struct next_hop *copy)
 {
-	struct next_hop *hop = bpf_map_lookup_elem(&next_hops, &number);
-	__u32 version;
+	struct next_hop_pair *pair = bpf_map_lookup_elem(&next_hops, &number);
 
-	if (!hop)
+	if (!pair)
 		return 0;
-	version = *(volatile __u32 *)&hop->version;
-	asm volatile("" ::: "memory");
-	*copy = *hop;
-	asm volatile("" ::: "memory");
-	return !(version & 1) && version == *(volatile __u32 *)&hop->version;
+	for (int i = 0; i < HOP_READS; i++) {
+		__u32 turn = turn_of(pair);
+
+		*copy = pair->copies[turn & 1];
+		asm volatile("" ::: "memory");
+		if (turn == turn_of(pair))
+			return 1;
+	}
+	return 0;
 }
 
 INLINE __u32 mix(__u32 hash, __u32 word)
@@ -191,11 +203,15 @@ GLOBAL int is_fib_source_right(struct bpf_fib_lookup *fib, __u32 urpf)
 	if (!group)
 		return 0;
 	for (int slot = 0; slot < GROUP_SLOTS; slot++) {
+		struct next_hop_pair *pair;
 		struct next_hop *member;
 
 		number = group->slots[slot];
-		member = bpf_map_lookup_elem(&next_hops, &number);
-		if (member && member->kind == KIND_FORWARD && member->interface == ifindex)
+		pair = bpf_map_lookup_elem(&next_hops, &number);
+		if (!pair)
+			continue;
+		member = &pair->copies[turn_of(pair) & 1];
+		if (member->kind == KIND_FORWARD && member->interface == ifindex)
 			return 1;
 	}
 	return 0;

@@ -14,6 +14,8 @@ typedef __u32 __be32;
 #define SEC(name) __attribute__((section(name), used))
 #define INLINE static inline __attribute__((always_inline))
 #define NOINLINE static __attribute__((noinline))
+/* A function that the kernel checks once, and not for each call: the checks of loops and branches take long. */
+#define GLOBAL __attribute__((noinline))
 #define LIKELY(x) __builtin_expect(!!(x), 1)
 #define UNLIKELY(x) __builtin_expect(!!(x), 0)
 

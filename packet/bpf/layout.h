@@ -184,10 +184,21 @@ struct next_hop {
 	__u32 gateway[4];
 	/* 0, 4 or 6. */
 	__u32 family;
-	/* Odd while the cells change. */
+	/* Of the process that writes. */
 	__u32 version;
 };
 _Static_assert(sizeof(struct next_hop) == 4 * NEXT_HOP_CELLS, "the cells of a next hop");
+
+/*
+ * A next hop twice. The low bit of `turn` names the copy that counts. A writer fills the other copy, and then moves the
+ * turn: a reader always finds a whole next hop, the old or the new one.
+ */
+struct next_hop_pair {
+	struct next_hop copies[2];
+	__u32 turn;
+	__u32 unused;
+};
+_Static_assert(sizeof(struct next_hop_pair) == 8 * NEXT_HOP_CELLS + 8, "io/xdp writes both copies and the turn");
 
 struct group {
 	__u32 slots[GROUP_SLOTS];
@@ -208,10 +219,11 @@ struct neighbor {
 _Static_assert(sizeof(struct neighbor) == 8, "io/xdp writes 8 bytes");
 
 /* What the lookup must know of a device. */
+#define LINK_BY_KERNEL 4
 struct link {
 	__u32 ifindex;
 	__u32 mtu;
-	/* Bit 0: forwards IPv4. Bit 1: forwards IPv6. */
+	/* Bit 0: forwards IPv4. Bit 1: forwards IPv6. Bit 2: the kernel's routes decide, for `ip rule` has more rules. */
 	__u32 forwards;
 	__u32 unused;
 };

@@ -90,6 +90,37 @@ static __attribute__((noinline)) int nat_write_log(struct nat_key *key, struct n
 	return 0;
 }
 
+/*
+ * Counts a session into a mapping or a user; returns how many there were, or -1 if the entry goes at this moment.
+ *
+ * An entry without sessions is marked by one look of the clock, and removed by the next one. So nobody counts into
+ * memory that has another owner: whoever has seen the entry unmarked is done before the next look.
+ */
+INLINE __s32 nat_take(__s32 *sessions)
+{
+	__s32 seen = *(volatile __s32 *)sessions;
+
+	if (seen == NAT_GOING)
+		return __sync_val_compare_and_swap(sessions, NAT_GOING, 1) == NAT_GOING ? 0 : -1;
+	if (seen < 0)
+		return -1;
+	seen = __sync_fetch_and_add(sessions, 1);
+	if (seen >= 0)
+		return seen;
+	__sync_fetch_and_add(sessions, -1);
+	return -1;
+}
+
+/* Counts a session out of a mapping or a user. The clock removes what has none. */
+INLINE void nat_give(__s32 *sessions)
+{
+	__u32 zero = 0;
+	struct nat_state *state = bpf_map_lookup_elem(&nat_state, &zero);
+
+	if (__sync_fetch_and_add(sessions, -1) <= 1 && state)
+		state->has_idle = 1;
+}
+
 /* Counts a session of a user and of the NAT out. */
 INLINE void nat_leave(__be32 user)
 {
@@ -99,38 +130,34 @@ INLINE void nat_leave(__be32 user)
 
 	if (state)
 		__sync_fetch_and_add(&state->sessions, -1);
-	if (sessions && __sync_fetch_and_add(sessions, -1) <= 1)
-		bpf_map_delete_elem(&nat_users, &user);
+	if (sessions)
+		nat_give(sessions);
 }
 
-/* Takes a session from its mapping. The last one takes the mapping along. */
+/* Takes a session from its mapping. */
 INLINE void nat_unmap(struct nat_end *inside)
 {
 	struct nat_mapping *mapping = bpf_map_lookup_elem(&nat_mappings, inside);
-	struct nat_end external;
 
-	if (!mapping)
-		return;
-	external = mapping->external;
-	if (__sync_fetch_and_add(&mapping->sessions, -1) <= 1 && !mapping->is_forward) {
-		bpf_map_delete_elem(&nat_externals, &external);
-		bpf_map_delete_elem(&nat_mappings, inside);
-	}
+	if (mapping)
+		nat_give(&mapping->sessions);
 }
 
-/* Ends a session. */
-static __attribute__((noinline)) int nat_end_session(struct nat_key *given, struct nat_session *found)
+/* Ends a session whose time is over for long enough. */
+static __attribute__((noinline)) int nat_end_session(struct nat_key *key, struct nat_session *found)
 {
-	/* The memory of both may have another owner as soon as the entry is gone. */
-	struct nat_session session = *found;
-	struct nat_key key = *given;
+	__u64 expires = found->expires;
 
-	/* One of several processors ends it. */
-	if (bpf_map_delete_elem(&nat_sessions, &key))
+	/* One of several processors ends it. Nobody ends what another one has begun anew. */
+	if (!expires || expires + NAT_GRACE_NS > bpf_ktime_get_ns() ||
+	    __sync_val_compare_and_swap(&found->expires, expires, 0) != expires)
 		return 0;
-	nat_leave(key.inside.address);
-	nat_unmap(&key.inside);
-	return nat_write_log(&key, &session, 1);
+	nat_write_log(key, found, 1);
+	if (bpf_map_delete_elem(&nat_sessions, key))
+		return 0;
+	nat_leave(key->inside.address);
+	nat_unmap(&key->inside);
+	return 0;
 }
 
 /* Finds a free outside end: first the port of the inside, then ports from a hash on. */
@@ -166,27 +193,50 @@ static __attribute__((noinline)) int nat_claim(struct nat_end *inside, struct na
 INLINE enum reason nat_map(struct nat_key *key, __u32 flags, struct nat_session *session)
 {
 	struct nat_mapping *mapping = bpf_map_lookup_elem(&nat_mappings, &key->inside);
-	struct nat_mapping made = { .sessions = 1 };
+	__u32 zero = 0;
+	struct nat_made *space = bpf_map_lookup_elem(&nat_space, &zero);
 
 	if (mapping) {
-		/* A mapping without sessions goes at this moment: the next packet finds a new one. */
-		if (__sync_fetch_and_add(&mapping->sessions, 1) <= 0 && !mapping->is_forward) {
-			__sync_fetch_and_add(&mapping->sessions, -1);
+		/* A mapping that goes at this moment: the next packet finds a new one. */
+		if (nat_take(&mapping->sessions) < 0)
 			return REASON_NAT_NO_SESSION;
-		}
 		session->external = mapping->external;
 		return REASON_FORWARDED;
 	}
 	/* The kernel has seen the beginning of this connection, if anybody has. */
 	if (key->inside.protocol == PROTO_TCP && !(flags & TCP_SYN))
 		return REASON_NAT_NO_MAPPING;
-	if (!nat_claim(&key->inside, &made.external))
+	if (!space || !nat_claim(&key->inside, &session->external))
 		return REASON_NAT_PORTS;
-	if (bpf_map_update_elem(&nat_mappings, &key->inside, &made, BPF_NOEXIST)) {
-		bpf_map_delete_elem(&nat_externals, &made.external);
+	__builtin_memset(&space->mapping, 0, sizeof(space->mapping));
+	space->mapping.external = session->external;
+	space->mapping.sessions = 1;
+	if (bpf_map_update_elem(&nat_mappings, &key->inside, &space->mapping, BPF_NOEXIST)) {
+		bpf_map_delete_elem(&nat_externals, &session->external);
 		return REASON_NAT_NO_SESSION;
 	}
-	session->external = made.external;
+	return REASON_FORWARDED;
+}
+
+INLINE __u32 nat_first_state(const struct nat_key *key)
+{
+	return key->inside.protocol == PROTO_TCP ? NAT_OPENING : NAT_DATAGRAMS;
+}
+
+/* Begins a session anew whose time is over, and which is not removed yet. It stays in the numbers. */
+static __attribute__((noinline)) int nat_begin_again(struct nat_key *key, struct nat_session *session,
+						     __u32 is_outbound)
+{
+	__u64 now = bpf_ktime_get_ns(), expires = session->expires;
+
+	if (!expires || __sync_val_compare_and_swap(&session->expires, expires, now + NAT_SLACK_NS) != expires)
+		return REASON_FORWARDED;
+	nat_write_log(key, session, 1);
+	session->began = now;
+	session->state = nat_first_state(key);
+	session->is_outbound = is_outbound;
+	session->tcp.known = 0;
+	nat_write_log(key, session, 0);
 	return REASON_FORWARDED;
 }
 
@@ -194,16 +244,22 @@ INLINE enum reason nat_map(struct nat_key *key, __u32 flags, struct nat_session 
 static __attribute__((noinline)) int nat_begin(struct nat_key *key, __u32 flags, __u32 is_outbound)
 {
 	__u32 zero = 0;
-	__s32 none = 0, *user;
+	__s32 none = 0, *user, sessions;
 	struct nat_state *state = bpf_map_lookup_elem(&nat_state, &zero);
 	struct nat_session *old = bpf_map_lookup_elem(&nat_sessions, key);
-	struct nat_session session = { .is_outbound = is_outbound };
+	struct nat_made *space = bpf_map_lookup_elem(&nat_space, &zero);
+	struct nat_session *session;
 	enum reason reason;
 
-	if (!state)
+	if (!state || !space)
 		return REASON_NAT_SESSIONS;
-	if (old)
+	session = &space->session;
+	if (old) {
+		if (old->expires && old->expires + NAT_GRACE_NS > bpf_ktime_get_ns())
+			return old->expires > bpf_ktime_get_coarse_ns() ? REASON_FORWARDED
+									: nat_begin_again(key, old, is_outbound);
 		nat_end_session(key, old);
+	}
 	/* First the bound of all: a user without a session has no entry, so strangers cannot fill the table of users. */
 	if (__sync_fetch_and_add(&state->sessions, 1) >= nat.max_sessions) {
 		__sync_fetch_and_add(&state->sessions, -1);
@@ -214,65 +270,73 @@ static __attribute__((noinline)) int nat_begin(struct nat_key *key, __u32 flags,
 		bpf_map_update_elem(&nat_users, &key->inside.address, &none, BPF_NOEXIST);
 		user = bpf_map_lookup_elem(&nat_users, &key->inside.address);
 	}
-	if (!user) {
+	sessions = user ? nat_take(user) : -1;
+	if (sessions < 0) {
 		__sync_fetch_and_add(&state->sessions, -1);
 		return REASON_NAT_SESSIONS;
 	}
-	if (__sync_fetch_and_add(user, 1) >= (__s32)nat.max_user_sessions) {
+	if (sessions >= (__s32)nat.max_user_sessions) {
 		nat_leave(key->inside.address);
 		return REASON_NAT_SESSIONS;
 	}
-	reason = nat_map(key, flags, &session);
+	__builtin_memset(session, 0, sizeof(*session));
+	session->is_outbound = is_outbound;
+	reason = nat_map(key, flags, session);
 	if (reason != REASON_FORWARDED) {
 		nat_leave(key->inside.address);
 		return reason;
 	}
-	session.state = key->inside.protocol == PROTO_TCP ? NAT_OPENING : NAT_DATAGRAMS;
-	session.began = bpf_ktime_get_ns();
-	session.expires = session.began + NAT_SLACK_NS;
-	if (bpf_map_update_elem(&nat_sessions, key, &session, BPF_NOEXIST)) {
+	session->state = nat_first_state(key);
+	session->began = bpf_ktime_get_ns();
+	session->expires = session->began + NAT_SLACK_NS;
+	if (bpf_map_update_elem(&nat_sessions, key, session, BPF_NOEXIST)) {
 		nat_leave(key->inside.address);
 		nat_unmap(&key->inside);
-		return REASON_NAT_SESSIONS;
+		/* Another processor may have begun it. */
+		return bpf_map_lookup_elem(&nat_sessions, key) ? REASON_FORWARDED : REASON_NAT_SESSIONS;
 	}
-	nat_write_log(key, &session, 0);
+	nat_write_log(key, session, 0);
 	return REASON_FORWARDED;
 }
 
 /* The state of a connection after a packet. */
-INLINE __u32 nat_next_state(__u32 state, __u32 flags, int by_initiator)
+static __attribute__((noinline)) int nat_move(struct nat_session *session, struct segment *segment, int by_initiator)
 {
-	int is_syn = flags & TCP_SYN;
+	int is_syn = segment->flags & TCP_SYN;
 
-	if (flags & (TCP_FIN | TCP_RST))
-		return NAT_CLOSING;
-	if (state == NAT_CLOSING && is_syn && by_initiator)
-		return NAT_OPENING;
-	if (state == NAT_OPENING && !by_initiator)
-		return NAT_ANSWERED;
-	if (state == NAT_ANSWERED && by_initiator && !is_syn)
-		return NAT_ESTABLISHED;
-	return state;
+	if (session->state == NAT_CLOSING && is_syn && by_initiator) {
+		session->tcp.known = 0;
+		session->state = NAT_OPENING;
+	}
+	if (tcp_count_in(&session->tcp, !by_initiator, segment))
+		session->state = NAT_CLOSING;
+	else if (segment->flags & TCP_RST)
+		return 0;
+	else if (session->state == NAT_OPENING && !by_initiator)
+		session->state = NAT_ANSWERED;
+	else if (session->state == NAT_ANSWERED && by_initiator && !is_syn)
+		session->state = NAT_ESTABLISHED;
+	return 0;
 }
 
 /* Counts a packet into its session, which begins if it is not there. `external` becomes the outside end. */
-static __attribute__((noinline)) int nat_count_in(struct nat_key *key, __u32 flags, __u32 is_outbound,
+static __attribute__((noinline)) int nat_count_in(struct nat_key *key, struct segment *segment, __u32 is_outbound,
 						  struct nat_end *external)
 {
 	__u64 now = bpf_ktime_get_coarse_ns(), expires;
 	struct nat_session *session = nat_live(key, now);
 
 	if (!session) {
-		int reason = nat_begin(key, flags, is_outbound);
+		int reason = nat_begin(key, segment->flags, is_outbound);
 
 		if (reason != REASON_FORWARDED)
 			return reason;
-		session = bpf_map_lookup_elem(&nat_sessions, key);
+		session = nat_live(key, now);
 		if (!session)
 			return REASON_NAT_NO_SESSION;
 	}
 	if (key->inside.protocol == PROTO_TCP)
-		session->state = nat_next_state(session->state, flags, is_outbound == session->is_outbound);
+		nat_move(session, segment, is_outbound == session->is_outbound);
 	if (session->state == NAT_DATAGRAMS)
 		expires = now + (key->inside.protocol == PROTO_ICMP ? nat.lifetimes[NAT_ICMP_NS]
 								    : nat.lifetimes[NAT_UDP_NS]);
@@ -353,8 +417,8 @@ INLINE enum reason nat_read(struct xdp_md *ctx, struct ipv4 *ip, struct translat
 			return REASON_MALFORMED;
 		if ((bytes[12] >> 4) * 4u > length)
 			return REASON_TRUNCATED;
-		t->flags = bytes[13];
-		t->may_begin = !(t->flags & TCP_RST);
+		tcp_read(bytes, length, &t->segment);
+		t->may_begin = !(t->segment.flags & TCP_RST);
 	} else if (ip->proto == PROTO_UDP) {
 		__u32 said = be16(ports[1].source);
 
@@ -406,7 +470,9 @@ static __attribute__((noinline)) int nat_find_inside(struct nat_end *external, s
 		return 0;
 	*inside = *found;
 	mapping = bpf_map_lookup_elem(&nat_mappings, inside);
-	return mapping && (mapping->is_forward || mapping->expires > bpf_ktime_get_coarse_ns());
+	/* The memory of an entry that was removed may be that of another one: only a mapping that leads back counts. */
+	return mapping && mapping->external.address == external->address && mapping->external.port == external->port &&
+	       (mapping->is_forward || mapping->expires > bpf_ktime_get_coarse_ns());
 }
 
 /* An ICMP error of the inside: the session of the packet inside has the new source. */
@@ -611,7 +677,7 @@ INLINE enum reason nat_after(struct xdp_md *ctx, const struct packet *packet, st
 				return REASON_NAT_NO_SESSION;
 		}
 		nat_key_of(&key, &t->source, &t->dest);
-		reason = nat_count_in(&key, t->flags, 1, &t->new_source);
+		reason = nat_count_in(&key, &t->segment, 1, &t->new_source);
 		if (reason != REASON_FORWARDED)
 			return reason;
 	}
@@ -624,7 +690,7 @@ INLINE enum reason nat_after(struct xdp_md *ctx, const struct packet *packet, st
 				return reason;
 		}
 		nat_key_of(&key, &t->new_dest, peer);
-		reason = nat_count_in(&key, t->flags, 0, &external);
+		reason = nat_count_in(&key, &t->segment, 0, &external);
 		if (reason != REASON_FORWARDED)
 			return reason;
 	}
@@ -643,19 +709,68 @@ INLINE enum reason nat_after(struct xdp_md *ctx, const struct packet *packet, st
 /* Ends a session whose time is over. */
 static long nat_sweep(void *map, struct nat_key *key, struct nat_session *session, __u64 *now)
 {
+	/* The memory of the key may have another owner as soon as the entry is gone. */
+	struct nat_key own = *key;
+
 	(void)map;
-	if (session->expires <= *now)
-		nat_end_session(key, session);
+	if (session->expires + NAT_GRACE_NS <= *now)
+		nat_end_session(&own, session);
+	return 0;
+}
+
+/* Looks at the number of sessions of an entry. Returns whether the entry is to be removed now. */
+INLINE int nat_is_gone(__s32 *sessions)
+{
+	__u32 zero = 0;
+	struct nat_state *state = bpf_map_lookup_elem(&nat_state, &zero);
+
+	if (*(volatile __s32 *)sessions == NAT_GOING)
+		return __sync_val_compare_and_swap(sessions, NAT_GOING, NAT_GONE) == NAT_GOING;
+	if (__sync_val_compare_and_swap(sessions, 0, NAT_GOING) == 0 && state)
+		state->has_idle = 1;
+	return 0;
+}
+
+/* Removes a mapping without sessions. */
+static long nat_sweep_mapping(void *map, struct nat_end *inside, struct nat_mapping *mapping, void *context)
+{
+	struct nat_end external, key;
+
+	(void)context;
+	if (mapping->is_forward || !nat_is_gone(&mapping->sessions))
+		return 0;
+	external = mapping->external;
+	key = *inside;
+	bpf_map_delete_elem(&nat_externals, &external);
+	bpf_map_delete_elem(map, &key);
+	return 0;
+}
+
+/* Removes a user without sessions. */
+static long nat_sweep_user(void *map, __be32 *address, __s32 *sessions, void *context)
+{
+	__be32 key = *address;
+
+	(void)context;
+	if (nat_is_gone(sessions))
+		bpf_map_delete_elem(map, &key);
 	return 0;
 }
 
 static int nat_tick(void *map, __u32 *key, struct nat_timer *timer)
 {
 	__u64 now = bpf_ktime_get_ns();
+	__u32 zero = 0;
+	struct nat_state *state = bpf_map_lookup_elem(&nat_state, &zero);
 
 	(void)map;
 	(void)key;
 	bpf_for_each_map_elem(&nat_sessions, nat_sweep, &now, 0);
+	if (state && state->has_idle) {
+		state->has_idle = 0;
+		bpf_for_each_map_elem(&nat_mappings, nat_sweep_mapping, (void *)0, 0);
+		bpf_for_each_map_elem(&nat_users, nat_sweep_user, (void *)0, 0);
+	}
 	bpf_timer_start(&timer->timer, NAT_TICK_NS, 0);
 	return 0;
 }

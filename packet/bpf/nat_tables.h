@@ -2,7 +2,7 @@
 #ifndef SALLYPORT_NAT_TABLES_H
 #define SALLYPORT_NAT_TABLES_H
 
-#include "parse.h"
+#include "tcp.h"
 
 #define NAT_MAX_INSIDE 16
 #define NAT_MAX_POOL 4096
@@ -14,9 +14,16 @@
 /* How much longer than needed a mapping is said to live, so that it is written seldom. */
 #define NAT_SLACK_NS 1000000000ull
 #define NAT_LOG_BYTES (1 << 20)
+/*
+ * How long a session stays after its time. The memory of an entry that is removed may be that of another one at once; a
+ * program that has found an entry alive is done with it long before.
+ */
+#define NAT_GRACE_NS 1000000000ull
+/* Instead of the number of sessions: of an entry that goes at the next look, and of one that goes now. */
+#define NAT_GOING (-(1 << 30))
+#define NAT_GONE (-(1 << 30) - (1 << 29))
 
 enum { PROTO_ICMP = 1 };
-enum { TCP_FIN = 1, TCP_SYN = 2, TCP_RST = 4, TCP_ACK = 16 };
 enum { BPF_ANY = 0, BPF_NOEXIST = 1, BPF_F_NO_PREALLOC = 1 };
 enum { NAT_OFF = 0, NAT_XDP = 1, NAT_CONNTRACK = 2 };
 enum { NAT_DATAGRAMS = 0, NAT_OPENING = 1, NAT_ANSWERED = 2, NAT_ESTABLISHED = 3, NAT_CLOSING = 4 };
@@ -54,7 +61,8 @@ struct nat_settings {
 	/* The lowest and the highest address outside, as numbers: no other one is looked up. */
 	__u32 low;
 	__u32 high;
-	__u32 unused;
+	/* For the loader alone: what nf_conntrack_tcp_be_liberal was before. */
+	__u32 was_liberal;
 	__u64 lifetimes[4];
 	struct nat_net inside[NAT_MAX_INSIDE];
 };
@@ -87,8 +95,10 @@ struct nat_session {
 	__u64 mapped_until;
 	__u32 state;
 	__u32 is_outbound;
+	struct connection tcp;
+	__u32 unused;
 };
-_Static_assert(sizeof(struct nat_session) == 40, "io/xdp reads 40 bytes");
+_Static_assert(sizeof(struct nat_session) == 64, "io/xdp reads the first 40 bytes");
 
 struct nat_mapping {
 	struct nat_end external;
@@ -102,6 +112,9 @@ struct nat_state {
 	__s64 sessions;
 	/* Records of the log that found no room. */
 	__u64 lost;
+	/* Whether mappings or users without sessions are to be removed. */
+	__u32 has_idle;
+	__u32 unused;
 };
 
 /* A line of the log of sessions. */
@@ -199,6 +212,19 @@ struct {
 	__uint(max_entries, 4096);
 } nat_log SEC(".maps");
 
+/* Where a processor makes a session and its mapping: too large for the stack. */
+struct nat_made {
+	struct nat_session session;
+	struct nat_mapping mapping;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct nat_made);
+} nat_space SEC(".maps");
+
 /* The settings of the loaded program, for the next one. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -219,8 +245,9 @@ struct translation {
 	__u8 does_dest;
 	__u8 is_error;
 	__u8 may_begin;
-	__u8 flags;
-	__u8 unused[3];
+	__u8 unused[4];
+	/* Of TCP. */
+	struct segment segment;
 };
 
 #endif

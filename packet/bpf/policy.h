@@ -29,8 +29,13 @@ struct policy_settings {
 	__u32 otherwise;
 	__u32 unused;
 	__u64 lifetimes[4];
+	/* Of the file. */
+	__u8 digest[32];
+	/* The source of frames that this program has accepted, and whose next hop the kernel has to ask for. */
+	__u8 mark[6];
+	__u8 zero[2];
 };
-_Static_assert(sizeof(struct policy_settings) == 48, "io/xdp writes 48 bytes");
+_Static_assert(sizeof(struct policy_settings) == 88, "io/xdp writes 88 bytes");
 
 const volatile struct policy_settings policy SEC(".rodata.policy");
 
@@ -80,9 +85,14 @@ struct policy_flow {
 
 struct policy_known {
 	__u64 expires;
-	__u32 is_answered;
-	__u32 is_closing;
+	__u8 is_answered;
+	__u8 is_closing;
+	/* Whether the side that began has answered an answer, which nobody can who only guesses. */
+	__u8 is_assured;
+	__u8 unused;
+	struct connection tcp;
 };
+_Static_assert(sizeof(struct policy_known) == 32, "the size of a flow");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -107,12 +117,20 @@ struct {
 	__type(value, __u32);
 } policy_sets SEC(".maps");
 
+/* Flows that are assured. Those that are not have a table of their own, so that a flood of beginnings evicts none. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 1);
 	__type(key, struct policy_flow);
 	__type(value, struct policy_known);
 } policy_flows SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct policy_flow);
+	__type(value, struct policy_known);
+} policy_openings SEC(".maps");
 
 /* The settings of the loaded program, for the next one. */
 struct {
@@ -135,7 +153,11 @@ struct policy_question {
 	__u8 has_ports;
 	__u8 is_error;
 	__u8 may_begin;
-	__u8 flags;
+	__u8 unused;
+	struct segment segment;
+	/* What is known of the flow after this packet, and the flow by the direction of its first packet. */
+	struct policy_known next;
+	struct policy_flow key;
 };
 
 /* The work space of a processor: too large for the stack. */
@@ -220,39 +242,79 @@ static __attribute__((noinline)) struct policy_known *policy_find(struct policy_
 	*is_reply = 1;
 	policy_reverse(&reversed, flow);
 	known = bpf_map_lookup_elem(&policy_flows, &reversed);
+	if (known && known->expires > now)
+		return known;
+	known = bpf_map_lookup_elem(&policy_openings, &reversed);
+	if (known && known->expires > now)
+		return known;
+	*is_reply = 0;
+	known = bpf_map_lookup_elem(&policy_openings, flow);
 	return known && known->expires > now ? known : (void *)0;
 }
 
-/* Makes the flow of an accepted packet known, or renews it. */
+/* Counts a packet into what is known of its flow. Returns the place of its lifetime. */
+INLINE __u32 policy_move(struct policy_known *known, struct policy_question *q, __u32 is_reply)
+{
+	if (is_reply)
+		known->is_answered = 1;
+	if (q->flow.protocol != PROTO_TCP) {
+		if (known->is_answered && !is_reply)
+			known->is_assured = 1;
+		return known->is_answered ? FLOW_ANSWERED_NS : FLOW_UNANSWERED_NS;
+	}
+	if (q->segment.flags & TCP_SYN && !is_reply && known->is_closing) {
+		known->is_answered = 0;
+		known->is_closing = 0;
+		known->is_assured = 0;
+		known->tcp.known = 0;
+	}
+	if (tcp_count_in(&known->tcp, is_reply, &q->segment))
+		known->is_closing = 1;
+	/* A number that only the receiver of the answer knows. */
+	if (known->is_answered && !is_reply && q->segment.flags & TCP_ACK && q->segment.ack == known->tcp.ends[1])
+		known->is_assured = 1;
+	return known->is_answered && !known->is_closing ? FLOW_ESTABLISHED_NS : FLOW_TRANSITORY_NS;
+}
+
+/*
+ * Makes the flow of an accepted packet known, or renews it. The memory of a flow may be that of another one as soon as
+ * it is evicted, so what decides is written by the key. Only the numbers of TCP are written in place.
+ */
 static __attribute__((noinline)) int policy_track(struct policy_question *q)
 {
-	struct policy_known *known, begun = {};
-	__u32 is_reply = 0, place;
+	struct policy_known *known, *next;
+	__u32 is_reply = 0, was_assured;
+	__u64 expires;
 
 	if (!q || q->is_error || q->state == STATE_INVALID)
 		return 0;
+	next = &q->next;
 	known = policy_find(&q->flow, &is_reply);
-	if (!known) {
+	if (known)
+		*next = *known;
+	else
 		is_reply = 0;
-		known = &begun;
+	was_assured = next->is_assured;
+	expires = policy.lifetimes[policy_move(next, q, is_reply) & 3] + bpf_ktime_get_coarse_ns();
+	if (known && next->is_answered == known->is_answered && next->is_closing == known->is_closing &&
+	    next->is_assured == was_assured && expires - known->expires < NAT_SLACK_NS) {
+		known->tcp = next->tcp;
+		return 0;
 	}
+	next->expires = expires;
 	if (is_reply)
-		known->is_answered = 1;
-	if (q->flow.protocol == PROTO_TCP) {
-		if (q->flags & (TCP_FIN | TCP_RST))
-			known->is_closing = 1;
-		if (q->flags & TCP_SYN && !is_reply) {
-			if (known->is_closing)
-				known->is_answered = 0;
-			known->is_closing = 0;
-		}
-		place = known->is_answered && !known->is_closing ? FLOW_ESTABLISHED_NS : FLOW_TRANSITORY_NS;
-	} else {
-		place = known->is_answered ? FLOW_ANSWERED_NS : FLOW_UNANSWERED_NS;
+		policy_reverse(&q->key, &q->flow);
+	else
+		q->key = q->flow;
+	if (next->is_assured) {
+		bpf_map_update_elem(&policy_flows, &q->key, next, BPF_ANY);
+		if (!was_assured)
+			bpf_map_delete_elem(&policy_openings, &q->key);
+		return 0;
 	}
-	known->expires = bpf_ktime_get_coarse_ns() + policy.lifetimes[place & 3];
-	if (known == &begun)
-		bpf_map_update_elem(&policy_flows, &q->flow, &begun, BPF_ANY);
+	bpf_map_update_elem(&policy_openings, &q->key, next, BPF_ANY);
+	if (was_assured)
+		bpf_map_delete_elem(&policy_flows, &q->key);
 	return 0;
 }
 
@@ -299,7 +361,7 @@ INLINE enum reason policy_read_v4(struct xdp_md *ctx, __u32 offset, const struct
 	q->flow.source_port = own.source.port;
 	q->flow.dest_port = t->does_dest ? t->new_dest.port : own.dest.port;
 	q->has_ports = ip->proto != PROTO_ICMP;
-	q->flags = own.flags;
+	q->segment = own.segment;
 	q->may_begin = own.may_begin;
 	return REASON_FORWARDED;
 }
@@ -358,7 +420,7 @@ INLINE enum reason policy_read_v6(struct xdp_md *ctx, __u32 offset, struct polic
 	if (ip->next == PROTO_TCP) {
 		if ((void *)(bytes + 20) > end(ctx))
 			return REASON_TRUNCATED;
-		q->flags = bytes[13];
+		tcp_read(bytes, be16(ip->payload), &q->segment);
 	}
 	return REASON_FORWARDED;
 }
@@ -381,7 +443,7 @@ INLINE __u32 policy_state(struct policy_question *q)
 		return is_reply || known->is_answered ? STATE_ESTABLISHED : STATE_NEW;
 	if (q->flow.protocol == PROTO_TCP) {
 		/* In the middle too, as after a restart. */
-		kind = q->flags & (TCP_SYN | TCP_ACK | TCP_FIN | TCP_RST);
+		kind = q->segment.flags & (TCP_SYN | TCP_ACK | TCP_FIN | TCP_RST);
 		return kind == TCP_SYN || kind == TCP_ACK ? STATE_NEW : STATE_INVALID;
 	}
 	return q->may_begin ? STATE_NEW : STATE_INVALID;
@@ -423,16 +485,41 @@ static __attribute__((noinline)) int policy_judge(struct xdp_md *ctx, struct pac
 	return REASON_FORWARDED;
 }
 
-/* After the lookup: what the policy says of a packet that goes on, by XDP or by the kernel. */
+/*
+ * Says to the rules of the kernel that a packet is accepted: they know nothing of its flow. The mark is a source of the
+ * link that only this machine knows.
+ */
+INLINE void policy_mark(struct xdp_md *ctx)
+{
+	struct ethernet *ethernet = at(ctx, 0);
+
+	if ((void *)(ethernet + 1) > end(ctx))
+		return;
+#pragma unroll
+	for (int i = 0; i < 6; i++)
+		ethernet->source[i] = policy.mark[i];
+}
+
+/* Whether the policy judges here. What goes by a device that is no port goes by the kernel both ways, and it judges. */
+INLINE int policy_has_say(enum reason reason)
+{
+	return policy.is_on && (reason == REASON_FORWARDED || reason == REASON_NEIGHBOR);
+}
+
+/* After the lookup: what the policy says of a packet that goes on, by XDP or to a neighbour that the kernel asks for. */
 INLINE enum reason policy_check(struct xdp_md *ctx, struct packet *packet, struct translation *t,
 				const struct bpf_fib_lookup *fib, __u32 incoming, enum reason reason, __u32 is_asked)
 {
 	enum reason judged;
 
-	if (!policy.is_on || (reason != REASON_FORWARDED && reason != REASON_NEIGHBOR && reason != REASON_OTHER_PORT))
+	if (!policy_has_say(reason))
 		return reason;
 	judged = policy_judge(ctx, packet, t, (__u64)incoming << 32 | fib->ifindex, is_asked);
-	return judged == REASON_FORWARDED ? reason : judged;
+	if (judged != REASON_FORWARDED)
+		return judged;
+	if (reason == REASON_NEIGHBOR && !is_asked)
+		policy_mark(ctx);
+	return reason;
 }
 
 /*
@@ -444,7 +531,7 @@ INLINE __u32 policy_rule_of(enum reason before, enum reason after)
 	__u32 zero = 0;
 	struct policy_question *q;
 
-	if (!policy.is_on || (before != REASON_FORWARDED && before != REASON_NEIGHBOR && before != REASON_OTHER_PORT))
+	if (!policy_has_say(before))
 		return 0;
 	if (after != before && after != REASON_POLICY && after != REASON_POLICY_REJECT)
 		return 0;

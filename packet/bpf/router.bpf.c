@@ -96,12 +96,23 @@ INLINE int has_way(enum reason reason)
 	       reason == REASON_OTHER_PORT || reason == REASON_UNSUPPORTED;
 }
 
+/* Whether the kernel looks up: always without tables, and with them while `ip rule` has rules that they do not know. */
+INLINE int is_by_kernel(__u32 ifindex)
+{
+	struct link *link;
+
+	if (!has_fib)
+		return 1;
+	link = link_of(ifindex);
+	return link && link->forwards & LINK_BY_KERNEL;
+}
+
 /* Whether the source has a way back: by the device that the packet came from, or by any (RFC 3704). */
-INLINE int is_source_right(struct xdp_md *ctx, struct bpf_fib_lookup *fib, __u8 urpf)
+INLINE int is_source_right(struct xdp_md *ctx, struct bpf_fib_lookup *fib, __u8 urpf, int by_kernel)
 {
 	struct bpf_fib_lookup back = {};
 
-	if (has_fib)
+	if (!by_kernel)
 		return is_fib_source_right(fib, urpf);
 	back.family = fib->family;
 	back.l4_protocol = fib->l4_protocol;
@@ -176,6 +187,7 @@ INLINE enum reason decide(struct xdp_md *ctx, struct packet *packet, struct bpf_
 			  struct translation *translation, struct port **from, struct port **to)
 {
 	enum reason reason = read_frame(ctx, packet, from);
+	int by_kernel;
 
 	if (reason != REASON_FORWARDED)
 		return reason;
@@ -189,7 +201,8 @@ INLINE enum reason decide(struct xdp_md *ctx, struct packet *packet, struct bpf_
 	if (reason != REASON_FORWARDED)
 		return reason;
 	fib->ifindex = (*from)->ifindex;
-	if ((*from)->urpf != URPF_OFF && !is_source_right(ctx, fib, (*from)->urpf))
+	by_kernel = is_by_kernel(fib->ifindex);
+	if ((*from)->urpf != URPF_OFF && !is_source_right(ctx, fib, (*from)->urpf, by_kernel))
 		return REASON_URPF;
 	if (packet->is_special)
 		return REASON_NOT_UNICAST;
@@ -198,7 +211,7 @@ INLINE enum reason decide(struct xdp_md *ctx, struct packet *packet, struct bpf_
 	reason = nat_before(ctx, packet, fib, translation);
 	if (reason != REASON_FORWARDED)
 		return reason;
-	reason = has_fib ? look_up(fib) : reason_of_lookup(bpf_fib_lookup(ctx, fib, sizeof(*fib), 0));
+	reason = by_kernel ? reason_of_lookup(bpf_fib_lookup(ctx, fib, sizeof(*fib), 0)) : look_up(fib);
 	/* As in the kernel: only what has a way can end on it. Black holes swallow the rest, and this machine takes it. */
 	if (packet->hops <= 1 && has_way(reason))
 		return REASON_TTL;
@@ -207,7 +220,7 @@ INLINE enum reason decide(struct xdp_md *ctx, struct packet *packet, struct bpf_
 	*to = port_of(fib->ifindex);
 	if (!*to)
 		return REASON_OTHER_PORT;
-	if (has_fib)
+	if (!by_kernel)
 		__builtin_memcpy(fib->smac, (*to)->mac, 6);
 	return REASON_FORWARDED;
 }

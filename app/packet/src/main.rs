@@ -10,6 +10,7 @@ mod config;
 mod control;
 mod nat_config;
 mod policy_config;
+mod shared_ports;
 
 use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 

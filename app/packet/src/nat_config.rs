@@ -147,7 +147,7 @@ impl NatSection {
                     .to_owned(),
             ));
         }
-        Ok(NatSetup { engine, config })
+        Ok(NatSetup { engine, config, was_liberal: false })
     }
 }
 
@@ -217,7 +217,7 @@ mod tests {
         let text = "inside = [\"10.0.0.1/8\"]\npool = [\"203.0.113.10-203.0.113.12\", \"203.0.113.20\"]\n\
                     ports = \"2000-2999\"\nfiltering = \"endpoint-independent\"\n[timeouts]\nudp = 7\n\
                     [[forward]]\nexternal = \"203.0.113.10:80\"\ninside = \"10.0.0.80:8080\"\n";
-        let NatSetup { engine, config } = setup(text).unwrap();
+        let NatSetup { engine, config, .. } = setup(text).unwrap();
         assert_eq!((engine, config.pool.len(), config.ports), (NatEngine::Xdp, 4, 2_000..=2_999));
         assert_eq!((config.timeouts.udp.as_secs(), config.forwards[0].protocol), (7, 6));
     }

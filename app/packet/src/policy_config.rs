@@ -6,6 +6,7 @@ use ipnet::IpNet;
 use sallyport_cli::failure::Failure;
 use sallyport_packet_model::filter::{Action, AddressMatch, AddressSet, FlowState, Policy, Rule};
 use serde::Deserialize;
+use sha2::{Digest as _, Sha256};
 
 use crate::config::{protocol, read};
 
@@ -163,6 +164,11 @@ impl PolicyFile {
     /// Reads the file.
     pub(crate) fn read(file: &Path) -> Result<Self, Failure> {
         read(file, MAX_FILE_BYTES)
+    }
+
+    /// The digest of what the file says: comments and the order of sets change nothing.
+    pub(crate) fn digest(&self) -> [u8; 32] {
+        Sha256::digest(format!("{self:?}")).into()
     }
 
     /// The policy. `index` finds a device.

@@ -5,7 +5,7 @@ use std::{cell::RefCell, fs, net::IpAddr, path::Path, rc::Rc, time::Duration};
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, MapType, Object, libbpf_sys};
 use sallyport_packet_model::{
     layout::{
-        FIB4_BLOCK_CELLS, FIB4_FIRST_CELLS, FIB6_FIRST_CELLS, FIB6_NODE_CELLS, GROUP_SLOTS, HOP_VERSION,
+        FIB4_BLOCK_CELLS, FIB4_FIRST_CELLS, FIB6_FIRST_CELLS, FIB6_NODE_CELLS, GROUP_SLOTS, HOP_KIND, KIND_NONE,
         NEXT_HOP_CELLS, NODE_DEPTH,
     },
     route::{Cells, Storage},
@@ -148,6 +148,8 @@ pub struct Link {
     pub mtu: u32,
     /// Whether it forwards IPv4, and IPv6.
     pub forwards: (bool, bool),
+    /// Whether the kernel's routes decide about its packets.
+    pub is_by_kernel: bool,
 }
 
 /// What the process says of itself.
@@ -173,12 +175,14 @@ pub struct FibStatus {
     pub listings: u64,
     /// What was written.
     pub written: Written,
+    /// Rules of `ip rule` that the tables do not know. The kernel looks up as long as there are any.
+    pub rules: u64,
 }
 
 impl FibStatus {
     /// Its numbers, with their names.
     #[must_use]
-    pub fn numbers(&self) -> [(&'static str, u64); 12] {
+    pub fn numbers(&self) -> [(&'static str, u64); 13] {
         [
             ("prefixes", self.prefixes),
             ("refused_prefixes", self.refused),
@@ -192,6 +196,7 @@ impl FibStatus {
             ("written_tables", self.written.tables),
             ("written_next_hops", self.written.next_hops),
             ("written_groups", self.written.groups),
+            ("other_rules", self.rules),
         ]
     }
 
@@ -207,6 +212,7 @@ impl FibStatus {
             overruns: word[7],
             listings: word[8],
             written: Written { tables: word[9], next_hops: word[10], groups: word[11] },
+            rules: word[12],
         }
     }
 
@@ -236,7 +242,7 @@ pub struct FibMaps {
     /// `fib4_first`, `fib4_second`, `fib6_first`, `fib6_nodes`, `next_hops`, `group_slots`.
     arrays: [(MapHandle, Shared); 6],
     /// The next hops as the kernel has them.
-    standing_hops: Vec<u32>,
+    standing_hops: StandingHops,
     links: MapHandle,
     neighbors: MapHandle,
     status: MapHandle,
@@ -268,7 +274,7 @@ impl FibMaps {
         };
         let status = MapHandle::create(MapType::Array, Some(STATUS), 4, 8 * STATUS_WORDS as u32, 1, &options);
         let status = status.map_err(asked("make the map of the status"))?;
-        let standing_hops = vec![0; sizes.next_hops as usize * NEXT_HOP_CELLS];
+        let standing_hops = StandingHops::new(sizes.next_hops as usize);
         let written = Written::default();
         Ok(Self { object, arrays, standing_hops, links, neighbors, status, written })
     }
@@ -286,13 +292,17 @@ impl FibMaps {
     }
 
     /// Writes what has changed. A reader finds the old or the new route at every moment: what is pointed at is written
-    /// first.
+    /// first, and a next hop goes when nothing points at it any more.
     ///
     /// # Errors
     /// The kernel refuses.
     pub fn flush(&mut self) -> Result<(), XdpError> {
         let [first4, second4, first6, nodes, hops, groups] = &self.arrays;
-        self.written.next_hops += flush_hops(hops, &mut self.standing_hops)?;
+        let (map, cells) = hops;
+        let dirty = cells.0.borrow_mut().take();
+        let is_gone = |hop: &u32| cells.get(*hop as usize * NEXT_HOP_CELLS + HOP_KIND) == KIND_NONE;
+        let (gone, kept): (Vec<u32>, Vec<u32>) = dirty.into_iter().partition(is_gone);
+        self.written.next_hops += self.standing_hops.flush(map, &cells.0.borrow(), &kept)?;
         self.written.groups += flush(groups, |_, _| ())?;
         self.written.tables += flush(second4, |_, _| ())?;
         // A node is deeper than the one that points at it.
@@ -301,6 +311,7 @@ impl FibMaps {
         };
         self.written.tables += flush(nodes, deepest_first)?;
         self.written.tables += flush(first4, |_, _| ())? + flush(first6, |_, _| ())?;
+        self.written.next_hops += self.standing_hops.flush(map, &cells.0.borrow(), &gone)?;
         Ok(())
     }
 
@@ -320,7 +331,7 @@ impl FibMaps {
     /// # Errors
     /// The kernel refuses.
     pub fn set_link(&self, link: &Link) -> Result<(), XdpError> {
-        let forwards = u32::from(link.forwards.0) | u32::from(link.forwards.1) << 1;
+        let forwards = u32::from(link.forwards.0) | u32::from(link.forwards.1) << 1 | u32::from(link.is_by_kernel) << 2;
         let value: Vec<u8> = [link.ifindex, link.mtu, forwards, 0].iter().flat_map(|word| word.to_ne_bytes()).collect();
         let slot = (link.ifindex % SLOTS).to_ne_bytes();
         self.links.update(&slot, &value, MapFlags::ANY).map_err(asked("fill the table of devices"))
@@ -409,27 +420,40 @@ fn flush(array: &(MapHandle, Shared), order: impl Fn(&Array, &mut Vec<u32>)) -> 
     Ok(dirty.len() as u64)
 }
 
-/// Writes the changed next hops. A reader sees an odd version until the whole next hop is there: the kernel copies an
-/// element from its beginning to its end, and the version is the last cell.
-fn flush_hops(array: &(MapHandle, Shared), standing: &mut [u32]) -> Result<u64, XdpError> {
-    let (map, cells) = array;
-    let mut cells = cells.0.borrow_mut();
-    let dirty = cells.take();
-    for part in dirty.chunks(MAX_BATCH) {
-        let mut changing = Vec::with_capacity(part.len() * NEXT_HOP_CELLS * 4);
-        for hop in part {
-            let start = *hop as usize * NEXT_HOP_CELLS;
-            let version = cells.cells[start + HOP_VERSION].wrapping_sub(1);
-            let before = &mut standing[start..start + NEXT_HOP_CELLS];
-            before[HOP_VERSION] = version;
-            changing.extend(before.iter().flat_map(|cell| cell.to_ne_bytes()));
-            before.copy_from_slice(&cells.cells[start..start + NEXT_HOP_CELLS]);
-        }
-        write(map, part, &changing)?;
-        let values: Vec<u8> = part.iter().flat_map(|element| cells.bytes(*element)).collect();
-        write(map, part, &values)?;
+/// The next hops as the kernel has them: `struct next_hop_pair`.
+#[derive(Debug)]
+struct StandingHops {
+    cells: Vec<u32>,
+    /// Which copy of each counts.
+    turns: Vec<u32>,
+}
+
+impl StandingHops {
+    fn new(count: usize) -> Self {
+        Self { cells: vec![0; count * NEXT_HOP_CELLS], turns: vec![0; count] }
     }
-    Ok(dirty.len() as u64)
+
+    /// Writes changed next hops: the copy that nobody reads, and then the turn.
+    fn flush(&mut self, map: &MapHandle, array: &Array, dirty: &[u32]) -> Result<u64, XdpError> {
+        for part in dirty.chunks(MAX_BATCH) {
+            let (mut copied, mut turned) = (Vec::new(), Vec::new());
+            for hop in part {
+                let place = *hop as usize * NEXT_HOP_CELLS..(*hop as usize + 1) * NEXT_HOP_CELLS;
+                let (before, after) = (&mut self.cells[place.clone()], &array.cells[place]);
+                let turn = &mut self.turns[*hop as usize];
+                let pair = if *turn % 2 == 0 { [&before[..], after] } else { [after, &before[..]] };
+                for (bytes, turn) in [(&mut copied, *turn), (&mut turned, turn.wrapping_add(1))] {
+                    let words = pair.iter().copied().flatten().chain([&turn, &0]);
+                    bytes.extend(words.flat_map(|word| word.to_ne_bytes()));
+                }
+                *turn = turn.wrapping_add(1);
+                before.copy_from_slice(after);
+            }
+            write(map, part, &copied)?;
+            write(map, part, &turned)?;
+        }
+        Ok(dirty.len() as u64)
+    }
 }
 
 fn write(map: &MapHandle, elements: &[u32], values: &[u8]) -> Result<(), XdpError> {

@@ -78,7 +78,7 @@ pub enum Event {
     Address,
     /// An address is gone. The kernel removes routes with it, and does not say so.
     NoAddress,
-    /// The priority of a rule for the choice of a table.
+    /// The priority of a rule for the choice of a table, which is there or gone.
     Rule(u32),
 }
 
@@ -323,7 +323,9 @@ fn event_of(message: NetlinkMessage<RouteNetlinkMessage>, flags: u16) -> Option<
         RouteNetlinkMessage::DelLink(message) => Some(Event::NoDevice(message.header.index)),
         RouteNetlinkMessage::NewAddress(_) => Some(Event::Address),
         RouteNetlinkMessage::DelAddress(_) => Some(Event::NoAddress),
-        RouteNetlinkMessage::NewRule(message) => Some(Event::Rule(priority_of(&message))),
+        RouteNetlinkMessage::NewRule(message) | RouteNetlinkMessage::DelRule(message) => {
+            Some(Event::Rule(priority_of(&message)))
+        }
         _ => None,
     }
 }

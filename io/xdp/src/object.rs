@@ -133,7 +133,11 @@ pub(crate) fn load_with(
     let nat = nat.copied().unwrap_or_else(|| Settings::standing(pins));
     nat_tables::prepare(&mut open, pins, &nat, may_make)?;
     policy_tables::prepare(&mut open, pins, policy, may_make)?;
-    load_program(open)
+    load_program(open).map_err(|error| match error {
+        // A pinned table of sessions or flows with other keys or values.
+        XdpError::Load { said, .. } if said.contains("parameter mismatch") => XdpError::OtherLayout(pins.to_owned()),
+        error => error,
+    })
 }
 
 /// Says to the program where it looks up, and gives it the tables of the lookup `fib`.

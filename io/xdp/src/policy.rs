@@ -3,13 +3,30 @@
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 
 pub use crate::policy_tables::{CompiledPolicy, MAX_PREFIXES, MAX_RANGES, MAX_RULES, PolicyTooLarge};
-use crate::{Router, XdpError, error::asked, object, policy_tables::standing};
+use crate::{
+    Router, XdpError,
+    error::asked,
+    object,
+    policy_tables::{standing, standing_digest},
+};
 
 impl Router {
     /// Whether the router stands with a policy.
     #[must_use]
     pub fn has_policy(&self) -> bool {
         standing(self.pins())[0] != 0
+    }
+
+    /// The digest of the file of the policy that stands.
+    #[must_use]
+    pub fn policy_digest(&self) -> Option<[u8; 32]> {
+        self.has_policy().then(|| standing_digest(self.pins()).0)
+    }
+
+    /// The mark of the policy that stands.
+    #[must_use]
+    pub fn policy_mark(&self) -> Option<[u8; 6]> {
+        self.has_policy().then(|| standing_digest(self.pins()).1)
     }
 
     /// The packets that XDP has judged: of each rule, and of none.

@@ -14,12 +14,21 @@ pub const MAX_RULES: usize = 1024;
 pub const MAX_RANGES: usize = 8;
 /// The most prefixes of all rules.
 pub const MAX_PREFIXES: usize = 1_048_576;
-/// The most flows. A new one takes the place of the one that was silent longest.
+/// The most flows of each of two tables: assured ones, and others. A new one takes the place of the one that was silent
+/// longest.
 const MAX_FLOWS: u32 = 262_144;
 /// The bytes of `struct policy_settings`.
-pub(crate) const SETTINGS_BYTES: usize = 48;
+pub(crate) const SETTINGS_BYTES: usize = 88;
+/// Where the settings have the digest of the file, and the mark.
+const DIGEST: std::ops::Range<usize> = 48..80;
+const MARK: std::ops::Range<usize> = 80..86;
 /// The tables. They are pinned as long as the router has a policy.
-pub(crate) const NAMES: [&str; 4] = ["policy_rules", "policy_hits", "policy_sets", "policy_flows"];
+pub(crate) const NAMES: [&str; 5] = ["policy_rules", "policy_hits", "policy_sets", "policy_flows", "policy_openings"];
+
+/// Whether a table outlives a change of the policy.
+fn is_of_flows(name: &str) -> bool {
+    matches!(name, "policy_flows" | "policy_openings")
+}
 
 /// What the program cannot hold of a policy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -99,8 +108,22 @@ impl CompiledPolicy {
         let times = [timeouts.tcp_transitory, timeouts.tcp_established, timeouts.unanswered, timeouts.answered];
         bytes.extend(times.iter().flat_map(|time| (time.as_nanos() as u64).to_ne_bytes()));
         let mut settings = [0; SETTINGS_BYTES];
-        settings.copy_from_slice(&bytes);
+        settings[..bytes.len()].copy_from_slice(&bytes);
         Ok(Self { settings, rules, prefixes })
+    }
+
+    /// The same policy, with the digest of its file.
+    #[must_use]
+    pub fn with_digest(mut self, digest: [u8; 32]) -> Self {
+        self.settings[DIGEST].copy_from_slice(&digest);
+        self
+    }
+
+    /// The same policy, with the source of the link by which the rules of the kernel know what XDP has accepted.
+    #[must_use]
+    pub fn with_mark(mut self, mark: [u8; 6]) -> Self {
+        self.settings[MARK].copy_from_slice(&mark);
+        self
     }
 }
 
@@ -165,13 +188,13 @@ pub(crate) fn prepare(
         }
         let size = match *name {
             "policy_sets" => MAX_PREFIXES as u32,
-            "policy_flows" => MAX_FLOWS,
+            name if is_of_flows(name) => MAX_FLOWS,
             _ => map.max_entries(),
         };
         map.set_max_entries(size).map_err(asked(format!("set the size of {name}")))?;
         let pin = pins.join(name);
         // A new policy has new rules and new sets: the program before keeps its own until it is replaced.
-        if policy.is_some() && *name != "policy_flows" {
+        if policy.is_some() && !is_of_flows(name) {
             continue;
         }
         if may_make || pin.exists() {
@@ -205,17 +228,26 @@ pub(crate) fn finish(
     let settings = policy.map_or([0; SETTINGS_BYTES], |policy| policy.settings);
     let kept = map(pins, "policy_settings")?;
     kept.update(&[0; 4], &settings, MapFlags::ANY).map_err(asked("keep the settings of the policy"))?;
-    for name in NAMES.iter().filter(|name| policy.is_none() || **name != "policy_flows") {
+    for name in NAMES.iter().filter(|name| policy.is_none() || !is_of_flows(name)) {
         drop(fs::remove_file(pins.join(name)));
     }
     if policy.is_some() {
         for mut map in object.maps_mut() {
-            if let Some(name) = NAMES.iter().find(|name| map.name() == **name && **name != "policy_flows") {
+            if let Some(name) = NAMES.iter().find(|name| map.name() == **name && !is_of_flows(name)) {
                 map.pin(pins.join(name)).map_err(asked(format!("pin {name}")))?;
             }
         }
     }
     Ok(())
+}
+
+/// The digest of the file, and the mark, of the policy that stands.
+pub(crate) fn standing_digest(pins: &Path) -> ([u8; 32], [u8; 6]) {
+    let settings = standing(pins);
+    let (mut digest, mut mark) = ([0; 32], [0; 6]);
+    digest.copy_from_slice(&settings[DIGEST]);
+    mark.copy_from_slice(&settings[MARK]);
+    (digest, mark)
 }
 
 /// The settings of the router that stands.

@@ -87,6 +87,12 @@ impl Router {
         self
     }
 
+    /// The NAT that the router gets when it is brought up.
+    #[must_use]
+    pub fn nat(&self) -> Option<&NatSetup> {
+        self.nat.as_ref()
+    }
+
     /// The same router, with this policy when it is brought up.
     #[must_use]
     pub fn with_policy(mut self, policy: Option<CompiledPolicy>) -> Self {

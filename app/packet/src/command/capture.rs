@@ -2,8 +2,9 @@
 
 use std::{
     collections::HashMap,
-    fs::File,
+    fs::{File, OpenOptions},
     io::{self, BufWriter, Write},
+    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -24,6 +25,9 @@ use sallyport_xdp::dump::Frame;
 
 /// The resolution of time stamps: powers of ten, nanoseconds.
 const NANOSECONDS: u8 = 9;
+
+/// The rights of the file.
+const OWN: u32 = 0o600;
 
 /// The direction of a packet at its interface (pcapng, section 4.3.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,9 +51,7 @@ impl Capture {
             (Box::new(io::stdout()), "the standard output".to_owned())
         } else {
             let name = PathBuf::from(path).display().to_string();
-            let file = File::create(path)
-                .map_err(|error| Failure::new(Kind::Failed, format!("cannot write {name}: {error}")))?;
-            (Box::new(file), name)
+            (Box::new(open(path)?), name)
         };
         let program = concat!("sallyport packet dump ", env!("CARGO_PKG_VERSION"));
         let section = SectionHeaderBlock {
@@ -94,6 +96,28 @@ impl Capture {
     fn block(&mut self, block: pcap_file::pcapng::Block<'_>) -> anyhow::Result<()> {
         self.writer.write_block(&block).map(drop).map_err(|error| unwritable(&self.name, error))
     }
+}
+
+/// Makes the file, or empties the one of this user. Packets are for nobody else, and no link leads to another file.
+fn open(path: &Path) -> anyhow::Result<File> {
+    let name = path.display();
+    let link = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
+    let opened = OpenOptions::new().write(true).create(true).truncate(false).mode(OWN).custom_flags(link).open(path);
+    let failed = |error: io::Error| match error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) {
+        true => Failure::new(Kind::Refused, format!("{name} is a symbolic link: name the file itself")),
+        false => Failure::new(Kind::Failed, format!("cannot write {name}: {error}")),
+    };
+    let file = opened.map_err(failed)?;
+    let found = file.metadata().map_err(failed)?;
+    if found.is_file() {
+        if found.uid() != rustix::process::geteuid().as_raw() || found.nlink() != 1 {
+            let said = format!("{name} is a file of another user, or has another name too: remove it, or name another");
+            return Err(Failure::new(Kind::Refused, said).into());
+        }
+        file.set_permissions(std::fs::Permissions::from_mode(OWN)).map_err(failed)?;
+        file.set_len(0).map_err(failed)?;
+    }
+    Ok(file)
 }
 
 fn unwritable(name: &str, error: PcapError) -> anyhow::Error {

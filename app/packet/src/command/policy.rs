@@ -127,7 +127,7 @@ fn check(output: Output, file: &std::path::Path, nft: bool) -> anyhow::Result<()
     let policy = PolicyFile::read(file)?.to_policy(|name| Ok(names.index(name)))?;
     CompiledPolicy::new(&policy, &Timeouts::default()).map_err(|error| Failure::usage(error.to_string()))?;
     if nft {
-        sallyport_cli::output::line(policy_rules(&policy, |index| names.name(index)).trim_end())?;
+        sallyport_cli::output::line(policy_rules(&policy, None, |index| names.name(index)).trim_end())?;
         return Ok(());
     }
     let view = CheckView { rules: policy.rules().len(), default: action(policy.default_action()) };
@@ -174,13 +174,13 @@ fn test(output: Output, args: &TestArgs) -> anyhow::Result<()> {
 
 fn show(output: Output, router: &Router, file: &std::path::Path) -> anyhow::Result<()> {
     let mut names = Names::default();
-    let policy = PolicyFile::read(file)?.to_policy(|name| Ok(names.index(name)))?;
+    let read = PolicyFile::read(file)?;
+    let policy = read.to_policy(|name| Ok(names.index(name)))?;
     let (hits, default) = router.policy_hits()?;
-    if hits.len() != policy.rules().len() {
+    if router.policy_digest() != Some(read.digest()) || hits.len() != policy.rules().len() {
         let (has, file) = (hits.len(), file.display());
-        return Err(
-            Failure::usage(format!("the router has a policy of {has} rules, which is not that of {file}")).into()
-        );
+        let said = format!("the router has a policy of {has} rules, which is not that of {file}");
+        return Err(Failure::usage(said).next("name the file that the router came up with, or run `router up`").into());
     }
     let rules = policy.rules().iter().map(|rule| rule.name.clone()).zip(hits);
     let all = rules.chain([("default".to_owned(), default)]);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use sallyport_cli::{
     failure::{Failure, Kind},
-    output::Output,
+    output::{Output, note},
 };
 use sallyport_nft::NftError;
 use sallyport_packet_model::{
@@ -15,7 +15,7 @@ use sallyport_packet_model::{
 use sallyport_xdp::{
     Change, Router, Urpf, XdpError,
     kernel::{Device, forwards},
-    nat::NatEngine,
+    nat::{NatEngine, NatSetup},
     policy::CompiledPolicy,
 };
 use serde::Serialize;
@@ -24,6 +24,7 @@ use crate::{
     command::{device_of, kernel, name_of},
     config::{Check, Config, Lookup, PortConfig},
     policy_config::PolicyFile,
+    shared_ports,
 };
 
 /// Examples of the help.
@@ -157,6 +158,10 @@ pub(super) struct Rules {
     tables: [Table; 2],
     /// Whether connection tracking shares its connections with XDP.
     is_shared: bool,
+    /// Whether connection tracking took odd segments before; `None` if the router that stands does not share it.
+    was_liberal: Option<bool>,
+    /// What should be known of the NAT.
+    warning: Option<String>,
 }
 
 /// A table of nftables.
@@ -179,8 +184,12 @@ impl Rules {
         file: Option<&Path>,
         devices: &[Device],
     ) -> anyhow::Result<Self> {
-        let nat = config.nat.as_ref().map(|section| section.to_setup(router.nat_seed())).transpose()?;
-        let policy = policy_of(config, file, devices)?;
+        let mut nat = config.nat.as_ref().map(|section| section.to_setup(router.nat_seed())).transpose()?;
+        let was_liberal = router.was_liberal();
+        if let Some(nat) = nat.as_mut().filter(|nat| nat.engine == NatEngine::Conntrack) {
+            nat.was_liberal = was_liberal.unwrap_or_else(is_liberal);
+        }
+        let policy = policy_of(config, file, devices, router.policy_mark())?;
         let tables = [
             Table {
                 what: "policy",
@@ -195,9 +204,11 @@ impl Rules {
                 has_stood: router.nat_engine().is_ok_and(|engine| engine.is_some()),
             },
         ];
+        let has_own_ports = |nat: &&NatSetup| nat.engine == NatEngine::Xdp;
+        let warning = nat.as_ref().filter(has_own_ports).and_then(|nat| shared_ports::sentence(&nat.config));
         let is_shared = nat.as_ref().is_some_and(|nat| nat.engine == NatEngine::Conntrack);
         let router = router.clone().with_nat(nat).with_policy(policy.map(|policy| policy.0));
-        Ok(Self { router, tables, is_shared })
+        Ok(Self { router, tables, is_shared, was_liberal, warning })
     }
 
     /// The router, with NAT and policy.
@@ -220,6 +231,9 @@ impl Rules {
                 return Err(error.into());
             }
         };
+        if !self.is_shared && self.was_liberal == Some(false) {
+            be_liberal(false)?;
+        }
         for table in self.tables.iter().filter(|table| table.rules.is_none()) {
             // A run that was killed may have left a table, and without `nft` there is none.
             if let Err(error) = sallyport_nft::apply(&table.removal).await
@@ -229,6 +243,9 @@ impl Rules {
                     format!("the router is up, and what the kernel forwards still has the {}: {error}", table.what);
                 return Err(Failure::new(Kind::Failed, said).into());
             }
+        }
+        if let Some(warning) = &self.warning {
+            note(warning);
         }
         Ok(change)
     }
@@ -254,13 +271,17 @@ impl Rules {
                 Failure::new(Kind::Failed, said)
             })?;
         }
-        if self.is_shared { be_liberal() } else { Ok(()) }
+        if self.is_shared { be_liberal(true) } else { Ok(()) }
     }
 
     /// After a failure: a router without a table gets none.
     async fn take_back(&self) {
         for table in self.tables.iter().filter(|table| table.rules.is_some() && !table.has_stood) {
             drop(sallyport_nft::apply(&table.removal).await);
+        }
+        let had_other = self.router.nat().is_some_and(|nat| !nat.was_liberal);
+        if self.is_shared && self.was_liberal.is_none() && had_other {
+            drop(be_liberal(false));
         }
     }
 }
@@ -270,6 +291,7 @@ fn policy_of(
     config: &Config,
     file: Option<&Path>,
     devices: &[Device],
+    mark: Option<[u8; 6]>,
 ) -> anyhow::Result<Option<(CompiledPolicy, String)>> {
     let Some(policy) = &config.policy else { return Ok(None) };
     let path = file.and_then(Path::parent).map_or_else(|| policy.clone(), |folder| folder.join(policy));
@@ -281,17 +303,35 @@ fn policy_of(
         (Kind::Failed, Some(file)) => failure.next(format!("`policy` of {} names the file", file.display())),
         _ => failure,
     });
-    let policy = policy?.to_policy(index)?;
+    let file = policy?;
+    let policy = file.to_policy(index)?;
+    let mark = mark.unwrap_or_else(random_mark);
     let compiled = CompiledPolicy::new(&policy, &Timeouts::default());
     let compiled = compiled.map_err(|error| Failure::usage(error.to_string()))?;
-    Ok(Some((compiled, policy_rules(&policy, |index| name_of(devices, index)))))
+    let compiled = compiled.with_digest(file.digest()).with_mark(mark);
+    Ok(Some((compiled, policy_rules(&policy, Some(mark), |index| name_of(devices, index)))))
 }
 
-/// Has connection tracking take the end of a connection whose middle XDP has forwarded.
-fn be_liberal() -> Result<(), Failure> {
-    let file = "/proc/sys/net/netfilter/nf_conntrack_tcp_be_liberal";
-    let failed = |error| Failure::new(Kind::Failed, format!("cannot write {file}: {error}"));
-    std::fs::write(file, "1").map_err(failed)
+/// A source of the link that no card has, and that strangers do not know.
+fn random_mark() -> [u8; 6] {
+    let number = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0_u8);
+    let [a, b, c, d, e, f, ..] = number.to_ne_bytes();
+    // Of one card, and given out by nobody.
+    [a & 0xfc | 2, b, c, d, e, f]
+}
+
+/// Where connection tracking is told to take segments with odd numbers.
+const LIBERAL: &str = "/proc/sys/net/netfilter/nf_conntrack_tcp_be_liberal";
+
+/// Has connection tracking take the end of a connection whose middle XDP has forwarded, or not.
+fn be_liberal(is: bool) -> Result<(), Failure> {
+    let failed = |error| Failure::new(Kind::Failed, format!("cannot write {LIBERAL}: {error}"));
+    std::fs::write(LIBERAL, if is { "1" } else { "0" }).map_err(failed)
+}
+
+/// Whether connection tracking takes such segments.
+fn is_liberal() -> bool {
+    std::fs::read_to_string(LIBERAL).is_ok_and(|value| value.trim() != "0")
 }
 
 /// Takes the router down.
@@ -299,11 +339,15 @@ pub(super) async fn down(output: Output, router: &Router) -> anyhow::Result<()> 
     let (_, devices) = kernel().await?;
     let has_folder = router.pins().exists();
     let _change = has_folder.then(|| router.change()).transpose()?;
+    let was_liberal = router.was_liberal();
     let had_rules = router.has_policy() || router.nat_engine().is_ok_and(|engine| engine.is_some());
     let detached = router.down(&devices);
     // Of a run that was killed, the rules may stand alone. Without `nft` there are none.
     let removed = sallyport_nft::apply(&[policy_removal(), nft_removal()].concat()).await;
     let detached = detached?;
+    if was_liberal == Some(false) {
+        be_liberal(false)?;
+    }
     if let Err(error) = removed
         && had_rules
         && !matches!(error, NftError::Missing)

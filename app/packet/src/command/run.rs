@@ -53,6 +53,9 @@ pub(crate) struct RunArgs {
     /// Write metrics to this file, as Prometheus reads it
     #[arg(long, value_name = "FILE")]
     metrics: Option<PathBuf>,
+    /// With the lookup fib: follow the main table alone, whatever other rules `ip rule` has
+    #[arg(long)]
+    ignore_rules: bool,
 }
 
 /// The tables of the lookup `fib`, and what fills them.
@@ -65,6 +68,10 @@ struct Tables {
     /// The devices of the router, with their names.
     ports: HashMap<u32, String>,
     up: HashSet<u32>,
+    /// Whether rules that the tables do not know change nothing.
+    ignores_rules: bool,
+    /// Whether the kernel looks up, because of such rules.
+    is_by_kernel: bool,
 }
 
 /// What is to be done after a batch.
@@ -74,6 +81,8 @@ struct Todo {
     lists: bool,
     /// Devices or addresses have changed.
     refreshes: bool,
+    /// The rules are to be counted.
+    counts_rules: bool,
 }
 
 /// Runs the router until the process ends. The packets go on then.
@@ -99,7 +108,9 @@ pub(super) async fn run(output: Output, router: &Router, args: RunArgs) -> anyho
     let mut events = Events::open(config.limits.netlink_bytes as usize)?;
     let mut tables = None;
     if config.lookup == Lookup::Fib {
-        refuse_rules()?;
+        if !args.ignore_rules {
+            refuse_rules()?;
+        }
         let maps = router.tables(&sizes)?;
         let follower = Follower::new(maps.storage(), sizes.groups)?;
         let mut made = Tables {
@@ -110,6 +121,8 @@ pub(super) async fn run(output: Output, router: &Router, args: RunArgs) -> anyho
             links: HashMap::new(),
             ports: HashMap::new(),
             up: HashSet::new(),
+            ignores_rules: args.ignore_rules,
+            is_by_kernel: false,
         };
         made.set_ports(&ports, &devices);
         made.list(&mut status)?;
@@ -136,17 +149,25 @@ pub(super) async fn run(output: Output, router: &Router, args: RunArgs) -> anyho
 
 /// Other tables than `local` and `main` are not followed.
 fn refuse_rules() -> anyhow::Result<()> {
+    let others = count_rules()?;
+    if others > 0 {
+        let said = format!("the lookup fib follows the main table alone, and `ip rule` has {others} rules more");
+        return Err(Failure::new(Kind::Refused, said)
+            .next("remove them, look up by --lookup kernel, or let them change nothing by --ignore-rules")
+            .into());
+    }
+    Ok(())
+}
+
+/// The rules that the tables do not know.
+fn count_rules() -> Result<u64, XdpError> {
     let mut others = 0;
     for family in [List::Rules4, List::Rules6] {
         netlink::list(family, |event| {
-            others += usize::from(matches!(event, Event::Rule(priority) if is_other(priority)));
+            others += u64::from(matches!(event, Event::Rule(priority) if is_other(priority)));
         })?;
     }
-    if others > 0 {
-        let said = format!("the lookup fib follows the main table alone, and `ip rule` has {others} rules more");
-        return Err(Failure::new(Kind::Refused, said).next("remove them, or look up by --lookup kernel").into());
-    }
-    Ok(())
+    Ok(others)
 }
 
 /// Whether a rule is none of those that every machine has.
@@ -175,7 +196,7 @@ async fn follow(
             Received::Events(count) => status.events += count as u64,
             Received::Overrun => {
                 status.overruns += 1;
-                todo = Todo { lists: true, refreshes: true };
+                todo = Todo { lists: true, refreshes: true, counts_rules: true };
             }
         }
         if let Some(tables) = tables.as_deref_mut() {
@@ -183,16 +204,21 @@ async fn follow(
                 tables.list(status)?;
                 (todo.lists, listed) = (false, Instant::now());
             }
+            if std::mem::take(&mut todo.counts_rules) {
+                tables.look_at_rules(status)?;
+            }
             tables.write(status)?;
-            let wants_room = !tables.follower.full().is_none() && reused.elapsed() >= TICK;
+            let is_full = !tables.follower.full().is_none() || !tables.refused_neighbors.is_empty();
+            let wants_room = is_full && reused.elapsed() >= TICK;
             if wants_room || reused.elapsed() >= REUSE_EVERY {
                 tables.maps.wait_for_readers();
                 tables.follower.reuse();
+                tables.try_neighbors();
                 tables.write(status)?;
                 reused = Instant::now();
             }
         } else {
-            todo.lists = false;
+            (todo.lists, todo.counts_rules) = (false, false);
         }
         if todo.refreshes {
             devices = kernel().await?.1;
@@ -252,12 +278,29 @@ impl Tables {
                 todo.lists = true;
             }
             Event::NoAddress => todo.lists = true,
-            Event::Rule(priority) if is_other(priority) => note(&format!(
-                "`ip rule` has a new rule of priority {priority}, which the lookup fib does not follow: packets go by the \
-                 main table alone"
-            )),
-            Event::Address | Event::Rule(_) => {}
+            Event::Rule(priority) => todo.counts_rules |= is_other(priority),
+            Event::Address => {}
         }
+    }
+
+    /// With rules that the tables do not know, the kernel looks up: its routes follow all rules.
+    fn look_at_rules(&mut self, status: &mut FibStatus) -> anyhow::Result<()> {
+        if self.ignores_rules {
+            return Ok(());
+        }
+        status.rules = count_rules()?;
+        if self.is_by_kernel != (status.rules > 0) {
+            self.is_by_kernel = status.rules > 0;
+            note(if self.is_by_kernel {
+                "`ip rule` has a rule that the lookup fib does not follow: the kernel looks up until the rule is gone"
+            } else {
+                "`ip rule` has no other rule any more: the lookup fib goes on"
+            });
+            for link in self.links.values().copied().collect::<Vec<_>>() {
+                self.set_link(link);
+            }
+        }
+        Ok(())
     }
 
     fn set_neighbor(&mut self, neighbor: &Neighbor, is_there: bool) {
@@ -277,11 +320,23 @@ impl Tables {
         self.follower.set_failed(Leg { interface: key.0, gateway: Some(key.1) }, is_failed);
     }
 
+    /// Tries neighbours again that found no room.
+    fn try_neighbors(&mut self) {
+        for key in self.refused_neighbors.clone() {
+            let mac = self.neighbors.get(&key).copied();
+            if !self.maps.set_neighbor(key.0, key.1, mac) {
+                break;
+            }
+            self.refused_neighbors.remove(&key);
+        }
+    }
+
     /// Takes the state of a device. Says whether the kernel has removed its routes without a word.
     fn set_device(&mut self, device: &Device) -> bool {
         let was_up = if device.is_up { !self.up.insert(device.index) } else { self.up.remove(&device.index) };
         self.follower.set_up(device.index, device.is_up);
-        let link = Link { ifindex: device.index, mtu: device.mtu, forwards: forwards(&device.name) };
+        let link =
+            Link { ifindex: device.index, mtu: device.mtu, forwards: forwards(&device.name), is_by_kernel: false };
         self.set_link(link);
         was_up && !device.is_up
     }
@@ -296,7 +351,8 @@ impl Tables {
         self.ports.keys().filter_map(|index| self.links.get(index)).for_each(|link| write_link(&self.maps, link));
     }
 
-    fn set_link(&mut self, link: Link) {
+    fn set_link(&mut self, mut link: Link) {
+        link.is_by_kernel = self.is_by_kernel;
         if self.links.insert(link.ifindex, link) != Some(link) && self.ports.contains_key(&link.ifindex) {
             write_link(&self.maps, &link);
         }
@@ -399,13 +455,18 @@ fn write_metrics(router: &Router, config: &Config, devices: &[Device], status: &
         writeln!(text, "sallyport_packet_fib_{name} {number}")?;
     }
     for count in router.counts()? {
-        let port = count.ifindex.map(|index| name_of(devices, index)).unwrap_or_default();
+        let port = label(&count.ifindex.map(|index| name_of(devices, index)).unwrap_or_default());
         let (action, reason) = (count.reason.action().name(), count.reason.name());
         let labels = format!("{{port=\"{port}\",action=\"{action}\",reason=\"{reason}\"}}");
         writeln!(text, "sallyport_packet_packets_total{labels} {}", count.packets)?;
         writeln!(text, "sallyport_packet_bytes_total{labels} {}", count.bytes)?;
     }
     replace(file, &text)
+}
+
+/// The value of a label: a device can have quotes and backslashes in its name.
+fn label(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
 /// Replaces a file at once, so that a reader finds all of it.
@@ -416,4 +477,15 @@ pub(super) fn replace(file: &Path, text: &str) -> anyhow::Result<()> {
     let made = fs::OpenOptions::new().write(true).create_new(true).open(&next);
     let written = made.and_then(|mut made| made.write_all(text.as_bytes())).and_then(|()| fs::rename(&next, file));
     written.with_context(|| format!("cannot write the metrics to {}", file.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_quotes_is_one_label() {
+        assert_eq!(label("eth1"), "eth1");
+        assert_eq!(label("e\"th\\1"), "e\\\"th\\\\1");
+    }
 }

@@ -99,7 +99,7 @@ pub(super) async fn show(output: Output, router: &Router, command: ShowCommand) 
         ShowCommand::Routes => routes(output, router).await,
         ShowCommand::Neighbors => neighbors(output, router).await,
         ShowCommand::Drops(args) => counts(output, router, args.all).await,
-        ShowCommand::Status(args) => status(output, router, &args.bird),
+        ShowCommand::Status(args) => status(output, router, &args.bird).await,
     }
 }
 
@@ -111,6 +111,12 @@ fn notes(router: &Router, status: &FibStatus) -> Vec<String> {
             "no process follows the kernel's routes: the table stays as it is; `sallyport packet router run` goes on"
                 .to_owned(),
         );
+    }
+    if status.rules > 0 {
+        notes.push(format!(
+            "`ip rule` has {} rules that the lookup fib does not follow: the kernel looks up until they are gone",
+            status.rules
+        ));
     }
     if status.refused > 0 {
         notes.push(format!(
@@ -140,9 +146,10 @@ fn hints(output: Output, router: &Router) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn status(output: Output, router: &Router, bird: &Path) -> anyhow::Result<()> {
+async fn status(output: Output, router: &Router, bird: &Path) -> anyhow::Result<()> {
     // No router, no status.
-    router.ports()?;
+    let ports = router.ports()?;
+    let (_, devices) = kernel().await?;
     let status = FibStatus::read(router.pins())?;
     let mut bird_routes = 0;
     for family in [List::Routes4, List::Routes6] {
@@ -156,6 +163,18 @@ fn status(output: Output, router: &Router, bird: &Path) -> anyhow::Result<()> {
         let bird = bird.display();
         notes.push(format!("BIRD does not answer at {bird}: its {bird_routes} routes stay as they are"));
     }
+    notes.extend(ports.iter().filter_map(|port| {
+        let device = devices.iter().find(|device| device.index == port.ifindex);
+        let said = match device {
+            None => format!("device {} is gone, and was a port or a VLAN of one", port.ifindex),
+            Some(device) if device.mac != port.mac => format!(
+                "{} has another address than when the router came up, so its packets go by the kernel as other-host",
+                device.name
+            ),
+            Some(_) => return None,
+        };
+        Some(format!("{said}: run `sallyport packet router up` again, or `router run`, which follows such changes"))
+    }));
     let view = StatusView {
         lookup: if status.is_some() { "fib" } else { "kernel" },
         is_followed: router.is_followed(),

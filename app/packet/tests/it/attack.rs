@@ -10,6 +10,7 @@ use std::{
 use serde_json::Value;
 
 use crate::{
+    fib::{run, status, wait_reason},
     hostile::sealed,
     rig::{Rig, done, text},
 };
@@ -322,19 +323,57 @@ fn the_router_never_stands_without_its_rules_and_leaves_none() {
 }
 
 #[test]
-fn a_rule_that_comes_later_is_not_ignored_in_silence() {
+fn a_rule_that_comes_later_is_followed_by_the_kernel() {
     let Some(mut rig) = Rig::new() else { return };
     rig.resolve();
-    let mut run = rig.packet(&["router", "run", "--dev", "d0,d1", "--lookup", "fib"]);
+    let mut run = rig.packet(&["router", "run", "--dev", "d0,d1", "--lookup", "fib", "--urpf", "strict"]);
     let mut child = run.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::piped()).spawn().unwrap();
     let mut lines = std::io::BufReader::new(child.stderr.take().unwrap()).lines();
     rig.keep(child);
     assert!(lines.next().unwrap().unwrap().starts_with("following the kernel"));
-    for family in ["-4", "-6"] {
-        rig.ip("dut", &format!("{family} rule add priority 77 blackhole"));
+    for (family, to) in [("-4", "192.0.2.7"), ("-6", "fd00:2::7")] {
+        wait_reason(&rig, to, "forwarded");
+        rig.ip("dut", &format!("{family} route add blackhole {to} table 100"));
+        rig.ip("dut", &format!("{family} rule add to {to} priority 77 table 100"));
         let said = lines.next().unwrap().unwrap();
-        assert!(said.contains("a new rule of priority 77, which the lookup fib does not follow"), "{said}");
+        assert!(said.contains("the kernel looks up until the rule is gone"), "{said}");
+        wait_reason(&rig, to, "blackhole");
+        let shown = status(&rig);
+        assert!(shown["notes"][0].as_str().unwrap().contains("`ip rule` has 1 rules"), "{shown}");
+        rig.ip("dut", &format!("{family} rule del to {to} priority 77 table 100"));
+        let said = lines.next().unwrap().unwrap();
+        assert!(said.contains("the lookup fib goes on"), "{said}");
+        wait_reason(&rig, to, "forwarded");
     }
+}
+
+#[test]
+fn rules_change_nothing_where_that_is_asked_for() {
+    let Some(rig) = Rig::new() else { return };
+    rig.resolve();
+    rig.ip("dut", "rule add to 192.0.2.7 priority 77 blackhole");
+    let args = ["--dev", "d0,d1", "--lookup", "fib"];
+    let refused = rig.run(&[&["router", "run"], &args[..]].concat());
+    let said = text(&refused.stderr);
+    assert!(
+        refused.status.code() == Some(5) && said.contains("or let them change nothing by --ignore-rules"),
+        "{said}"
+    );
+    let _router = run(&rig, &[&args[..], &["--ignore-rules"]].concat());
+    wait_reason(&rig, "192.0.2.7", "forwarded");
+}
+
+#[test]
+fn a_changed_address_of_a_port_is_said() {
+    let Some(rig) = Rig::new() else { return };
+    rig.up(&["--dev", "d0,d1"]);
+    assert_eq!(status(&rig)["notes"], serde_json::json!([]));
+    rig.ip("dut", "link set d0 address 02:00:00:00:0d:00");
+    let shown = status(&rig);
+    let said = shown["notes"][0].as_str().unwrap();
+    assert!(said.starts_with("d0 has another address than when the router came up"), "{shown}");
+    rig.up(&["--dev", "d0,d1"]);
+    assert_eq!(status(&rig)["notes"], serde_json::json!([]));
 }
 
 #[test]
@@ -351,4 +390,95 @@ fn metrics_follow_no_link_of_another_user() {
     assert!(line.starts_with("following the kernel"), "{line}");
     rig.wait_for(|| fs::read_to_string(&metrics).is_ok_and(|text| text.contains("sallyport_packet_fib_")));
     assert_eq!(fs::read_to_string(&secret).unwrap(), "untouched");
+}
+
+#[test]
+fn a_capture_is_for_its_owner_and_follows_no_link() {
+    let Some(rig) = Rig::new() else { return };
+    rig.up(&["--dev", "d0,d1"]);
+    let (secret, link, file) = (rig.write("secret", "untouched"), rig.path("link"), rig.write("old.pcapng", "old"));
+    std::os::unix::fs::symlink(&secret, &link).unwrap();
+    let dump = |to: &std::path::Path| rig.run(&["dump", "-c", "1", "-w", to.to_str().unwrap()]);
+    let refused = dump(&link);
+    let said = text(&refused.stderr);
+    assert!(
+        refused.status.code() == Some(5) && said.contains("link is a symbolic link: name the file itself"),
+        "{said}"
+    );
+    let hard = rig.path("hard");
+    fs::hard_link(&secret, &hard).unwrap();
+    let said = text(&dump(&hard).stderr);
+    assert!(said.contains("has another name too"), "{said}");
+    assert_eq!(fs::read_to_string(&secret).unwrap(), "untouched");
+    // A file of this user that others can read is emptied, and others cannot read it any more.
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+    let mut child = rig.packet(&["dump", "-w", file.to_str().unwrap()]).spawn().unwrap();
+    rig.wait_for(|| fs::read(&file).is_ok_and(|bytes| bytes.starts_with(&[0x0a, 0x0d, 0x0d, 0x0a])));
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    done(Command::new("kill").args(["-INT", &child.id().to_string()]));
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn connection_tracking_is_left_as_it_was() {
+    let Some(rig) = Rig::new() else { return };
+    rig.resolve();
+    let ports = "[[port]]\ndev = \"d0\"\n[[port]]\ndev = \"d1\"\n";
+    let nat = |engine: &str| {
+        format!("{ports}[nat]\nengine = \"{engine}\"\ninside = [\"10.0.0.0/24\"]\npool = [\"10.0.1.1\"]\n")
+    };
+    let (shared, own) = (rig.write("shared.toml", &nat("conntrack")), rig.write("own.toml", &nat("xdp")));
+    let name = "net.netfilter.nf_conntrack_tcp_be_liberal";
+    let liberal = || done(rig.inside("dut", "sysctl").args(["-n", name])).trim().to_owned();
+    for before in ["0", "1"] {
+        done(rig.inside("dut", "sysctl").args(["-qw", &format!("{name}={before}")]));
+        // A change keeps what was before the first.
+        for _ in 0..2 {
+            rig.up(&["--config", shared.to_str().unwrap()]);
+            assert_eq!(liberal(), "1");
+        }
+        rig.up(&["--config", own.to_str().unwrap()]);
+        assert_eq!(liberal(), before, "another engine");
+        rig.up(&["--config", shared.to_str().unwrap()]);
+        done(&mut rig.packet(&["router", "down"]));
+        assert_eq!(liberal(), before, "down");
+    }
+}
+
+#[test]
+fn an_answer_to_a_host_whose_address_is_asked_for_passes_the_policy() {
+    for nat in ["", "[nat]\ninside = [\"10.0.0.0/24\"]\npool = [\"10.0.1.1\"]\n"] {
+        let Some(mut rig) = Rig::new() else { return };
+        rig.resolve();
+        drop(rig.serve("sink", &["echo"]));
+        let policy = "default = \"drop\"\n[[rule]]\nname = \"answers\"\naction = \"accept\"\nstates = \
+                      [\"established\"]\n[[rule]]\nname = \"inside\"\naction = \"accept\"\nin = \"d0\"\n";
+        rig.write("policy.toml", policy);
+        let file = format!("policy = \"policy.toml\"\n[[port]]\ndev = \"d0\"\n[[port]]\ndev = \"d1\"\n{nat}");
+        let file = rig.write("router.toml", &file);
+        rig.up(&["--config", file.to_str().unwrap()]);
+        // The host never asks for its router by itself, and its router has forgotten it.
+        let own: Value = serde_json::from_str(&rig.ip("dut", "-j link show d0")).unwrap();
+        let own = own[0]["address"].as_str().unwrap();
+        rig.ip("gen", &format!("neigh replace 10.0.0.1 lladdr {own} dev g0 nud permanent"));
+        assert_eq!(rig.probe("10.0.1.2", &["from=5000"]), "echo 32");
+        rig.ip("dut", "neigh del 10.0.0.2 dev d0");
+        assert_eq!(rig.probe("10.0.1.2", &["from=5000"]), "echo 32", "the first answer comes: {nat}");
+        assert!(rig.count("d1", "neighbor") >= 1);
+        // Nobody else is let in by that: a stranger's packet to a host that is asked for.
+        rig.ip("dut", "neigh del 10.0.0.2 dev d0");
+        let before = rig.count("d1", "policy") + rig.count("d1", "nat-no-mapping");
+        done(&mut rig.python("sink", &["probe", if nat.is_empty() { "10.0.0.2" } else { "10.0.1.1" }, "answer=0"]));
+        rig.wait_for(|| rig.count("d1", "policy") + rig.count("d1", "nat-no-mapping") == before + 1);
+        // Another file with as many rules is not the policy of this router.
+        let other = rig.write("other.toml", &policy.replace("\"d0\"", "\"d1\""));
+        let shown = rig.run(&["policy", "show", other.to_str().unwrap()]);
+        let said = text(&shown.stderr);
+        assert!(
+            shown.status.code() == Some(2) && said.contains("has a policy of 2 rules, which is not that of"),
+            "{said}"
+        );
+        let same = rig.write("same.toml", &format!("# a comment\n{policy}"));
+        done(&mut rig.packet(&["policy", "show", same.to_str().unwrap()]));
+    }
 }

@@ -374,3 +374,89 @@ fn what_the_table_cannot_follow_is_refused() {
     assert!(output.status.code() == Some(5) && said.contains("`ip rule` has 1 rules more"), "{said}");
     assert!(Path::new(&rig.pins()).read_dir().map_or(0, Iterator::count) == 0, "no state stays");
 }
+
+#[test]
+fn no_packet_is_lost_while_next_hops_are_replaced() {
+    let Some(rig) = Rig::new() else { return };
+    rig.resolve();
+    // The hosts of a network behind `gen`, which has two gateways with one address of the link.
+    let link: Value = serde_json::from_str(&rig.ip("gen", "-j link show g0")).unwrap();
+    let gateway = link[0]["address"].as_str().unwrap();
+    rig.ip("dut", &format!("neigh replace 10.0.0.3 lladdr {gateway} dev d0 nud permanent"));
+    rig.ip("dut", "nexthop add id 1 via 10.0.0.2 dev d0");
+    rig.ip("dut", "nexthop add id 2 via 10.0.1.2 dev d1");
+    rig.ip("dut", "route add 10.50.0.0/16 nhid 1");
+    rig.ip("dut", "route add 10.51.0.0/16 via 10.0.0.2");
+    rig.ip("dut", "route add 198.51.100.0/24 nhid 2");
+    let router = run(&rig, &["--dev", "d0,d1", "--lookup", "fib", "--urpf", "strict"]);
+    let own: Value = serde_json::from_str(&rig.ip("dut", "-j link show d0")).unwrap();
+    let own = own[0]["address"].as_str().unwrap().replace(':', "");
+    let mut frames = String::new();
+    const FRAMES: u64 = 60_000;
+    for index in 0..FRAMES {
+        let (source, to) = if index % 2 == 0 { ("0a320001", "c6336407") } else { ("0a330001", "c0000207") };
+        let ip = format!("4500001c0001000040110000 {source} {to} 0035000900080000");
+        let frame = crate::hostile::sealed(&format!("{own} 020000000007 0800 {ip}"));
+        frames.extend(frame.iter().map(|byte| format!("{byte:02x}")));
+        frames.push('\n');
+    }
+    let file = rig.write("traffic", &frames);
+    // Objects, and routes whose way gets another number.
+    let turn = |gateway: u32| {
+        format!(
+            "nexthop replace id 1 via 10.0.0.{gateway} dev d0\nnexthop replace id 2 via 10.0.1.2 dev d1\n\
+             route replace 10.51.0.0/16 via 10.0.0.{gateway}\n"
+        )
+    };
+    let turns = (turn(3) + &turn(2)).repeat(250);
+    let mut sending = rig.python("gen", &["frames", "g0", file.to_str().unwrap()]).spawn().unwrap();
+    let mut rounds = 0;
+    while sending.try_wait().unwrap().is_none() {
+        batch(&rig, &turns);
+        rounds += 1;
+    }
+    drop(router);
+    let replaced = rounds * 1_500;
+    rig.wait_for(|| rig.counts("d0").values().sum::<u64>() >= FRAMES);
+    let counts = rig.counts("d0");
+    println!("{FRAMES} packets, and {replaced} replacements: {counts:?}");
+    assert_eq!((counts.get("urpf"), counts.get("not-routed")), (None, None), "{counts:?}");
+    assert!(counts["forwarded"] >= FRAMES, "{counts:?}");
+}
+
+#[test]
+fn full_tables_of_next_hops_groups_and_neighbours_are_said_and_packets_go_by_the_kernel() {
+    let Some(mut rig) = Rig::new() else { return };
+    rig.resolve();
+    drop(rig.serve("sink", &["echo"]));
+    let router = run_with(&rig, "[limits]\nnext_hops = 8\ngroups = 1\nneighbors = 8");
+    let free = |name: &str| status(&rig)["numbers"][name] == 0;
+    assert!(["refused_next_hops", "refused_neighbors"].into_iter().all(free), "{}", status(&rig));
+    let mut lines = String::new();
+    for index in 10..40 {
+        writeln!(lines, "neigh add 10.0.1.{index} lladdr 02:00:00:00:00:{index} dev d1 nud permanent").unwrap();
+        writeln!(lines, "route add 100.64.{index}.0/24 via 10.0.1.{index}").unwrap();
+    }
+    for index in 0..2 {
+        writeln!(lines, "route add 100.65.{index}.0/24 nexthop via 10.0.1.2 nexthop via 10.0.1.{}", 10 + index)
+            .unwrap();
+    }
+    batch(&rig, &lines);
+    let shown = wait("the refusals", || {
+        let shown = status(&rig);
+        let number = |name: &str| shown["numbers"][name].as_u64().unwrap();
+        (number("refused_next_hops") >= 20 && number("refused_neighbors") >= 20).then_some(shown)
+    });
+    let notes: Vec<_> = shown["notes"].as_array().unwrap().iter().map(|note| note.as_str().unwrap()).collect();
+    for words in ["next hops found no room: the kernel forwards", "neighbours found no room: the kernel forwards"] {
+        assert_eq!(notes.iter().filter(|note| note.contains(words)).count(), 1, "{notes:?}");
+    }
+    // What has its room goes on, the kernel has the rest, and room that is left is used again.
+    assert_eq!(rig.probe("192.0.2.7", &[]), "echo 32");
+    assert_eq!(explained(&rig, "100.64.39.1")["reason"], "not-routed", "the kernel");
+    batch(&rig, &lines.lines().rev().map(|line| line.replacen("add", "del", 1) + "\n").collect::<String>());
+    rig.ip("dut", "route add 100.66.0.0/16 via 10.0.1.2");
+    wait_reason(&rig, "100.66.0.1", "forwarded");
+    wait("the room", || ["refused_next_hops", "refused_neighbors"].into_iter().all(free).then_some(()));
+    drop(router);
+}

@@ -11,6 +11,7 @@ mod commands;
 mod dump;
 mod faults;
 mod fib;
+mod flows;
 mod forward;
 mod frames;
 mod generate;

@@ -201,3 +201,18 @@ fn more_sessions_than_the_tables_have_room_for_are_refused_and_the_nat_stands() 
     assert_eq!(rig.probe("10.0.1.2", &["from=5000"]), "echo 32");
     assert_eq!(shown(&rig, "pools")["sessions"], 1);
 }
+
+#[test]
+fn ports_that_sockets_of_this_machine_have_too_are_said() {
+    let Some(rig) = Rig::new() else { return };
+    let up = |nat: &str| {
+        let path = rig.write("nat.toml", &file(nat));
+        text(&rig.run(&["router", "up", "--config", path.to_str().unwrap()]).stderr)
+    };
+    let said = up("");
+    let words =
+        "10.0.1.1 is an address of this machine too, and its sockets have ports of the NAT (chosen from 32768-60999)";
+    assert!(said.contains(words), "{said}");
+    let said = up("ports = \"1024-32767\"\n");
+    assert!(!said.contains("is an address of this machine too"), "{said}");
+}

@@ -19,9 +19,10 @@ pub fn policy_removal() -> String {
 /// The script that sets the whole table at once, in place of the one before. `device` names a device by its index.
 ///
 /// Each rule of the policy is one rule of nftables, or two for two families. Its comment is `rule` and its place. The
-/// first rule only names a state: then connection tracking puts fragments together, and no rule misses their ports.
+/// first rule only names a state: then connection tracking puts fragments together, and no rule misses their ports. The
+/// second one takes what XDP has accepted, which has the mark as the source of the link.
 #[must_use]
-pub fn policy_rules(policy: &Policy, device: impl Fn(u32) -> String) -> String {
+pub fn policy_rules(policy: &Policy, mark: Option<[u8; 6]>, device: impl Fn(u32) -> String) -> String {
     let (mut sets, mut rules) = (String::new(), String::new());
     for (place, rule) in policy.rules().iter().enumerate() {
         let sides = [("from", "saddr", &rule.from), ("to", "daddr", &rule.to)];
@@ -48,9 +49,11 @@ pub fn policy_rules(policy: &Policy, device: impl Fn(u32) -> String) -> String {
     }
     let default = verdict(policy.default_action());
     let chain = "\tchain forward {\n\t\ttype filter hook forward priority filter; policy accept;\n\t\tct state new";
+    let mark = mark.map(|mark| mark.map(|byte| format!("{byte:02x}")).join(":"));
+    let mark = mark.map(|mark| format!("\t\tether saddr {mark} accept\n")).unwrap_or_default();
     let removal = policy_removal();
     format!(
-        "{removal}table inet {POLICY_TABLE} {{\n{sets}{chain}\n{rules}\t\tcounter {default} comment \"default\"\n\t}}\n}}\n"
+        "{removal}table inet {POLICY_TABLE} {{\n{sets}{chain}\n{mark}{rules}\t\tcounter {default} comment \"default\"\n\t}}\n}}\n"
     )
 }
 

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use crate::parse::{Flow, IcmpMessage, Packet, Quoted, TCP, Tcp, Transport};
+use crate::parse::{Connection, Flow, IcmpMessage, Packet, Quoted, TCP, Tcp, Transport};
 
 /// The most flows that a tracker can be given.
 pub const MAX_FLOWS: usize = 16_777_216;
@@ -55,6 +55,7 @@ pub struct TrackerFull(usize);
 struct Tracked {
     is_answered: bool,
     is_closing: bool,
+    connection: Connection,
     expires: Duration,
 }
 
@@ -112,15 +113,17 @@ impl Tracker {
                 }
                 // The end of a former flow with the same ends.
                 self.flows.remove(&flow.reversed());
-                (flow, Tracked { is_answered: false, is_closing: false, expires: now }, false)
+                let connection = Connection::default();
+                (flow, Tracked { is_answered: false, is_closing: false, connection, expires: now }, false)
             }
         };
         tracked.is_answered |= is_reply;
         if let Transport::Tcp(tcp) = packet.transport {
-            tracked.is_closing |= tcp.flags & (Tcp::FIN | Tcp::RST) != 0;
-            if tcp.flags & Tcp::SYN != 0 && !is_reply {
-                (tracked.is_closing, tracked.is_answered) = (false, tracked.is_answered && !tracked.is_closing);
+            if tcp.flags & Tcp::SYN != 0 && !is_reply && tracked.is_closing {
+                tracked.connection = Connection::default();
+                (tracked.is_closing, tracked.is_answered) = (false, false);
             }
+            tracked.is_closing |= tracked.connection.count_in(&tcp, !is_reply);
         }
         let lifetime = match (flow.protocol == TCP, tracked.is_answered) {
             (true, true) if !tracked.is_closing => self.timeouts.tcp_established,

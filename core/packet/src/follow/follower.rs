@@ -216,10 +216,23 @@ impl<C: Cells> Follower<C> {
         self.punted = wanted;
     }
 
-    /// Lets blocks and nodes that the table has left be used again. The caller has waited until no reader can be there.
+    /// Lets what the table has left be used again, and tries ways again that found no room. The caller has waited until no reader can be there.
     pub fn reuse(&mut self) {
         self.fib.reuse();
         self.is_unsettled = true;
+        let found = self.targets.reuse(&mut self.fib);
+        if found.is_empty() {
+            return;
+        }
+        let best = self.routes.iter().filter_map(|(prefix, all)| Some((*prefix, &all.first()?.way)));
+        let best: Vec<_> =
+            best.filter(|(_, way)| found.contains(way)).map(|(prefix, way)| (prefix, way.clone())).collect();
+        for (prefix, way) in best {
+            // A prefix without room is tried again later, and one that goes to the kernel stays there until then.
+            if self.table_has(prefix) && !self.punted.contains(&prefix) {
+                let _ = self.fib.add(prefix, self.targets.number(&way));
+            }
+        }
     }
 
     /// Changes the routes to a prefix, and then the table.

@@ -62,6 +62,8 @@ pub(super) struct Targets {
     groups: u32,
     next_group: u32,
     free_groups: Vec<u32>,
+    /// No longer used, but a reader may still be there.
+    left_groups: Vec<u32>,
     failed: HashSet<Leg>,
     down: HashSet<u32>,
 }
@@ -76,6 +78,7 @@ impl Targets {
             groups,
             next_group: 0,
             free_groups: Vec::new(),
+            left_groups: Vec::new(),
             failed: HashSet::new(),
             down: HashSet::new(),
         }
@@ -131,8 +134,27 @@ impl Targets {
         let Some(group) = group else { return };
         // The group keeps none of its members, so that their numbers can go.
         let _ = fib.next_hops_mut().set_group(group, &[Member { next_hop: self.kernel, weight: 1 }]);
-        self.free_groups.push(group);
+        self.left_groups.push(group);
         self.members.retain(|_, number| fib.remove_next_hop(*number).is_err());
+    }
+
+    /// Lets groups that were left be used again, and tries ways again that found no room. Returns those that have a
+    /// number now, which their routes do not have yet.
+    pub(super) fn reuse<C: Cells>(&mut self, fib: &mut Fib<C>) -> HashSet<Way> {
+        self.free_groups.append(&mut self.left_groups);
+        let full: Vec<_> =
+            self.targets.iter().filter(|(_, target)| target.is_full).map(|(way, _)| way.clone()).collect();
+        let mut found = HashSet::new();
+        for way in full {
+            let Some(target) = self.targets.get_mut(&way) else { continue };
+            if target.number == self.kernel {
+                let Ok(number) = fib.next_hops_mut().create(NextHop::Local) else { break };
+                (target.number, target.is_full) = (number, false);
+                found.insert(way.clone());
+            }
+            self.write(fib, &way);
+        }
+        found
     }
 
     /// Sets or removes an object. All its routes go there from now on.

@@ -10,7 +10,7 @@ use super::config::NatConfig;
 use crate::{
     forward::{DropReason, PassReason, Verdict},
     layout::NAT_PORT_TRIES,
-    parse::{ICMP, TCP, Tcp, mix_words},
+    parse::{Connection, ICMP, TCP, Tcp, mix_words},
 };
 
 /// The most sessions that a NAT can be given.
@@ -40,7 +40,7 @@ pub enum SessionState {
     Answered,
     /// The handshake is done.
     Established,
-    /// One side has ended or reset the connection.
+    /// Both sides have ended the connection, or one has reset it.
     Closing,
 }
 
@@ -84,6 +84,7 @@ pub(super) struct Sessions {
     mappings: HashMap<Endpoint, Mapping>,
     externals: HashMap<Endpoint, Endpoint>,
     sessions: HashMap<(Endpoint, SocketAddrV4), Session>,
+    connections: HashMap<(Endpoint, SocketAddrV4), Connection>,
     users: HashMap<Ipv4Addr, usize>,
     events: VecDeque<Event>,
     lost_events: u64,
@@ -144,7 +145,7 @@ impl Sessions {
         inside: Endpoint,
         remote: SocketAddrV4,
         is_outbound: bool,
-        tcp_flags: Option<u8>,
+        tcp: Option<Tcp>,
         now: Duration,
     ) -> Result<(), Verdict> {
         if self.sessions.get(&(inside, remote)).is_some_and(|session| session.expires <= now) {
@@ -158,7 +159,7 @@ impl Sessions {
         let external = match self.mappings.get(&inside) {
             Some(mapping) => mapping.external,
             // The kernel has seen the beginning of this connection, if anybody has.
-            None if tcp_flags.is_some_and(|flags| flags & Tcp::SYN == 0) => {
+            None if tcp.is_some_and(|tcp| tcp.flags & Tcp::SYN == 0) => {
                 return Err(Verdict::Pass(PassReason::NatNoMapping));
             }
             None => self.map(config, inside).ok_or(Verdict::Drop(DropReason::NatPortsExhausted))?,
@@ -179,13 +180,14 @@ impl Sessions {
         &mut self,
         config: &NatConfig,
         key: (Endpoint, SocketAddrV4),
-        tcp_flags: Option<u8>,
+        tcp: Option<Tcp>,
         from_inside: bool,
         now: Duration,
     ) -> Option<Session> {
         let session = self.sessions.get_mut(&key)?;
-        if let Some(flags) = tcp_flags {
-            session.state = next_state(session.state, flags, from_inside == session.is_outbound);
+        if let Some(tcp) = tcp {
+            let connection = self.connections.entry(key).or_default();
+            session.state = next_state(session.state, connection, &tcp, from_inside == session.is_outbound);
         }
         let timeouts = &config.timeouts;
         let lifetime = match session.state {
@@ -215,6 +217,7 @@ impl Sessions {
 
     fn end(&mut self, inside: Endpoint, remote: SocketAddrV4) {
         let Some(session) = self.sessions.remove(&(inside, remote)) else { return };
+        self.connections.remove(&(inside, remote));
         if let Some(count) = self.users.get_mut(&inside.address) {
             *count -= 1;
             if *count == 0 {
@@ -263,13 +266,20 @@ impl Sessions {
 }
 
 /// The state of a connection after a packet, sent by the side that began the session or by the other one.
-fn next_state(state: SessionState, flags: u8, by_initiator: bool) -> SessionState {
-    if flags & (Tcp::FIN | Tcp::RST) != 0 {
-        return SessionState::Closing;
-    }
-    let is_syn = flags & Tcp::SYN != 0;
+fn next_state(state: SessionState, connection: &mut Connection, tcp: &Tcp, by_initiator: bool) -> SessionState {
+    let is_syn = tcp.flags & Tcp::SYN != 0;
+    let state = match state {
+        SessionState::Closing if is_syn && by_initiator => {
+            *connection = Connection::default();
+            SessionState::Opening
+        }
+        state => state,
+    };
+    let has_ended = connection.count_in(tcp, by_initiator);
     match state {
-        SessionState::Closing if is_syn && by_initiator => SessionState::Opening,
+        _ if has_ended => SessionState::Closing,
+        // Of a stranger.
+        state if tcp.flags & Tcp::RST != 0 => state,
         SessionState::Opening if !by_initiator => SessionState::Answered,
         SessionState::Answered if by_initiator && !is_syn => SessionState::Established,
         state => state,

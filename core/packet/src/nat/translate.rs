@@ -47,8 +47,8 @@ pub struct Translation {
 /// What of a packet the NAT translates.
 #[derive(Debug, Clone, Copy)]
 enum Subject {
-    /// A packet of a session, with its ports and the flags of TCP.
-    Packet { source: Endpoint, destination: Endpoint, flags: Option<u8>, may_begin: bool },
+    /// A packet of a session, with its ports and the header of TCP.
+    Packet { source: Endpoint, destination: Endpoint, tcp: Option<Tcp>, may_begin: bool },
     /// An ICMP error.
     Error { icmp: Icmp, quoted: Quoted },
 }
@@ -151,15 +151,15 @@ impl Nat {
 
     fn outbound(&mut self, frame: &mut [u8], ip: &Ip, subject: Subject, now: Duration) -> Result<(), Verdict> {
         match subject {
-            Subject::Packet { source, destination, flags, may_begin } => {
+            Subject::Packet { source, destination, tcp, may_begin } => {
                 let remote = remote(destination);
                 if self.sessions.live(source, remote, now).is_none() {
                     if !may_begin {
                         return Err(Verdict::Drop(DropReason::NatNoSession));
                     }
-                    self.sessions.begin(&self.config, source, remote, true, flags, now)?;
+                    self.sessions.begin(&self.config, source, remote, true, tcp, now)?;
                 }
-                let session = self.sessions.refresh(&self.config, (source, remote), flags, true, now);
+                let session = self.sessions.refresh(&self.config, (source, remote), tcp, true, now);
                 let session = session.ok_or(Verdict::Drop(DropReason::NatNoSession))?;
                 edit::packet(frame, ip, End::Source, session.external);
             }
@@ -177,7 +177,7 @@ impl Nat {
 
     fn inbound(&mut self, frame: &mut [u8], ip: &Ip, subject: Subject, now: Duration) -> Result<(), Verdict> {
         match subject {
-            Subject::Packet { source, destination, flags, may_begin } => {
+            Subject::Packet { source, destination, tcp, may_begin } => {
                 let found = self.sessions.inside_of(destination, now);
                 let (inside, is_forward) = found.ok_or(Verdict::Pass(PassReason::NatNoMapping))?;
                 let remote = remote(source);
@@ -189,9 +189,9 @@ impl Nat {
                     if !may_begin {
                         return Err(Verdict::Drop(DropReason::NatNoSession));
                     }
-                    self.sessions.begin(&self.config, inside, remote, false, flags, now)?;
+                    self.sessions.begin(&self.config, inside, remote, false, tcp, now)?;
                 }
-                self.sessions.refresh(&self.config, (inside, remote), flags, false, now);
+                self.sessions.refresh(&self.config, (inside, remote), tcp, false, now);
                 edit::packet(frame, ip, End::Destination, inside);
             }
             Subject::Error { icmp, quoted } => {
@@ -222,13 +222,13 @@ fn subject(packet: &Packet, ip: &Ip, source: Ipv4Addr, destination: Ipv4Addr) ->
         return Err(Verdict::Pass(PassReason::NatFragment));
     }
     let protocol = ip.protocol;
-    let ends = |from, to, flags, may_begin| {
+    let ends = |from, to, tcp, may_begin| {
         let source = Endpoint { protocol, address: source, port: from };
         let destination = Endpoint { protocol, address: destination, port: to };
-        Ok(Subject::Packet { source, destination, flags, may_begin })
+        Ok(Subject::Packet { source, destination, tcp, may_begin })
     };
     match packet.transport {
-        Transport::Tcp(tcp) => ends(tcp.source, tcp.destination, Some(tcp.flags), tcp.flags & Tcp::RST == 0),
+        Transport::Tcp(tcp) => ends(tcp.source, tcp.destination, Some(tcp), tcp.flags & Tcp::RST == 0),
         Transport::Udp(udp) => ends(udp.source, udp.destination, None, true),
         Transport::Icmp(icmp) => match icmp.message {
             IcmpMessage::EchoRequest(identifier) => ends(identifier, 0, None, true),

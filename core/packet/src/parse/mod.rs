@@ -1,11 +1,13 @@
 //! Frames into packets: Ethernet, VLAN tags, IP, TCP, UDP and ICMP. Uses only the checksums.
 
+mod connection;
 mod flow;
 mod icmp;
 mod ip;
 mod malformed;
 mod packet;
 
+pub use connection::Connection;
 pub use flow::{Flow, flow_hash, mix_words};
 pub use ip::MAX_EXTENSION_HEADERS;
 pub use malformed::Malformed;
@@ -118,6 +120,9 @@ fn tcp(frame: &[u8], offset: usize) -> Result<Tcp, Malformed> {
         source: u16::from_be_bytes([header[0], header[1]]),
         destination: u16::from_be_bytes([header[2], header[3]]),
         flags: header[13],
+        sequence: u32::from_be_bytes([header[4], header[5], header[6], header[7]]),
+        acknowledgement: u32::from_be_bytes([header[8], header[9], header[10], header[11]]),
+        length: (frame.len() - offset - header_bytes) as u32,
     })
 }
 

@@ -132,6 +132,12 @@ pub struct Tcp {
     pub destination: u16,
     /// The flags, as in the header: [`Tcp::SYN`] and others.
     pub flags: u8,
+    /// The number of the first byte.
+    pub sequence: u32,
+    /// The number of the byte that the sender waits for, with [`Tcp::ACK`].
+    pub acknowledgement: u32,
+    /// Bytes of data.
+    pub length: u32,
 }
 
 impl Tcp {

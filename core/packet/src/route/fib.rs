@@ -179,6 +179,7 @@ impl<C: Cells> Fib<C> {
     pub fn reuse(&mut self) {
         self.dir24.reuse();
         self.trie6.reuse();
+        self.next_hops.reuse();
     }
 
     fn release(&mut self, number: u32) {

@@ -51,6 +51,8 @@ pub struct NextHops<C> {
     values: Vec<Option<NextHop>>,
     numbers: HashMap<NextHop, u32>,
     free: Vec<u32>,
+    /// No longer used, but a reader may still be there.
+    left: Vec<u32>,
     groups: HashMap<u32, Vec<Member>>,
 }
 
@@ -59,7 +61,7 @@ impl<C: Cells> NextHops<C> {
     #[must_use]
     pub fn new(records: C, slots: C) -> Self {
         let (values, numbers) = (Vec::new(), HashMap::new());
-        Self { records, slots, values, numbers, free: Vec::new(), groups: HashMap::new() }
+        Self { records, slots, values, numbers, free: Vec::new(), left: Vec::new(), groups: HashMap::new() }
     }
 
     /// The number of this next hop: an existing one, or a new one.
@@ -115,11 +117,16 @@ impl<C: Cells> NextHops<C> {
         match self.memberships(number) {
             0 => {
                 self.write(number, None);
-                self.free.push(number);
+                self.left.push(number);
                 Ok(())
             }
             count => Err(RouteError::InUse(number, count)),
         }
+    }
+
+    /// Lets numbers that were removed be used again. The caller has waited until no reader can be there.
+    pub fn reuse(&mut self) {
+        self.free.append(&mut self.left);
     }
 
     /// Sets the members of a group. Slots whose member stays are not written.

@@ -62,10 +62,11 @@ fn filter() -> Filter {
 fn a_flow_of_tcp_is_new_until_it_is_answered() {
     let mut tracker = tracker();
     let mut now = SECOND;
-    let syn = packet(&Frame::tcp(CLIENT, SERVER, Tcp::SYN, b""));
-    let answer = packet(&Frame::tcp(SERVER, CLIENT, Tcp::SYN | Tcp::ACK, b""));
-    let data = packet(&Frame::tcp(CLIENT, SERVER, Tcp::ACK, b"data"));
-    let end = packet(&Frame::tcp(SERVER, CLIENT, Tcp::FIN | Tcp::ACK, b""));
+    let syn = packet(&Frame::tcp(CLIENT, SERVER, Tcp::SYN, b"").at(100, 0));
+    let answer = packet(&Frame::tcp(SERVER, CLIENT, Tcp::SYN | Tcp::ACK, b"").at(700, 101));
+    let data = packet(&Frame::tcp(CLIENT, SERVER, Tcp::ACK, b"data").at(101, 701));
+    let end = packet(&Frame::tcp(SERVER, CLIENT, Tcp::FIN | Tcp::ACK, b"").at(701, 101));
+    let reset = |sequence| packet(&Frame::tcp(SERVER, CLIENT, Tcp::RST, b"").at(sequence, 0));
     assert_eq!(tracker.state(&data, now), FlowState::Invalid);
     assert_eq!(tracker.state(&answer, now), FlowState::Invalid);
     assert_eq!(tracker.state(&syn, now), FlowState::New);
@@ -76,7 +77,14 @@ fn a_flow_of_tcp_is_new_until_it_is_answered() {
     assert_eq!(tracker.state(&data, now), FlowState::Established);
     now = SECOND * 7_000;
     assert_eq!(tracker.state(&data, now), FlowState::Established);
+    tracker.track(&data, now).unwrap();
+    // A stranger does not know the numbers, and one end is not both.
+    for guessed in [0, 700, 702, 66_000] {
+        tracker.track(&reset(guessed), now).unwrap();
+    }
     tracker.track(&end, now).unwrap();
+    assert_eq!(tracker.state(&data, now + SECOND * 7_000), FlowState::Established);
+    tracker.track(&reset(701), now).unwrap();
     now += SECOND * 239;
     assert_eq!(tracker.state(&data, now), FlowState::Established);
     now += SECOND;

@@ -61,6 +61,14 @@ impl Frame {
         Self::new(source.0, destination.0, 6, segment)
     }
 
+    /// The same segment of TCP with these numbers.
+    pub(crate) fn at(mut self, sequence: u32, acknowledgement: u32) -> Self {
+        self.segment[4..8].copy_from_slice(&sequence.to_be_bytes());
+        self.segment[8..12].copy_from_slice(&acknowledgement.to_be_bytes());
+        self.fill_checksum();
+        self
+    }
+
     pub(crate) fn echo(source: &str, destination: &str, is_reply: bool, identifier: u16) -> Self {
         let is_v4 = !source.contains(':');
         let kind = match (is_v4, is_reply) {

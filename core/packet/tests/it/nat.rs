@@ -312,31 +312,42 @@ fn every_port_is_used_once_and_then_none_is_left() {
 #[test]
 fn a_connection_lives_by_its_state() {
     let mut nat = nat();
-    let out = |nat: &mut Nat, flags, now| translate(nat, &Frame::tcp(("10.0.0.1", 5_000), SERVER, flags, b""), now);
-    let outside = flow(&out(&mut nat, Tcp::SYN, SECOND).unwrap().frame);
-    let back = |nat: &mut Nat, flags, now| {
+    let out = |nat: &mut Nat, flags, now, (sequence, ack)| {
+        translate(nat, &Frame::tcp(("10.0.0.1", 5_000), SERVER, flags, b"").at(sequence, ack), now)
+    };
+    let outside = flow(&out(&mut nat, Tcp::SYN, SECOND, (100, 0)).unwrap().frame);
+    let back = |nat: &mut Nat, flags, now, (sequence, ack)| {
         let (source, destination) = (outside.destination.to_string(), outside.source.to_string());
         let frame = Frame::tcp((&source, outside.destination_port), (&destination, outside.source_port), flags, b"");
-        translate(nat, &frame, now)
+        translate(nat, &frame.at(sequence, ack), now)
     };
     let state = |nat: &Nat| nat.sessions().next().map(|session| (session.state, session.expires.as_secs()));
     assert_eq!(state(&nat), Some((SessionState::Opening, 241)));
-    back(&mut nat, Tcp::SYN | Tcp::ACK, SECOND * 2).unwrap();
+    back(&mut nat, Tcp::SYN | Tcp::ACK, SECOND * 2, (700, 101)).unwrap();
     assert_eq!(state(&nat), Some((SessionState::Answered, 242)));
-    out(&mut nat, Tcp::ACK, SECOND * 3).unwrap();
+    out(&mut nat, Tcp::ACK, SECOND * 3, (101, 701)).unwrap();
     assert_eq!(state(&nat), Some((SessionState::Established, 7_443)));
-    back(&mut nat, Tcp::ACK, SECOND * 7_000).unwrap();
+    back(&mut nat, Tcp::ACK, SECOND * 7_000, (701, 101)).unwrap();
     assert_eq!(nat.expire(SECOND * 7_443), 0, "a packet has renewed it");
-    back(&mut nat, Tcp::FIN | Tcp::ACK, SECOND * 7_500).unwrap();
+    // A stranger who guesses the ends does not know the numbers.
+    for guessed in [0, 700, 702, 66_000] {
+        back(&mut nat, Tcp::RST, SECOND * 7_500, (guessed, 0)).unwrap();
+        back(&mut nat, Tcp::FIN | Tcp::ACK, SECOND * 7_500, (guessed, 101)).unwrap();
+        assert_eq!(state(&nat), Some((SessionState::Established, 14_940)));
+    }
+    // One side ends, and then the other one.
+    back(&mut nat, Tcp::FIN | Tcp::ACK, SECOND * 7_500, (701, 101)).unwrap();
+    assert_eq!(state(&nat), Some((SessionState::Established, 14_940)));
+    out(&mut nat, Tcp::FIN | Tcp::ACK, SECOND * 7_500, (101, 702)).unwrap();
     assert_eq!(state(&nat), Some((SessionState::Closing, 7_740)));
-    out(&mut nat, Tcp::ACK, SECOND * 7_600).unwrap();
+    back(&mut nat, Tcp::ACK, SECOND * 7_600, (702, 102)).unwrap();
     assert_eq!(state(&nat), Some((SessionState::Closing, 7_840)));
     assert_eq!(
-        back(&mut nat, Tcp::ACK, SECOND * 8_000),
+        back(&mut nat, Tcp::ACK, SECOND * 8_000, (702, 102)),
         Err(Verdict::Drop(DropReason::NatFiltered)),
         "its time is over"
     );
-    out(&mut nat, Tcp::SYN, SECOND * 8_001).unwrap();
+    out(&mut nat, Tcp::SYN, SECOND * 8_001, (9, 0)).unwrap();
     assert_eq!(state(&nat), Some((SessionState::Opening, 8_241)));
     assert_eq!(nat.session_count(), 1);
 }

@@ -47,6 +47,13 @@ impl Router {
         Some(Settings::standing(self.pins())).filter(|settings| settings.engine().is_some()).map(|found| found.seed())
     }
 
+    /// Whether connection tracking took odd segments before the router shared it; `None` if the router does not.
+    #[must_use]
+    pub fn was_liberal(&self) -> Option<bool> {
+        let settings = Settings::standing(self.pins());
+        (settings.engine() == Some(NatEngine::Conntrack)).then(|| settings.was_liberal())
+    }
+
     /// What translates, if the router stands and has a NAT.
     ///
     /// # Errors
@@ -69,6 +76,8 @@ impl Router {
             let value = map.lookup(&key, MapFlags::ANY).map_err(asked("read the sessions"))?;
             sessions.extend(value.and_then(|value| session_of(&key, &value)));
         }
+        // What has ended is still there for a moment.
+        sessions.retain(|session| !session.expires.is_zero());
         sessions.sort_by_key(|session| (session.inside, session.remote));
         Ok(sessions)
     }

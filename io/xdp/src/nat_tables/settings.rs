@@ -30,6 +30,8 @@ pub struct NatSetup {
     pub engine: NatEngine,
     /// What is translated.
     pub config: NatConfig,
+    /// Whether connection tracking took odd segments before: `down` leaves it as it was.
+    pub was_liberal: bool,
 }
 
 /// The settings, as the program reads them.
@@ -40,7 +42,7 @@ impl Settings {
     /// The settings of this NAT; of none, zeros.
     pub(crate) fn of(nat: Option<&NatSetup>) -> Self {
         let mut bytes = Vec::with_capacity(SETTINGS_BYTES);
-        if let Some(NatSetup { engine, config }) = nat {
+        if let Some(NatSetup { engine, config, was_liberal }) = nat {
             let addresses = || externals(config).map(Ipv4Addr::to_bits);
             let words = [
                 match engine {
@@ -58,7 +60,7 @@ impl Settings {
                 // Without an address, no number lies between the two.
                 addresses().min().unwrap_or(1),
                 addresses().max().unwrap_or(0),
-                0,
+                u32::from(*was_liberal),
             ];
             bytes.extend(words.iter().flat_map(|word| word.to_ne_bytes()));
             let times = &config.timeouts;
@@ -113,6 +115,11 @@ impl Settings {
         self.word(6)
     }
 
+    /// Whether connection tracking took odd segments before this NAT.
+    pub(crate) fn was_liberal(&self) -> bool {
+        self.word(11) != 0
+    }
+
     pub(crate) fn max_sessions(&self) -> u32 {
         self.word(7)
     }
@@ -125,15 +132,34 @@ pub(crate) fn externals(config: &NatConfig) -> impl Iterator<Item = Ipv4Addr> {
 
 /// Whether this kernel looks up connections for XDP: its own description of types names the function.
 pub(crate) fn require_conntrack() -> Result<(), XdpError> {
+    require_word(&["/sys/kernel/btf/nf_conntrack", "/sys/kernel/btf/vmlinux"].map(Path::new))
+}
+
+fn require_word(files: &[&Path]) -> Result<(), XdpError> {
     let word = b"\0bpf_xdp_ct_lookup\0";
-    let files = ["/sys/kernel/btf/nf_conntrack", "/sys/kernel/btf/vmlinux"];
-    let has = |file| fs::read(file).is_ok_and(|btf: Vec<u8>| btf.windows(word.len()).any(|window| window == word));
-    if files.into_iter().any(has) { Ok(()) } else { Err(XdpError::NoConntrack) }
+    let has =
+        |file: &&Path| fs::read(file).is_ok_and(|btf: Vec<u8>| btf.windows(word.len()).any(|window| window == word));
+    if files.iter().any(has) { Ok(()) } else { Err(XdpError::NoConntrack) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_kernel_whose_types_have_no_lookup_of_connections_has_a_sentence() {
+        let folder = std::env::temp_dir().join(format!("sallyport-btf-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let (with, without) = (folder.join("with"), folder.join("without"));
+        fs::write(&with, b"\x9f\xeb\x01\0bpf_skb_ct_lookup\0bpf_xdp_ct_lookup\0").unwrap();
+        fs::write(&without, b"\x9f\xeb\x01\0bpf_skb_ct_lookup\0bpf_xdp_ct_lookup_other\0").unwrap();
+        assert!(require_word(&[Path::new("/nonexistent"), &with]).is_ok());
+        for files in [&[without.as_path()][..], &[Path::new("/nonexistent")], &[]] {
+            let said = require_word(files).unwrap_err().to_string();
+            assert!(said.ends_with("use engine = \"xdp\"") && said.contains("Linux 6.0"), "{said}");
+        }
+        fs::remove_dir_all(&folder).unwrap();
+    }
 
     #[test]
     fn settings_are_read_as_they_were_written() {
@@ -144,8 +170,9 @@ mod tests {
             seed: 77,
             ..NatConfig::default()
         };
-        let settings = Settings::of(Some(&NatSetup { engine: NatEngine::Conntrack, config }));
+        let settings = Settings::of(Some(&NatSetup { engine: NatEngine::Conntrack, config, was_liberal: true }));
         assert_eq!(settings.engine(), Some(NatEngine::Conntrack));
+        assert!(settings.was_liberal());
         assert_eq!((settings.ports(), settings.seed()), ((2_000, 2_999), 77));
         assert_eq!((settings.word(9), settings.word(10)), (0xcb00_7102, 0xcb00_7109));
         assert_eq!(settings.bytes()[80..88], [10, 0, 0, 0, 255, 0, 0, 0]);

@@ -93,7 +93,7 @@ pub(crate) fn end_of(bytes: &[u8]) -> Option<Endpoint> {
 
 /// Writes the pool, the addresses and the forwarded ports, and removes others.
 pub(crate) fn fill(pins: &Path, nat: Option<&NatSetup>) -> Result<(), XdpError> {
-    let Some(NatSetup { engine, config }) = nat else { return Ok(()) };
+    let Some(NatSetup { engine, config, .. }) = nat else { return Ok(()) };
     let write = |map: &MapHandle, key: &[u8], value: &[u8]| {
         map.update(key, value, MapFlags::ANY).map_err(asked("fill the tables of the NAT"))
     };
@@ -133,6 +133,10 @@ fn forwards(pins: &Path, config: &NatConfig) -> Result<(), XdpError> {
     }
     for (inside, external) in wanted {
         let standing = mappings.lookup(&inside, MapFlags::ANY).ok().flatten();
+        let stands = |value: &Vec<u8>| value.get(..8) == Some(&external) && value.get(20..24) != Some(&[0; 4]);
+        if standing.as_ref().is_some_and(stands) {
+            continue;
+        }
         let sessions = standing.as_ref().and_then(|value| value.get(16..20)).unwrap_or(&[0; 4]);
         let mut value = external.to_vec();
         value.extend(u64::MAX.to_ne_bytes());
