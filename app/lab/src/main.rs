@@ -5,14 +5,10 @@
 
 mod command;
 
-use std::{ffi::OsString, path::PathBuf, process::ExitCode};
+use std::{path::PathBuf, process::ExitCode};
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
-use sallyport_cli::{
-    completion, failure, files,
-    output::Output,
-    usage::{self, Printing, misused},
-};
+use sallyport_cli::{companion::Companion, completion, files, output::Output, usage::Printing};
 
 use crate::command::{Context, LabCommand, LabSelector};
 
@@ -54,24 +50,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    completion::answer_for_companion("lab", Cli::command);
-    let args = ["sallyport", "lab"].map(OsString::from).into_iter().chain(std::env::args_os().skip(1));
-    let args: Vec<_> = args.collect();
-    let cli = match Cli::try_parse_from(&args) {
-        Ok(cli) => cli,
-        Err(error) => return misused(&error, usage::asks_for_json(&args), "sallyport lab --help"),
-    };
-    let output = cli.global.printing.to_output();
-    match run(cli, output) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => match failure::describe(&error, |_| None) {
-            None => ExitCode::SUCCESS,
-            Some(failure) => {
-                output.failure(&failure);
-                ExitCode::from(failure.kind.exit_code())
-            }
-        },
-    }
+    Companion { name: "lab", printing: |cli: &Cli| cli.global.printing, failure_of: |_| None, run }.main()
 }
 
 fn run(cli: Cli, output: Output) -> anyhow::Result<()> {

@@ -12,14 +12,15 @@ mod nat_config;
 mod policy_config;
 mod shared_ports;
 
-use std::{ffi::OsString, path::PathBuf, process::ExitCode};
+use std::{error::Error, path::PathBuf, process::ExitCode};
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use sallyport_cli::{
+    companion::Companion,
     completion,
-    failure::{self, Failure, Kind},
+    failure::{Failure, Kind},
     output::Output,
-    usage::{self, Printing, misused},
+    usage::Printing,
 };
 use sallyport_xdp::XdpError;
 
@@ -61,24 +62,8 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    completion::answer_for_companion("packet", Cli::command);
-    let args = ["sallyport", "packet"].map(OsString::from).into_iter().chain(std::env::args_os().skip(1));
-    let args: Vec<_> = args.collect();
-    let cli = match Cli::try_parse_from(&args) {
-        Ok(cli) => cli,
-        Err(error) => return misused(&error, usage::asks_for_json(&args), "sallyport packet --help"),
-    };
-    let output = cli.global.printing.to_output();
-    match run(cli, output) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => match failure::describe(&error, |cause| cause.downcast_ref().map(failure_of)) {
-            None => ExitCode::SUCCESS,
-            Some(failure) => {
-                output.failure(&failure);
-                ExitCode::from(failure.kind.exit_code())
-            }
-        },
-    }
+    let failure_of = |cause: &(dyn Error + 'static)| cause.downcast_ref().map(failure_of);
+    Companion { name: "packet", printing: |cli: &Cli| cli.global.printing, failure_of, run }.main()
 }
 
 /// The kind of a failure of the packet path.

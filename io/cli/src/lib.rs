@@ -1,6 +1,7 @@
 //! The shared part of Sallyport's command lines: output, failures and their exit codes, durations, signals, completion
 //! and manual pages.
 
+pub mod companion;
 pub mod completion;
 pub mod duration;
 pub mod failure;
