@@ -530,6 +530,9 @@ INLINE enum reason nat_before(struct xdp_md *ctx, const struct packet *packet, s
 
 	if (nat.engine == NAT_OFF || packet->is_v6 || (void *)(ip + 1) > end(ctx))
 		return REASON_FORWARDED;
+	/* The sources that the NAT writes are of nobody outside: a stranger would be taken for a hairpin. */
+	if (nat_is_external(ip->source))
+		return REASON_MARTIAN;
 	to_external = nat_is_external(ip->dest);
 	leaves = nat_is_inside(ip->source) && (to_external || !nat_is_inside(ip->dest));
 	if (!to_external && !leaves)
@@ -572,8 +575,11 @@ INLINE __u32 nat_write_header(struct ipv4 *ip, __be32 source, __be32 dest, __u32
 	return change;
 }
 
-/* Writes the ports behind a header, and the sum. Returns the change of both. A quote may end before the sum. */
-INLINE __u32 nat_write_ports(struct xdp_md *ctx, void *start, __u8 protocol, __be16 source, __be16 dest,
+/*
+ * Writes the ports behind a header, and the sum, of so many bytes. Returns the change of both. A quote may end before the
+ * sum; what is behind it in the frame is no part of the packet.
+ */
+INLINE __u32 nat_write_ports(struct xdp_md *ctx, void *start, __u32 bytes, __u8 protocol, __be16 source, __be16 dest,
 			     __u32 addresses)
 {
 	struct ports *ports = start;
@@ -597,7 +603,7 @@ INLINE __u32 nat_write_ports(struct xdp_md *ctx, void *start, __u8 protocol, __b
 	ports->source = source;
 	ports->dest = dest;
 	check = start + (protocol == PROTO_TCP ? 16 : 6);
-	if ((void *)(check + 1) > end(ctx))
+	if ((protocol == PROTO_TCP && bytes < 18) || (void *)(check + 1) > end(ctx))
 		return change;
 	old = *check;
 	/* UDP without a sum stays so. */
@@ -625,7 +631,8 @@ static __attribute__((noinline)) int nat_write_error(struct xdp_md *ctx, __u32 o
 	header = (quote->version_ihl & 15) * 4u;
 	addresses = nat_write_header(quote, source.address, dest.address, &change);
 	change = (change & 0xffff) + (change >> 16);
-	change += nat_write_ports(ctx, (void *)quote + header, quote->proto, source.port, dest.port, addresses);
+	change += nat_write_ports(ctx, (void *)quote + header, be16(ip->total) - sizeof(*ip) - 8 - header, quote->proto,
+				  source.port, dest.port, addresses);
 	*check = nat_fix(*check, change);
 	return REASON_FORWARDED;
 }
@@ -702,7 +709,7 @@ INLINE enum reason nat_after(struct xdp_md *ctx, const struct packet *packet, st
 	if (!t->does_dest)
 		t->new_dest = t->dest;
 	addresses = nat_write_header(ip, t->new_source.address, t->new_dest.address, &unused);
-	nat_write_ports(ctx, ip + 1, ip->proto, t->new_source.port, t->new_dest.port, addresses);
+	nat_write_ports(ctx, ip + 1, be16(ip->total) - sizeof(*ip), ip->proto, t->new_source.port, t->new_dest.port, addresses);
 	return REASON_FORWARDED;
 }
 
