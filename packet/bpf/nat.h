@@ -530,6 +530,9 @@ INLINE enum reason nat_before(struct xdp_md *ctx, const struct packet *packet, s
 
 	if (nat.engine == NAT_OFF || packet->is_v6 || (void *)(ip + 1) > end(ctx))
 		return REASON_FORWARDED;
+	/* The sources that the NAT writes are of nobody outside: a stranger would be taken for a hairpin. */
+	if (nat_is_external(ip->source))
+		return REASON_MARTIAN;
 	to_external = nat_is_external(ip->dest);
 	leaves = nat_is_inside(ip->source) && (to_external || !nat_is_inside(ip->dest));
 	if (!to_external && !leaves)
@@ -572,8 +575,11 @@ INLINE __u32 nat_write_header(struct ipv4 *ip, __be32 source, __be32 dest, __u32
 	return change;
 }
 
-/* Writes the ports behind a header, and the sum. Returns the change of both. A quote may end before the sum. */
-INLINE __u32 nat_write_ports(struct xdp_md *ctx, void *start, __u8 protocol, __be16 source, __be16 dest,
+/*
+ * Writes the ports behind a header, and the sum, of so many bytes. Returns the change of both. A quote may end before the
+ * sum; what is behind it in the frame is no part of the packet.
+ */
+INLINE __u32 nat_write_ports(struct xdp_md *ctx, void *start, __u32 bytes, __u8 protocol, __be16 source, __be16 dest,
 			     __u32 addresses)
 {
 	struct ports *ports = start;
@@ -597,7 +603,7 @@ INLINE __u32 nat_write_ports(struct xdp_md *ctx, void *start, __u8 protocol, __b
 	ports->source = source;
 	ports->dest = dest;
 	check = start + (protocol == PROTO_TCP ? 16 : 6);
-	if ((void *)(check + 1) > end(ctx))
+	if ((protocol == PROTO_TCP && bytes < 18) || (void *)(check + 1) > end(ctx))
 		return change;
 	old = *check;
 	/* UDP without a sum stays so. */
@@ -625,7 +631,8 @@ static __attribute__((noinline)) int nat_write_error(struct xdp_md *ctx, __u32 o
 	header = (quote->version_ihl & 15) * 4u;
 	addresses = nat_write_header(quote, source.address, dest.address, &change);
 	change = (change & 0xffff) + (change >> 16);
-	change += nat_write_ports(ctx, (void *)quote + header, quote->proto, source.port, dest.port, addresses);
+	change += nat_write_ports(ctx, (void *)quote + header, be16(ip->total) - sizeof(*ip) - 8 - header, quote->proto,
+				  source.port, dest.port, addresses);
 	*check = nat_fix(*check, change);
 	return REASON_FORWARDED;
 }
@@ -702,94 +709,8 @@ INLINE enum reason nat_after(struct xdp_md *ctx, const struct packet *packet, st
 	if (!t->does_dest)
 		t->new_dest = t->dest;
 	addresses = nat_write_header(ip, t->new_source.address, t->new_dest.address, &unused);
-	nat_write_ports(ctx, ip + 1, ip->proto, t->new_source.port, t->new_dest.port, addresses);
+	nat_write_ports(ctx, ip + 1, be16(ip->total) - sizeof(*ip), ip->proto, t->new_source.port, t->new_dest.port, addresses);
 	return REASON_FORWARDED;
-}
-
-/* Ends a session whose time is over. */
-static long nat_sweep(void *map, struct nat_key *key, struct nat_session *session, __u64 *now)
-{
-	/* The memory of the key may have another owner as soon as the entry is gone. */
-	struct nat_key own = *key;
-
-	(void)map;
-	if (session->expires + NAT_GRACE_NS <= *now)
-		nat_end_session(&own, session);
-	return 0;
-}
-
-/* Looks at the number of sessions of an entry. Returns whether the entry is to be removed now. */
-INLINE int nat_is_gone(__s32 *sessions)
-{
-	__u32 zero = 0;
-	struct nat_state *state = bpf_map_lookup_elem(&nat_state, &zero);
-
-	if (*(volatile __s32 *)sessions == NAT_GOING)
-		return __sync_val_compare_and_swap(sessions, NAT_GOING, NAT_GONE) == NAT_GOING;
-	if (__sync_val_compare_and_swap(sessions, 0, NAT_GOING) == 0 && state)
-		state->has_idle = 1;
-	return 0;
-}
-
-/* Removes a mapping without sessions. */
-static long nat_sweep_mapping(void *map, struct nat_end *inside, struct nat_mapping *mapping, void *context)
-{
-	struct nat_end external, key;
-
-	(void)context;
-	if (mapping->is_forward || !nat_is_gone(&mapping->sessions))
-		return 0;
-	external = mapping->external;
-	key = *inside;
-	bpf_map_delete_elem(&nat_externals, &external);
-	bpf_map_delete_elem(map, &key);
-	return 0;
-}
-
-/* Removes a user without sessions. */
-static long nat_sweep_user(void *map, __be32 *address, __s32 *sessions, void *context)
-{
-	__be32 key = *address;
-
-	(void)context;
-	if (nat_is_gone(sessions))
-		bpf_map_delete_elem(map, &key);
-	return 0;
-}
-
-static int nat_tick(void *map, __u32 *key, struct nat_timer *timer)
-{
-	__u64 now = bpf_ktime_get_ns();
-	__u32 zero = 0;
-	struct nat_state *state = bpf_map_lookup_elem(&nat_state, &zero);
-
-	(void)map;
-	(void)key;
-	bpf_for_each_map_elem(&nat_sessions, nat_sweep, &now, 0);
-	if (state && state->has_idle) {
-		state->has_idle = 0;
-		bpf_for_each_map_elem(&nat_mappings, nat_sweep_mapping, (void *)0, 0);
-		bpf_for_each_map_elem(&nat_users, nat_sweep_user, (void *)0, 0);
-	}
-	bpf_timer_start(&timer->timer, NAT_TICK_NS, 0);
-	return 0;
-}
-
-/* Starts the clock of the sessions, or hands it from the program before to this one. */
-SEC("xdp")
-int sallyport_nat_clock(struct xdp_md *ctx)
-{
-	__u32 zero = 0;
-	struct nat_timer *timer = bpf_map_lookup_elem(&nat_timers, &zero);
-
-	(void)ctx;
-	if (!timer)
-		return XDP_ABORTED;
-	/* Fails if it is there already. */
-	bpf_timer_init(&timer->timer, &nat_timers, 1);
-	if (bpf_timer_set_callback(&timer->timer, nat_tick) || bpf_timer_start(&timer->timer, NAT_TICK_NS, 0))
-		return XDP_ABORTED;
-	return XDP_PASS;
 }
 
 #endif

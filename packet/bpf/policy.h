@@ -372,6 +372,7 @@ INLINE enum reason policy_read_v6(struct xdp_md *ctx, __u32 offset, struct polic
 	struct ipv6 *ip = at(ctx, offset & 31), *quote;
 	struct ports *ports;
 	__u8 *bytes, kind;
+	__u32 length;
 
 	if ((void *)(ip + 1) > end(ctx))
 		return REASON_TRUNCATED;
@@ -387,7 +388,9 @@ INLINE enum reason policy_read_v6(struct xdp_md *ctx, __u32 offset, struct polic
 		return REASON_FORWARDED;
 	ports = (void *)(ip + 1);
 	bytes = (void *)ports;
-	if ((void *)(bytes + 8) > end(ctx))
+	length = be16(ip->payload);
+	/* What is behind the packet in the frame has no say. */
+	if (length < 8 || (void *)(bytes + 8) > end(ctx))
 		return REASON_TRUNCATED;
 	if (ip->next == PROTO_ICMPV6) {
 		kind = bytes[0];
@@ -399,7 +402,7 @@ INLINE enum reason policy_read_v6(struct xdp_md *ctx, __u32 offset, struct polic
 		if (kind < 1 || kind > 4)
 			return REASON_FORWARDED;
 		quote = (void *)(bytes + 8);
-		if ((void *)(quote + 1) + 8 > end(ctx))
+		if (length < 8 + sizeof(*quote) + 8 || (void *)(quote + 1) + 8 > end(ctx))
 			return REASON_MALFORMED;
 		q->is_error = 1;
 		__builtin_memcpy(q->quoted.source, quote->source, 16);
@@ -418,9 +421,9 @@ INLINE enum reason policy_read_v6(struct xdp_md *ctx, __u32 offset, struct polic
 	q->flow.source_port = ports->source;
 	q->flow.dest_port = ports->dest;
 	if (ip->next == PROTO_TCP) {
-		if ((void *)(bytes + 20) > end(ctx))
+		if (length < 20 || (void *)(bytes + 20) > end(ctx))
 			return REASON_TRUNCATED;
-		tcp_read(bytes, be16(ip->payload), &q->segment);
+		tcp_read(bytes, length, &q->segment);
 	}
 	return REASON_FORWARDED;
 }

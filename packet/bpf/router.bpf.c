@@ -9,6 +9,7 @@
 #include "dump.h"
 #include "fib.h"
 #include "nat.h"
+#include "nat_clock.h"
 #include "policy.h"
 #include "parse.h"
 

@@ -37,6 +37,8 @@ const READ_BYTES: usize = 1 << 18;
 const MAX_DRAINED: usize = 4_000_000;
 /// Message types of next-hop objects (include/uapi/linux/rtnetlink.h).
 const RTM_NEWNEXTHOP: u16 = 104;
+/// The message type of a route that is there.
+const RTM_NEWROUTE: u16 = 24;
 const RTM_DELNEXTHOP: u16 = 105;
 const RTM_GETNEXTHOP: u16 = 106;
 /// The groups of events: link, neighbour, IPv4 and IPv6 addresses, routes and rules, next-hop objects.
@@ -61,8 +63,6 @@ pub enum Event {
         is_there: bool,
         /// Whether it was added behind others with its metric.
         is_appended: bool,
-        /// Whether BIRD has set it.
-        is_of_bird: bool,
     },
     /// A next-hop object; `None` if it is gone.
     Object(u32, Option<Object>),
@@ -206,7 +206,43 @@ pub fn list(list: List, mut take: impl FnMut(Event)) -> Result<(), XdpError> {
     Ok(())
 }
 
+/// Counts the routes of BIRD, of all tables, without reading more of each than its header.
+///
+/// # Errors
+/// The kernel does not answer.
+pub fn count_routes_of_bird() -> Result<usize, XdpError> {
+    let mut count = 0;
+    for list in [List::Routes4, List::Routes6] {
+        let counted = dump(list, |bytes, is_done, _| {
+            messages(bytes, |kind, _, message| {
+                *is_done |= kind == NLMSG_DONE;
+                // struct nlmsghdr, and the protocol in struct rtmsg.
+                let is_of_bird = kind == RTM_NEWROUTE && message.get(16 + 5) == Some(&PROTOCOL_BIRD);
+                count += usize::from(is_of_bird);
+                Ok(())
+            })
+        });
+        counted.map_err(failed("routes"))?;
+    }
+    Ok(count)
+}
+
 fn list_once(list: List, take: &mut impl FnMut(Event)) -> io::Result<bool> {
+    dump(list, |bytes, is_done, is_whole| {
+        parse(bytes, |kind, flags, event| {
+            *is_whole &= flags & NLM_F_DUMP_INTR == 0;
+            *is_done |= kind == NLMSG_DONE;
+            if let Some(event) = event {
+                take(event);
+            }
+            Ok(())
+        })
+    })
+}
+
+/// Asks for a list, and hands over each part of the answer, until that says that it is done. Says whether the list is
+/// whole.
+fn dump(list: List, mut take: impl FnMut(&[u8], &mut bool, &mut bool) -> io::Result<()>) -> io::Result<bool> {
     let mut socket = Socket::new(NETLINK_ROUTE)?;
     socket.bind_auto()?;
     socket.connect(&SocketAddr::new(0, 0))?;
@@ -224,14 +260,7 @@ fn list_once(list: List, take: &mut impl FnMut(Event)) -> io::Result<bool> {
         }
         buffer.clear();
         socket.recv(&mut buffer, 0)?;
-        parse(&buffer, |kind, flags, event| {
-            is_whole &= flags & NLM_F_DUMP_INTR == 0;
-            is_done |= kind == NLMSG_DONE;
-            if let Some(event) = event {
-                take(event);
-            }
-            Ok(())
-        })?;
+        take(&buffer, &mut is_done, &mut is_whole)?;
     }
     Ok(is_whole)
 }
@@ -275,6 +304,21 @@ fn request(list: List) -> Vec<u8> {
 
 /// Takes the messages of a read: the kind, the flags, and what is in it.
 fn parse(bytes: &[u8], mut take: impl FnMut(u16, u16, Option<Event>) -> io::Result<()>) -> io::Result<()> {
+    messages(bytes, |kind, flags, message| {
+        let event = match kind {
+            RTM_NEWNEXTHOP | RTM_DELNEXTHOP => object_of(message.get(16..).unwrap_or_default(), kind == RTM_NEWNEXTHOP),
+            NLMSG_DONE | NLMSG_ERROR => None,
+            // What the library cannot read is nothing that is followed.
+            _ => NetlinkMessage::<RouteNetlinkMessage>::deserialize(message)
+                .ok()
+                .and_then(|message| event_of(message, flags)),
+        };
+        take(kind, flags, event)
+    })
+}
+
+/// Takes the messages of a read, as they are.
+fn messages(bytes: &[u8], mut take: impl FnMut(u16, u16, &[u8]) -> io::Result<()>) -> io::Result<()> {
     let mut rest = bytes;
     while let (Some(length), Some(kind), Some(flags)) = (word(rest, 0), half(rest, 4), half(rest, 6)) {
         let length = length as usize;
@@ -285,15 +329,7 @@ fn parse(bytes: &[u8], mut take: impl FnMut(u16, u16, Option<Event>) -> io::Resu
                 code => return Err(io::Error::from_raw_os_error(-code)),
             }
         }
-        let event = match kind {
-            RTM_NEWNEXTHOP | RTM_DELNEXTHOP => object_of(message.get(16..).unwrap_or_default(), kind == RTM_NEWNEXTHOP),
-            NLMSG_DONE | NLMSG_ERROR => None,
-            // What the library cannot read is nothing that is followed.
-            _ => NetlinkMessage::<RouteNetlinkMessage>::deserialize(message)
-                .ok()
-                .and_then(|message| event_of(message, flags)),
-        };
-        take(kind, flags, event)?;
+        take(kind, flags, message)?;
         rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
     }
     Ok(())
@@ -310,9 +346,8 @@ fn half(bytes: &[u8], at: usize) -> Option<u16> {
 fn event_of(message: NetlinkMessage<RouteNetlinkMessage>, flags: u16) -> Option<Event> {
     let NetlinkPayload::InnerMessage(message) = message.payload else { return None };
     let route = |message: RouteMessage, is_there: bool| {
-        let is_of_bird = u8::from(message.header.protocol) == PROTOCOL_BIRD;
         let route = route_of(message)?;
-        Some(Event::Route { route, is_there, is_appended: flags & NLM_F_APPEND != 0, is_of_bird })
+        Some(Event::Route { route, is_there, is_appended: flags & NLM_F_APPEND != 0 })
     };
     match message {
         RouteNetlinkMessage::NewRoute(message) => route(message, true),

@@ -8,11 +8,7 @@ use std::{
 
 use clap::{Args, Subcommand};
 use sallyport_cli::output::{Output, pairs, table};
-use sallyport_xdp::{
-    Action, FibStatus, Router,
-    kernel::Hop,
-    netlink::{self, Event, List},
-};
+use sallyport_xdp::{Action, FibStatus, Router, kernel::Hop, netlink};
 use serde::Serialize;
 
 use crate::command::{kernel, mac, name_of};
@@ -151,12 +147,7 @@ async fn status(output: Output, router: &Router, bird: &Path) -> anyhow::Result<
     let ports = router.ports()?;
     let (_, devices) = kernel().await?;
     let status = FibStatus::read(router.pins())?;
-    let mut bird_routes = 0;
-    for family in [List::Routes4, List::Routes6] {
-        netlink::list(family, |event| {
-            bird_routes += usize::from(matches!(event, Event::Route { is_of_bird: true, .. }));
-        })?;
-    }
+    let bird_routes = netlink::count_routes_of_bird()?;
     let is_bird_there = UnixStream::connect(bird).is_ok();
     let mut notes = status.map(|status| notes(router, &status)).unwrap_or_default();
     if bird_routes > 0 && !is_bird_there {

@@ -1,6 +1,6 @@
 //! What a flood and a stranger's end do to flows that are known, by frames that nobody sends.
 
-use sallyport_packet_model::{nat::SessionState, parse::Tcp};
+use sallyport_packet_model::{checksum, nat::SessionState, parse::Tcp};
 use sallyport_xdp::{Router, Runner};
 use serde_json::Value;
 
@@ -140,4 +140,47 @@ fn inside_a_reset() {
     }
     assert_eq!(back(Tcp::FIN | Tcp::ACK, (701, 101)), (SessionState::Established, true), "one end");
     assert_eq!(back(Tcp::RST, (701, 0)), (SessionState::Closing, false), "the awaited one");
+}
+
+#[test]
+fn what_is_behind_a_packet_and_who_speaks_as_the_nat_has_no_say() {
+    let policy = "default = \"drop\"\n[[rule]]\nname = \"answers\"\naction = \"accept\"\nstates = [\"established\", \
+                  \"related\"]\n[[rule]]\nname = \"web\"\naction = \"accept\"\nprotocol = \"tcp\"\nports = [80]\n";
+    let nat = "[nat]\ninside = [\"10.0.0.0/24\"]\npool = [\"10.0.1.1\"]\n[[nat.forward]]\nexternal = \"10.0.1.1:80\"\n\
+               inside = \"10.0.0.2:80\"\n";
+    inside("inside_odd_ends", &format!("policy = \"policy.toml\"\n{nat}"), policy);
+}
+
+#[test]
+#[ignore = "what_is_behind_a_packet_and_who_speaks_as_the_nat_has_no_say runs it in the namespace of its router"]
+fn inside_odd_ends() {
+    let sides = Sides::open();
+    let run = |side: usize, mut bytes: Vec<u8>| {
+        bytes[..6].copy_from_slice(&sides.macs[side]);
+        sides.runner.run(&bytes, sides.ports[side]).unwrap()
+    };
+    // IPv6 whose header of TCP is behind the end of the packet.
+    let whole = Frame::tcp(("fd00::2", 5_000), ("fd00:2::7", 80), Tcp::SYN, b"").bytes();
+    assert_eq!(run(0, whole.clone()).0, REDIRECT);
+    for length in [0, 4, 8, 19] {
+        let mut short = whole.clone();
+        short[18..20].copy_from_slice(&(length as u16).to_be_bytes());
+        assert_eq!(run(0, short).0, DROP, "{length} bytes of TCP");
+    }
+    // A stranger whose source is the NAT itself.
+    let knock = |from: &str| run(1, Frame::tcp((from, 7), ("10.0.1.1", 80), Tcp::SYN, b"").bytes()).0;
+    assert_eq!((knock("192.0.2.7"), knock("10.0.1.1")), (REDIRECT, DROP));
+    // An error whose quote ends before the sum of TCP, with something behind the packet.
+    assert_eq!(sides.segment(0, Tcp::SYN, (100, 0)), REDIRECT);
+    let sent = Frame::tcp(("10.0.1.1", INSIDE.1), OUTSIDE, Tcp::SYN, b"").at(100, 0).packet();
+    for (quoted, behind) in [(28, 0), (28, 30), (40, 7)] {
+        let mut error = Frame::error("192.0.2.9", "10.0.1.1", 3, &sent[..quoted]).bytes();
+        error.extend(std::iter::repeat_n(0x5a, behind));
+        let (action, after) = run(1, error);
+        assert_eq!(action, REDIRECT);
+        let packet = &after[14..14 + 28 + quoted];
+        assert_eq!(checksum::full(&packet[20..]), 0, "the sum of an error with {quoted} bytes and {behind} behind");
+        assert_eq!(packet[16..20], [10, 0, 0, 2]);
+        assert!(after[14 + 28 + quoted..].iter().all(|byte| *byte == 0x5a), "what is behind is not changed");
+    }
 }

@@ -193,6 +193,7 @@ fn inside_the_namespace() {
                 | DropReason::NatPortsExhausted
                 | DropReason::NatSessionsExhausted
                 | DropReason::NatNoSession
+                | DropReason::MartianSource
                 | DropReason::Malformed(_),
             )) => {
                 assert_eq!(action, 1, "{}", context());

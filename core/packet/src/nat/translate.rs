@@ -71,6 +71,10 @@ impl Nat {
     pub fn translate(&mut self, frame: &[u8], packet: &Packet, now: Duration) -> Result<Translation, Verdict> {
         let untouched = || Ok(Translation { frame: frame.to_vec(), direction: Direction::Untouched });
         let Some((ip, source, destination)) = ipv4(packet) else { return untouched() };
+        // The sources that the NAT writes are of nobody outside: a stranger would be taken for a hairpin.
+        if self.config.is_external(source) {
+            return Err(Verdict::Drop(DropReason::MartianSource));
+        }
         let to_external = self.config.is_external(destination);
         let from_inside = self.is_from_inside(packet, source);
         let leaves = from_inside && (to_external || !self.config.is_inside(destination));

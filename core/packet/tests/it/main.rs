@@ -4,7 +4,6 @@
 mod balance;
 mod checksum;
 mod dump;
-mod explain;
 mod filter;
 mod follow;
 mod forward;
