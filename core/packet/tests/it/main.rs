@@ -14,3 +14,5 @@ mod parse_corpus;
 mod parse_fuzz;
 mod readers;
 mod route;
+mod tunnel_corpus;
+mod tunnel_fuzz;
