@@ -44,7 +44,7 @@ mod util;
 pub use self::{
     anycast::{AnycastSettings, FlowSettings, LiveEdges, SharedChecks, SiteEdges},
     body::upload::{ApiBody, ApiRequestBody, BoxError},
-    config::{AffinityKey, EdgeAudit, EdgeConfig, EdgeIdentity},
+    config::{AffinityKey, EdgeAudit, EdgeConfig, EdgeIdentity, EgressSettings, Renewed},
     edge::Edge,
     http::server::{ApiService, HealthNotes},
     lifecycle::{phase::ShutdownReport, readiness::Readiness},

@@ -101,8 +101,14 @@ impl Edge {
                     anycast.run(address, &shutdown).await;
                 }
             };
+            let egress = async {
+                if let Some(egress) = self.state.sockets.shared().dialer.egress() {
+                    egress.run(&self.state.is_shutting_down).await;
+                }
+            };
             tokio::join!(
                 anycast,
+                egress,
                 steering,
                 self.gate.follow(&self.tunnels, changes),
                 self.follow_ssh(),

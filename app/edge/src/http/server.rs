@@ -71,6 +71,8 @@ pub(crate) struct HttpServer {
     pub(crate) steering_health: OnceLock<HealthNotes>,
     /// Lines of `/healthz` about announcements.
     pub(crate) anycast_health: OnceLock<HealthNotes>,
+    /// The line about slices of egress addresses for `/healthz`.
+    pub(crate) egress_health: OnceLock<HealthNotes>,
     /// The text of `/metrics`.
     pub(crate) exposition: Exposition,
 }
@@ -96,6 +98,7 @@ impl HttpServer {
             mesh_health: OnceLock::new(),
             steering_health: OnceLock::new(),
             anycast_health: OnceLock::new(),
+            egress_health: OnceLock::new(),
             exposition: Exposition::new(state.metrics.clone()),
             access,
             state,

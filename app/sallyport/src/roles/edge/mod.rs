@@ -44,6 +44,7 @@ use self::{
 };
 use super::{
     anycast::{self, AnnouncingEdge},
+    egress,
     name_server::{DnsPorts, NameServer, NameServerParts},
     public_names,
     quic::{OpenedQuic, Quic},
@@ -196,6 +197,13 @@ async fn serve(
         edge.announce(settings);
         tokio::spawn(config::keep_anycast(edge.anycast_addresses(), own_card.clone()));
     }
+    let renewed = {
+        let (fleet, followed) = (bus.fleet.clone(), followed.clone());
+        Arc::new(move || fleet.acknowledged().filter(|_| followed.is_present()))
+    };
+    let (served, servers) = (bus.egress.clone(), args.resolver.resolver.clone());
+    edge.leave_from(egress::settings(&args.egress, state.id, served, data, (renewed, servers)));
+    tokio::spawn(egress::keep(bus.egress.uses(), own_card.clone()));
     let dns = DnsPorts::open(&args.dns, address, is_takeover)?;
     let dns = dns.map(|ports| NameServer::start(ports, &args.dns, parts)).transpose()?;
     let certified_until = Arc::new(AtomicI64::new(state.certificates.not_after));
