@@ -47,7 +47,7 @@ pub use self::{
     anycast::{AnycastSettings, FlowSettings, LiveEdges, SharedChecks, SiteEdges},
     balanced::BalancedSettings,
     body::upload::{ApiBody, ApiRequestBody, BoxError},
-    config::{AffinityKey, EdgeAudit, EdgeConfig, EdgeIdentity},
+    config::{AffinityKey, EdgeAudit, EdgeConfig, EdgeIdentity, EgressSettings, Renewed},
     edge::Edge,
     http::server::{ApiService, HealthNotes},
     lifecycle::{phase::ShutdownReport, readiness::Readiness},

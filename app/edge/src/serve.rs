@@ -106,9 +106,15 @@ impl Edge {
                     balanced.run(address, &shutdown).await;
                 }
             };
+            let egress = async {
+                if let Some(egress) = self.state.sockets.shared().dialer.egress() {
+                    egress.run(&self.state.is_shutting_down).await;
+                }
+            };
             tokio::join!(
                 anycast,
                 balanced,
+                egress,
                 steering,
                 self.gate.follow(&self.tunnels, changes),
                 self.follow_ssh(),

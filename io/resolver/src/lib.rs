@@ -2,6 +2,8 @@
 //!
 //! The servers are those of the system, or given ones. Answers are not cached: who has just set a record wants to see it.
 
+mod exit;
+
 use std::{
     net::{IpAddr, SocketAddr},
     time::Duration,
@@ -14,6 +16,8 @@ use hickory_resolver::{
     proto::rr::{Name, RData, RecordType, rdata},
 };
 use sallyport_domains::CaaRecord;
+
+pub use exit::ExitResolver;
 
 /// Time limit of one lookup.
 pub const LOOKUP_TIMEOUT: Duration = Duration::from_secs(10);
@@ -58,15 +62,7 @@ impl Resolver {
         let mut builder = if servers.is_empty() {
             HickoryResolver::builder_tokio().map_err(system)?
         } else {
-            let servers = servers.iter().map(|server| {
-                let connections = [ConnectionConfig::udp(), ConnectionConfig::tcp()]
-                    .map(|mut connection| {
-                        connection.port = server.port();
-                        connection
-                    })
-                    .to_vec();
-                NameServerConfig::new(server.ip(), true, connections)
-            });
+            let servers = servers.iter().map(|server| server_config(*server));
             let config = ResolverConfig::from_parts(None, Vec::new(), servers.collect());
             HickoryResolver::builder_with_config(config, TokioRuntimeProvider::default())
         };
@@ -171,6 +167,15 @@ impl Resolver {
             Err(error) => Err(unanswered(error.to_string())),
         }
     }
+}
+
+/// A server that is asked by UDP, and by TCP where an answer is long.
+fn server_config(server: SocketAddr) -> NameServerConfig {
+    let connections = [ConnectionConfig::udp(), ConnectionConfig::tcp()].map(|mut connection| {
+        connection.port = server.port();
+        connection
+    });
+    NameServerConfig::new(server.ip(), true, connections.to_vec())
 }
 
 /// Whether the name service has said that there is no such record. A failure of a server says nothing.

@@ -4,6 +4,7 @@
 
 mod affinity_key;
 mod audit;
+mod egress;
 mod identity;
 
 use std::{sync::Arc, time::Duration};
@@ -18,7 +19,12 @@ use sallyport_shards::Shards;
 use sallyport_wire::{Neighbours, SessionConfig};
 use tokio::{sync::watch, time::Instant};
 
-pub use self::{affinity_key::AffinityKey, audit::EdgeAudit, identity::EdgeIdentity};
+pub use self::{
+    affinity_key::AffinityKey,
+    audit::EdgeAudit,
+    egress::{EgressSettings, Renewed},
+    identity::EdgeIdentity,
+};
 
 use crate::util::ids;
 

@@ -28,7 +28,7 @@ use crate::{
     access::Access,
     anycast::{Anycast, AnycastSettings},
     balanced::{Balanced, BalancedSettings},
-    config::EdgeConfig,
+    config::{EdgeConfig, EgressSettings},
     http::server::{ApiService, HealthNotes, HttpServer},
     lifecycle::{
         counts::{Connections, Handshakes},
@@ -37,6 +37,7 @@ use crate::{
     measure::Measurements,
     mesh::{Mesh, MeshSettings},
     metrics::quic::{QuicCollector, QuicMetrics},
+    origins::transport::direct::egress::Egress,
     ssh::{self, SshSettings, SshTunnels, metrics::SshMetrics},
     state::EdgeState,
     steering::{SteeringFollower, SteeringSettings},
@@ -149,6 +150,15 @@ impl Edge {
         let noted = steering.clone();
         let _ = self.http.steering_health.set(Arc::new(move || noted.note()));
         let _ = self.steering.set(steering);
+    }
+
+    /// Dials direct origins from slices of egress addresses. To be called before [`Edge::serve`] and
+    /// [`Edge::register_metrics`]; only the first call counts.
+    pub fn leave_from(&self, settings: EgressSettings) {
+        let egress = Egress::new(settings, self.state.config.region.clone());
+        let noted = egress.clone();
+        let _ = self.http.egress_health.set(Arc::new(move || noted.note()));
+        self.state.sockets.shared().dialer.leave_from(egress);
     }
 
     /// Announces prefixes by BIRD. To be called before [`Edge::serve`]; only the first call counts.

@@ -61,6 +61,7 @@ pub(crate) async fn respond(
             let notes = notes + &server.steering_health.get().map(|notes| notes()).unwrap_or_default();
             let notes = notes + &server.anycast_health.get().map(|notes| notes()).unwrap_or_default();
             let notes = notes + &server.balanced_health.get().map(|notes| notes()).unwrap_or_default();
+            let notes = notes + &server.egress_health.get().map(|notes| notes()).unwrap_or_default();
             Ok(error_page::plain(StatusCode::OK, TEXT, format!("ok\n{notes}")))
         }
         "/readyz" if is_read => Ok(match ready(server).await {

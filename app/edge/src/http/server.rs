@@ -72,6 +72,8 @@ pub(crate) struct HttpServer {
     /// Lines of `/healthz` about announcements.
     pub(crate) anycast_health: OnceLock<HealthNotes>,
     pub(crate) balanced_health: OnceLock<HealthNotes>,
+    /// The line about slices of egress addresses for `/healthz`.
+    pub(crate) egress_health: OnceLock<HealthNotes>,
     /// The text of `/metrics`.
     pub(crate) exposition: Exposition,
 }
@@ -98,6 +100,7 @@ impl HttpServer {
             steering_health: OnceLock::new(),
             anycast_health: OnceLock::new(),
             balanced_health: OnceLock::new(),
+            egress_health: OnceLock::new(),
             exposition: Exposition::new(state.metrics.clone()),
             access,
             state,

@@ -33,7 +33,7 @@ use crate::{
         },
         locality::Place,
         quotas::QuotaUse,
-        transport::{OriginStream, OriginTransport, StreamRequest},
+        transport::{OriginStream, OriginTransport, StreamRequest, direct::Lane},
     },
 };
 
@@ -280,9 +280,10 @@ impl Origin {
         shared: bool,
     ) -> Option<Box<H1Connection>> {
         let here = ShardId::here();
-        let may_have_leg = self.handle.has_leg_for(client);
+        let (may_have_leg, lane) = (self.handle.has_leg_for(client), self.handle.lane(client));
         let fits = |connection: &H1Connection| {
             connection.is_shared() == shared
+                && connection.lane() == lane
                 && (may_have_leg || !connection.is_on_leg())
                 && (repeatable || connection.idle_since().elapsed() <= MAX_IDLE_UNREPEATABLE)
         };
@@ -383,15 +384,17 @@ impl Origin {
             return Ok(self.open_h2(client, server_name, timeout).await?.enter(false));
         }
         let mut shared = self.shared.lock().await;
-        shared.retain(|connection| !connection.sender.is_closed());
+        let lane = self.handle.lane(client);
+        shared.retain(|connection| !connection.sender.is_closed() && !connection.lane.is_before(lane));
         let full = shared.len() >= MAX_H2_CONNECTIONS;
-        let least = shared.iter_mut().min_by_key(|connection| connection.load());
+        let same_lane = shared.iter_mut().filter(|connection| connection.lane == lane);
+        let least = same_lane.min_by_key(|connection| connection.load());
         if let Some(connection) = least.filter(|c| full || c.load() < MAX_REQUESTS_PER_H2_CONNECTION) {
             return Ok(connection.enter(true));
         }
         let mut connection = self.open_h2(client, server_name, timeout).await?;
         let place = connection.enter(false);
-        if !self.gone.load(Ordering::Acquire) {
+        if !self.gone.load(Ordering::Acquire) && !full {
             shared.push(connection);
         }
         Ok(place)
@@ -405,7 +408,7 @@ impl Origin {
         timeout: Duration,
     ) -> Result<H2Connection, ConnectError> {
         let stream = self.open_stream(StreamProtocol::Http2, client, None, server_name, false)?;
-        let establishment = stream.establishment();
+        let (establishment, lane) = (stream.establishment(), stream.lane());
         let handshake = http2::Builder::new(BodyExecutor)
             .initial_stream_window_size(H2_STREAM_WINDOW_BYTES)
             .initial_connection_window_size(4 * H2_STREAM_WINDOW_BYTES)
@@ -420,19 +423,20 @@ impl Origin {
                 tracing::debug!(%error, "an HTTP/2 connection to an origin ended");
             }
         });
-        Ok(H2Connection { sender, establishment, requests: Arc::default(), used: Instant::now() })
+        Ok(H2Connection { sender, establishment, lane, requests: Arc::default(), used: Instant::now() })
     }
 
     /// Removes connections that have closed or were idle for too long.
     pub(crate) fn sweep(&self, now: Instant) {
-        let gone = self.gone.load(Ordering::Acquire);
+        let (gone, current) = (self.gone.load(Ordering::Acquire), self.handle.newest_lane());
         let mut over = Vec::new();
         {
             let mut idle = self.idle.lock();
             let mut at = 0;
             while at < idle.len() {
                 let connection = &mut idle[at];
-                let old = now.saturating_duration_since(connection.idle_since()) > MAX_IDLE;
+                let old = now.saturating_duration_since(connection.idle_since()) > MAX_IDLE
+                    || connection.lane().is_before(current);
                 if gone || old || matches!(connection.check_idle(), Idleness::Over) {
                     over.push(idle.remove(at));
                 } else {
@@ -442,7 +446,8 @@ impl Origin {
         }
         if let Ok(mut shared) = self.shared.try_lock() {
             shared.retain(|connection| {
-                let unused = connection.load() == 0 && now.saturating_duration_since(connection.used) > MAX_IDLE;
+                let is_old = now.saturating_duration_since(connection.used) > MAX_IDLE;
+                let unused = connection.load() == 0 && (is_old || connection.lane.is_before(current));
                 !gone && !unused && !connection.sender.is_closed()
             });
         }
@@ -496,6 +501,7 @@ async fn looks_at_its_own<F: Future>(work: F) -> F::Output {
 struct H2Connection {
     sender: http2::SendRequest<Upload>,
     establishment: Establishment,
+    lane: Lane,
     requests: Arc<AtomicU32>,
     used: Instant,
 }

@@ -6,6 +6,7 @@ mod anycast;
 mod api;
 pub(crate) mod control;
 pub(crate) mod edge;
+mod egress;
 mod name_server;
 mod own_address;
 mod public_names;

@@ -24,6 +24,7 @@ mod direct;
 mod dns_steering;
 mod edge_quic_and_geo;
 mod edges;
+mod egress;
 mod fleet;
 mod fleet_faults;
 mod gather;

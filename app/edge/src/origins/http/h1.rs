@@ -30,7 +30,7 @@ use crate::{
     origins::{
         connection_limits::{OpeningGuard, OpeningPlace},
         http::exchange::LazyTimer,
-        transport::OriginStream,
+        transport::{OriginStream, direct::Lane},
     },
 };
 
@@ -196,6 +196,11 @@ impl H1Connection {
     /// Whether a share of the control connection was requested.
     pub(crate) fn is_shared(&self) -> bool {
         self.is_shared
+    }
+
+    /// The clients that may share the connection.
+    pub(crate) fn lane(&self) -> Lane {
+        self.stream.lane()
     }
 
     /// Sets the client that uses the connection; `None` while the connection is idle.

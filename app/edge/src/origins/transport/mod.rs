@@ -37,7 +37,7 @@ use tokio::{
 };
 
 use crate::origins::transport::{
-    direct::{DirectFlow, DirectStream, DirectTransport},
+    direct::{DirectFlow, DirectStream, DirectTransport, Lane},
     remote::{LinkingStream, RemoteTransport},
 };
 
@@ -205,6 +205,22 @@ impl OriginTransport {
         }
     }
 
+    /// The clients with which a client may share connections.
+    pub(crate) fn lane(&self, client: SocketAddr) -> Lane {
+        match self {
+            Self::Direct(transport) => transport.lane(client.ip()),
+            Self::Tunnel(_) | Self::Ssh(_) | Self::Remote(_) => Lane::default(),
+        }
+    }
+
+    /// A lane of connections that may be opened now.
+    pub(crate) fn newest_lane(&self) -> Lane {
+        match self {
+            Self::Direct(transport) => transport.newest_lane(),
+            Self::Tunnel(_) | Self::Ssh(_) | Self::Remote(_) => Lane::default(),
+        }
+    }
+
     /// Whether a stream opened now would get a connection of its own.
     pub(crate) fn has_idle_leg(&self) -> bool {
         match self {
@@ -248,7 +264,7 @@ impl OriginTransport {
     /// The transport takes no (more) flows, or not yet; ssh carries none.
     pub(crate) fn open_flow(&self, wanted: FlowRequest, sink: Arc<dyn FlowSink>) -> Result<OriginFlow, OpenFlowError> {
         match (self, self.tunnel()) {
-            (Self::Direct(transport), _) => transport.open_flow(sink).map(OriginFlow::Direct),
+            (Self::Direct(transport), _) => transport.open_flow(wanted.client.ip(), sink).map(OriginFlow::Direct),
             (_, Some(tunnel)) => self.open_flow_through(wanted.through(tunnel), sink).map(OriginFlow::Tunnel),
             (_, None) => Err(OpenFlowError::NotUsable),
         }
@@ -277,7 +293,7 @@ impl OriginTransport {
     pub(crate) fn open(&self, wanted: StreamRequest<'_>) -> Result<OriginStream, OpenError> {
         match (self, self.tunnel()) {
             (Self::Direct(transport), _) if transport.is_usable() => {
-                Ok(OriginStream::Direct(transport.open(wanted.protocol)))
+                Ok(OriginStream::Direct(transport.open(wanted.protocol, wanted.client.ip())))
             }
             (_, Some(tunnel)) => self.open_through(wanted.through(tunnel)),
             (_, None) => Err(OpenError::NotUsable),
@@ -483,6 +499,14 @@ impl OriginStream {
             Self::Ssh(stream) => stream.establishment.clone(),
             Self::Linking(stream) => stream.establishment(),
             Self::Direct(stream) => stream.establishment().clone(),
+        }
+    }
+
+    /// The clients that may share the stream.
+    pub(crate) fn lane(&self) -> Lane {
+        match self {
+            Self::Direct(stream) => stream.lane(),
+            Self::Tunnel(_) | Self::Ssh(_) | Self::Linking(_) => Lane::default(),
         }
     }
 

@@ -113,6 +113,7 @@ pub(crate) async fn run(context: &Context, args: DoctorArgs) -> anyhow::Result<(
             if reached.has_public_names() {
                 checks.push(public::certificates(reached.certificates.as_deref(), now));
             }
+            checks.extend(egress(context).await);
         }
         Err(error) => {
             let failure = failure::describe(&error).ok_or(error)?;
@@ -131,6 +132,19 @@ pub(crate) async fn run(context: &Context, args: DoctorArgs) -> anyhow::Result<(
     Err(Failure::new(Kind::Failed, which)
         .next("repair the first one, then run this again: it may cause the others")
         .into())
+}
+
+/// Checks whether edges can use their slices of egress addresses. `None` if there are none, or if the account does not
+/// own the installation.
+async fn egress(context: &Context) -> Option<Check> {
+    const NAME: &str = "egress";
+    let slices = context.client(&context.target().ok()?).ok()?.egress_slices().await.ok()?;
+    let count = slices.len();
+    let mut odd = slices.iter().flat_map(|slice| slice.notes.iter().map(move |note| format!("{}: {note}", slice.id)));
+    match odd.next() {
+        Some(note) => Some(Check::warn(NAME, safe(&note), "`sallyport egress slice ls` shows all slices")),
+        None => (count > 0).then(|| Check::ok(NAME, format!("edges use {count} slices of egress addresses"))),
+    }
 }
 
 fn text(checks: &[Check], color: bool) -> String {

@@ -144,7 +144,10 @@ pub(super) async fn change(context: &Context, client: &ApiClient, args: MoveSlic
         client.move_egress_slice(&args.slice, &change).await.map_err(|error| failure::about(error, &args.slice))?;
     context.output.data(&moved, |moved: &EgressSlice| match &moved.next_edge {
         Some(next) => {
-            format!("{} opens no more connections from {}: {next} has it when its flows have ended", moved.edge, moved.id)
+            format!(
+                "{} opens no more connections from {}: {next} has it when its flows have ended",
+                moved.edge, moved.id
+            )
         }
         None => format!("{} has {}", moved.edge, moved.id),
     })?;
@@ -161,6 +164,10 @@ pub(super) async fn remove(context: &Context, client: &ApiClient, args: RmSliceA
         .await
         .map_err(|error| failure::about(error, &slice))?;
     context.output.data(&json!({ "deleted": slice }), |_| {
-        if is_off { format!("{slice} is free") } else { format!("{slice} is free when the flows of its edge have ended") }
+        if is_off {
+            format!("{slice} is free")
+        } else {
+            format!("{slice} is free when the flows of its edge have ended")
+        }
     })
 }

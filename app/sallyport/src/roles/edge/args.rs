@@ -13,6 +13,7 @@ use crate::{
         anycast::{AnycastArgs, interface},
         audit::{AuditLogArgs, AuditUseArgs},
         dns::DnsArgs,
+        egress::EgressArgs,
         listen::{ListenAddress, QuicArgs, RedirectAddress, listen_address, redirect_address},
         server::{GeoArgs, MeasureArgs, SshArgs},
     },
@@ -67,6 +68,8 @@ pub(crate) struct EdgeArgs {
     /// socket origin add`). Loopback and link-local networks must be listed themselves [default: none]
     #[arg(long, value_name = "NETWORK", env = "SALLYPORT_DIRECT_ORIGINS", value_delimiter = ',')]
     pub(super) direct_origins: Vec<Network>,
+    #[command(flatten)]
+    pub(super) egress: EgressArgs,
     #[command(flatten)]
     pub(super) measure: MeasureArgs,
     /// How long open requests and connections may take to finish after SIGTERM

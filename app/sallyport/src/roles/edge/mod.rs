@@ -46,6 +46,7 @@ use self::{
 };
 use super::{
     anycast::{self, AnnouncingEdge},
+    egress,
     name_server::{DnsPorts, NameServer, NameServerParts},
     public_names,
     quic::{OpenedQuic, Quic},
@@ -206,6 +207,13 @@ async fn serve(
         let place = balanced::Place { state: &state, bus: &bus, redirect, quic_port };
         balanced::serve(&args.behind, place, (&edge, address), server, &own_card);
     }
+    let renewed = {
+        let (fleet, followed) = (bus.fleet.clone(), followed.clone());
+        Arc::new(move || fleet.acknowledged().filter(|_| followed.is_present()))
+    };
+    let (served, servers) = (bus.egress.clone(), args.resolver.resolver.clone());
+    edge.leave_from(egress::settings(&args.egress, state.id, served, data, (renewed, servers)));
+    tokio::spawn(egress::keep(bus.egress.uses(), own_card.clone()));
     let dns = DnsPorts::open(&args.dns, address, is_takeover)?;
     let dns = dns.map(|ports| NameServer::start(ports, &args.dns, parts)).transpose()?;
     let certified_until = Arc::new(AtomicI64::new(state.certificates.not_after));

@@ -12,6 +12,7 @@ use crate::{
         anycast::AnycastArgs,
         audit::{AuditLogArgs, AuditUseArgs},
         dns::DnsArgs,
+        egress::EgressArgs,
         listen::{ListenAddress, PortRange, QuicArgs, RedirectAddress, listen_address, port_range, redirect_address},
         mail::MailArgs,
         port,
@@ -100,6 +101,8 @@ pub(crate) struct UpArgs {
     /// origin add`). Loopback and link-local networks must be listed themselves [default: none]
     #[arg(long, value_name = "NETWORK", env = "SALLYPORT_DIRECT_ORIGINS", value_delimiter = ',')]
     pub(super) direct_origins: Vec<Network>,
+    #[command(flatten)]
+    pub(super) egress: EgressArgs,
     #[command(flatten)]
     pub(super) geo: GeoArgs,
     #[command(flatten)]

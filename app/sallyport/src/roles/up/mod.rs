@@ -12,6 +12,7 @@ use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
     sync::Arc,
+    time::Instant,
 };
 
 use anyhow::Context as _;
@@ -32,7 +33,7 @@ pub(crate) use self::args::UpArgs;
 use self::{config::Public, ssh::SshParts};
 use super::{
     anycast::{self, AnnouncingEdge},
-    api,
+    api, egress,
     name_server::{DnsPorts, NameServer, NameServerParts},
     own_address::own_addresses,
     public_names,
@@ -208,6 +209,10 @@ async fn serve(args: &UpArgs, daemon: &Daemon) -> anyhow::Result<()> {
     if let Some(settings) = anycast::settings(&args.anycast, announcing) {
         edge.announce(settings);
     }
+    // Control is in this process, and hears the edge always.
+    let renewed = Arc::new(|| Some(Instant::now()));
+    let (served, servers) = (bus.egress.clone(), args.names.resolver.resolver.clone());
+    edge.leave_from(egress::settings(&args.egress, LONE_EDGE, served, &data, (renewed, servers)));
     let dns = dns.map(|ports| NameServer::start(ports, &args.dns, parts)).transpose()?;
     asker.set_responder(edge.answers());
     edge.ask_readiness("control cannot use its database", api::readiness(&control));

@@ -2,17 +2,22 @@
 
 use std::{
     io,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     sync::{Arc, OnceLock, atomic::Ordering},
 };
 
 use parking_lot::Mutex;
 use sallyport_net::UdpPort;
+use sallyport_ports::NoSlice;
 use sallyport_tunnel::{FlowEnd, FlowSink, OpenFlowError};
 use sallyport_wire::{FailureReason, OpenFailure};
 use tokio::task::AbortHandle;
 
-use super::{DialFailure, DirectTransport, why_not_connected};
+use super::{
+    DialFailure, DirectTransport,
+    egress::{Leave, SliceFlow},
+    why_not_connected,
+};
 
 /// How many flows one direct origin has.
 const MAX_FLOWS_PER_ORIGIN: usize = 4_096;
@@ -30,6 +35,9 @@ pub(crate) struct DirectFlow {
 #[derive(Debug)]
 struct Outlet {
     transport: Arc<DirectTransport>,
+    client: IpAddr,
+    /// Counts the flow in its slice.
+    slice: OnceLock<SliceFlow>,
     /// The socket, and the address of the origin.
     socket: OnceLock<(UdpPort, SocketAddr)>,
     waiting: Mutex<Waiting>,
@@ -42,11 +50,15 @@ struct Waiting {
 }
 
 impl DirectTransport {
-    /// Opens a flow. The datagrams of the origin go to `sink`. Does not wait for the origin.
+    /// Opens a flow for this client. The datagrams of the origin go to `sink`. Does not wait for the origin.
     ///
     /// # Errors
     /// The origin was removed, or has [`MAX_FLOWS_PER_ORIGIN`].
-    pub(crate) fn open_flow(self: &Arc<Self>, sink: Arc<dyn FlowSink>) -> Result<DirectFlow, OpenFlowError> {
+    pub(crate) fn open_flow(
+        self: &Arc<Self>,
+        client: IpAddr,
+        sink: Arc<dyn FlowSink>,
+    ) -> Result<DirectFlow, OpenFlowError> {
         if !self.is_usable() {
             return Err(OpenFlowError::NotUsable);
         }
@@ -54,13 +66,47 @@ impl DirectTransport {
             self.flows.fetch_sub(1, Ordering::Relaxed);
             return Err(OpenFlowError::TooManyFlows);
         }
-        let outlet = Arc::new(Outlet { transport: self.clone(), socket: OnceLock::new(), waiting: Mutex::default() });
+        let outlet = Arc::new(Outlet {
+            transport: self.clone(),
+            client,
+            slice: OnceLock::new(),
+            socket: OnceLock::new(),
+            waiting: Mutex::default(),
+        });
         let serving = outlet.clone();
         let task = tokio::spawn(async move {
             let end = serving.serve(&*sink).await;
             sink.closed(end);
         });
         Ok(DirectFlow { outlet, task: task.abort_handle() })
+    }
+}
+
+impl DirectTransport {
+    /// Opens a socket for this address: from a slice, if the edge has any.
+    async fn connect_udp(&self, to: SocketAddr, client: IpAddr) -> Result<(UdpPort, Option<SliceFlow>), DialFailure> {
+        let plain = async || {
+            let opened = UdpPort::connected(to).await;
+            opened.map(|socket| (socket, None)).map_err(|error| why_not_connected(&error))
+        };
+        let Some(egress) = self.dialer.egress.get() else { return plain().await };
+        let country = self.dialer.country(client);
+        let routes = self.routes(egress, country, &[to])?;
+        let Some((_, leave @ Leave::Slices(exits))) = routes.first() else { return plain().await };
+        for exit in exits {
+            match UdpPort::connected_as(&exit.to(to)).await {
+                Ok(socket) => {
+                    let local = socket.address();
+                    return Ok((socket, egress.opened(std::iter::once(leave), Ok(local))));
+                }
+                Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => {}
+                Err(error) => return Err(why_not_connected(&error)),
+            }
+        }
+        match egress.refuse(NoSlice::Exhausted) {
+            Ok(_) => plain().await,
+            Err(reason) => Err(OpenFailure::new(FailureReason::Other, &format!("{to} is not dialed: {reason}")).into()),
+        }
     }
 }
 
@@ -124,11 +170,12 @@ impl Outlet {
 
     /// Opens the socket and sends the waiting datagrams.
     async fn connect(&self) -> Result<(), DialFailure> {
-        let addresses = self.transport.addresses().await?;
+        let addresses = self.transport.addresses(self.client).await?;
         let mut last = DialFailure::from(OpenFailure::new(FailureReason::Other, "the name has no address"));
         for address in addresses {
-            match UdpPort::connected(address).await {
-                Ok(socket) => {
+            match self.transport.connect_udp(address, self.client).await {
+                Ok((socket, slice)) => {
+                    let _ = slice.map(|slice| self.slice.set(slice));
                     let mut waiting = self.waiting.lock();
                     let waited = std::mem::take(&mut *waiting);
                     let batch: Vec<&[u8]> = waited.datagrams.iter().map(|datagram| &datagram[..]).collect();
@@ -137,7 +184,7 @@ impl Outlet {
                     let _ = self.socket.set((socket, address));
                     return Ok(());
                 }
-                Err(error) => last = why_not_connected(&error),
+                Err(failed) => last = failed,
             }
         }
         Err(last)

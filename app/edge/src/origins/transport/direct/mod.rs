@@ -5,13 +5,15 @@
 //!
 //! May use what `transport` may use.
 
+pub(crate) mod egress;
 mod flow;
 mod stream;
 mod tls;
 
 use std::{
+    collections::BTreeMap,
     io,
-    net::{IpAddr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     sync::{
         Arc, OnceLock,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
@@ -26,13 +28,20 @@ use prometheus_client::{
     registry::Registry,
 };
 use sallyport_bus::{Fleet, Routes};
+use sallyport_geo::Geo;
 use sallyport_model::{DirectOriginId, DirectOriginRoute, EdgeName, OriginAddr, RegionName, SocketId, SocketType};
 use sallyport_net::{RelayEnd, ShardTcpStream};
-use sallyport_policy::DialedNetworks;
+use sallyport_policy::{Country, DialedNetworks};
+use sallyport_ports::NoSlice;
 use sallyport_wire::{FailureReason, OpenFailure, StreamProtocol};
+use tokio::net::TcpStream;
 
-use self::tls::Tls;
-pub(crate) use self::{flow::DirectFlow, stream::DirectStream};
+pub(crate) use self::{egress::Lane, flow::DirectFlow, stream::DirectStream};
+use self::{
+    egress::{Egress, Leave, SliceFlow},
+    stream::Opened,
+    tls::Tls,
+};
 
 use crate::config::EdgeConfig;
 
@@ -40,6 +49,8 @@ use crate::config::EdgeConfig;
 const RESOLVED_FOR: Duration = Duration::from_secs(5);
 /// How long it is reused while the name cannot be resolved.
 const RESOLVED_AT_MOST: Duration = Duration::from_secs(300);
+/// The client of what has none.
+const NO_CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 /// How soon the same error of an origin is logged again, and how soon a different one.
 const SAME_ERROR_AFTER: Duration = Duration::from_secs(30);
 const OTHER_ERROR_AFTER: Duration = Duration::from_secs(2);
@@ -61,6 +72,9 @@ pub(crate) struct Dialer {
     fleet: OnceLock<Fleet>,
     tls: tls::SystemConfigs,
     metrics: DialMetrics,
+    geo: Option<Arc<Geo>>,
+    /// The slices of egress addresses.
+    egress: OnceLock<Arc<Egress>>,
 }
 
 /// Why a dial has no connection.
@@ -99,6 +113,8 @@ impl Dialer {
             fleet: OnceLock::new(),
             tls: tls::SystemConfigs::default(),
             metrics: DialMetrics::default(),
+            geo: config.geo.clone(),
+            egress: OnceLock::new(),
         })
     }
 
@@ -117,6 +133,24 @@ impl Dialer {
         let edge = registry.sub_registry_with_prefix("sallyport_edge");
         let help = "Connections and flows that this edge opened to direct origins itself, by outcome";
         edge.register("direct_dials", help, self.metrics.dials.clone());
+        if let Some(egress) = self.egress.get() {
+            egress.register(registry);
+        }
+    }
+
+    /// Sets the slices from which the edge dials. Only the first call counts.
+    pub(crate) fn leave_from(&self, egress: Arc<Egress>) {
+        let _ = self.egress.set(egress);
+    }
+
+    /// The slices from which the edge dials.
+    pub(crate) fn egress(&self) -> Option<&Arc<Egress>> {
+        self.egress.get()
+    }
+
+    /// The country of a client, if known.
+    fn country(&self, client: IpAddr) -> Option<Country> {
+        self.geo.as_ref()?.country(client)
     }
 
     /// Sets the edges of the installation. Only the first call counts.
@@ -202,7 +236,9 @@ pub(crate) struct DirectTransport {
     socket_type: SocketType,
     dialer: Arc<Dialer>,
     is_gone: AtomicBool,
-    resolved: tokio::sync::Mutex<Option<Resolved>>,
+    /// By the countries of visitors that have an egress address of their own: a name service may answer each one
+    /// differently.
+    resolved: tokio::sync::Mutex<BTreeMap<Option<Country>, Resolved>>,
     /// Made at first use.
     tls: OnceLock<Result<Tls, String>>,
     log_limit: ErrorLogLimit,
@@ -275,7 +311,7 @@ impl DirectTransport {
 
     /// The addresses to measure: those that this edge may dial.
     pub(crate) async fn probed_addresses(&self) -> Result<Vec<SocketAddr>, String> {
-        self.addresses().await.map_err(|failure| failure.message)
+        self.addresses(NO_CLIENT).await.map_err(|failure| failure.message)
     }
 
     fn took(&self, time: Duration) {
@@ -302,16 +338,26 @@ impl DirectTransport {
         self.is_gone.store(true, Ordering::Release);
     }
 
-    /// Opens a stream to the origin. Does not wait for the connection.
-    pub(crate) fn open(self: &Arc<Self>, protocol: StreamProtocol) -> DirectStream {
+    /// The clients with which a client may share connections.
+    pub(crate) fn lane(&self, client: IpAddr) -> Lane {
+        self.dialer.egress.get().map(|egress| egress.lane(|| self.dialer.country(client))).unwrap_or_default()
+    }
+
+    /// A lane of connections that may be opened now.
+    pub(crate) fn newest_lane(&self) -> Lane {
+        self.dialer.egress.get().map(|egress| egress.lane(|| None)).unwrap_or_default()
+    }
+
+    /// Opens a stream to the origin for this client. Does not wait for the connection.
+    pub(crate) fn open(self: &Arc<Self>, protocol: StreamProtocol, client: IpAddr) -> DirectStream {
         let transport = self.clone();
-        DirectStream::new(async move { transport.dial(protocol).await })
+        DirectStream::new(self.lane(client), async move { transport.dial(protocol, client).await })
     }
 
     /// Connects to the origin.
-    async fn dial(&self, protocol: StreamProtocol) -> Result<Box<dyn Dialed>, OpenFailure> {
+    async fn dial(&self, protocol: StreamProtocol, client: IpAddr) -> Result<Opened, OpenFailure> {
         let began = Instant::now();
-        let outcome = match tokio::time::timeout(self.dialer.timeout, self.connect(protocol, began)).await {
+        let outcome = match tokio::time::timeout(self.dialer.timeout, self.connect(protocol, client, began)).await {
             Ok(outcome) => outcome,
             Err(_) => {
                 let text = format!("{} did not answer within {:?}", self.origin.address, self.dialer.timeout);
@@ -322,33 +368,93 @@ impl DirectTransport {
         outcome.map_err(|failed| failed.failure)
     }
 
-    async fn connect(&self, protocol: StreamProtocol, began: Instant) -> Result<Box<dyn Dialed>, DialFailure> {
-        let addresses = self.addresses().await?;
+    async fn connect(&self, protocol: StreamProtocol, client: IpAddr, began: Instant) -> Result<Opened, DialFailure> {
+        let addresses = self.addresses(client).await?;
         let dialed = Instant::now();
-        let connected = sallyport_net::connect_tcp_to(&addresses, self.dialer.timeout).await;
-        let tcp = match connected {
-            Ok(tcp) => {
+        let (tcp, flow) = match self.connect_tcp(&addresses, client).await {
+            Ok((tcp, flow)) => {
                 self.took(dialed.elapsed());
-                ShardTcpStream::new(tcp)
+                (ShardTcpStream::new(tcp), flow)
             }
-            Err(error) => {
+            Err(failed) => {
                 // The name may resolve elsewhere by now.
-                *self.resolved.lock().await = None;
-                return Err(why_not_connected(&error));
+                self.resolved.lock().await.clear();
+                return Err(failed);
             }
         };
         if self.socket_type != SocketType::Https {
-            return Ok(Box::new(tcp));
+            return Ok((Box::new(tcp), flow));
         }
         let made = self.tls.get_or_init(|| Tls::new(&self.origin, &self.dialer.tls));
         let tls = made.as_ref().map_err(|error| OpenFailure::new(FailureReason::Tls, error))?;
         let left = self.dialer.timeout.saturating_sub(began.elapsed());
-        Ok(tls.start(tcp, &self.origin.address, protocol, left).await?)
+        Ok((tls.start(tcp, &self.origin.address, protocol, left).await?, flow))
+    }
+
+    /// Connects to one of the addresses: from slices, if the edge has any.
+    async fn connect_tcp(
+        &self,
+        addresses: &[SocketAddr],
+        client: IpAddr,
+    ) -> Result<(TcpStream, Option<SliceFlow>), DialFailure> {
+        let time = self.dialer.timeout;
+        let Some(egress) = self.dialer.egress.get() else {
+            let connected = sallyport_net::connect_tcp_to(addresses, time).await;
+            return connected.map(|tcp| (tcp, None)).map_err(|error| why_not_connected(&error));
+        };
+        let country = self.dialer.country(client);
+        let routes = self.routes(egress, country, addresses)?;
+        let mut choice = 0;
+        loop {
+            let requests: Vec<_> = routes.iter().filter_map(|(to, leave)| leave.request(*to, choice)).collect();
+            match sallyport_net::connect_tcp_as(&requests, time).await {
+                Ok(tcp) => {
+                    let flow = egress.opened(routes.iter().map(|(_, leave)| leave), tcp.local_addr());
+                    return Ok((tcp, flow));
+                }
+                Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => {
+                    choice += 1;
+                    if routes.iter().any(|(to, leave)| leave.request(*to, choice).is_some()) {
+                        continue;
+                    }
+                    if egress.refuse(NoSlice::Exhausted).is_err() {
+                        return Err(why_not_connected(&error));
+                    }
+                    let connected = sallyport_net::connect_tcp_to(addresses, time).await;
+                    return connected.map(|tcp| (tcp, None)).map_err(|error| why_not_connected(&error));
+                }
+                Err(error) => return Err(why_not_connected(&error)),
+            }
+        }
+    }
+
+    /// From where a connection may leave to each of the addresses; at least one.
+    fn routes(
+        &self,
+        egress: &Egress,
+        country: Option<Country>,
+        addresses: &[SocketAddr],
+    ) -> Result<Vec<(SocketAddr, Leave)>, OpenFailure> {
+        let (mut routes, mut refused) = (Vec::new(), None);
+        for address in addresses {
+            match egress.leave(country, address.ip()) {
+                Ok(leave) => routes.push((*address, leave)),
+                Err(reason) => refused = Some(reason),
+            }
+        }
+        match refused {
+            Some(reason) if routes.is_empty() => {
+                let text = format!("{} is not dialed: the edge has slices, and {reason}", self.origin.address);
+                egress.refused(reason);
+                Err(OpenFailure::new(FailureReason::Other, &text))
+            }
+            _ => Ok(routes),
+        }
     }
 
     /// The allowed addresses of the origin; at least one.
-    async fn addresses(&self) -> Result<Vec<SocketAddr>, OpenFailure> {
-        let found = self.resolve().await?;
+    async fn addresses(&self, client: IpAddr) -> Result<Vec<SocketAddr>, OpenFailure> {
+        let found = self.resolve(client).await?;
         let (mut allowed, mut refused) = (Vec::new(), Vec::new());
         for address in found {
             match self.dialer.refusal(address, self.socket_type) {
@@ -364,21 +470,22 @@ impl DirectTransport {
     }
 
     /// Resolves the origin's name. One caller resolves; others wait for the result.
-    async fn resolve(&self) -> Result<Vec<SocketAddr>, OpenFailure> {
+    async fn resolve(&self, client: IpAddr) -> Result<Vec<SocketAddr>, OpenFailure> {
         let address = &self.origin.address;
         if let Some(ip) = address.ip() {
             return Ok(vec![SocketAddr::new(ip, address.port)]);
         }
+        let country = self.lane(client).country();
         let mut resolved = self.resolved.lock().await;
-        if let Some(known) = resolved.as_ref().filter(|known| known.at.elapsed() < RESOLVED_FOR) {
+        if let Some(known) = resolved.get(&country).filter(|known| known.at.elapsed() < RESOLVED_FOR) {
             return Ok(known.addresses.clone());
         }
-        match sallyport_net::resolve(&address.host, address.port).await {
+        match self.look_up(country).await {
             Ok(addresses) => {
-                *resolved = Some(Resolved { addresses: addresses.clone(), at: Instant::now() });
+                resolved.insert(country, Resolved { addresses: addresses.clone(), at: Instant::now() });
                 Ok(addresses)
             }
-            Err(error) => match resolved.as_ref().filter(|known| known.at.elapsed() < RESOLVED_AT_MOST) {
+            Err(error) => match resolved.get(&country).filter(|known| known.at.elapsed() < RESOLVED_AT_MOST) {
                 Some(known) => {
                     tracing::debug!(%address, %error, "the name of a direct origin cannot be resolved: the last address is dialed");
                     Ok(known.addresses.clone())
@@ -386,6 +493,17 @@ impl DirectTransport {
                 None => Err(OpenFailure::new(FailureReason::Unresolved, &error.to_string())),
             },
         }
+    }
+
+    /// Asks the name service: from a slice, if the edge has any and the name service can be reached from there.
+    async fn look_up(&self, country: Option<Country>) -> io::Result<Vec<SocketAddr>> {
+        let OriginAddr { host, port } = &self.origin.address;
+        if let Some(egress) = self.dialer.egress.get()
+            && let Some(found) = egress.look_up(country, host).await
+        {
+            return Ok(found.into_iter().map(|ip| SocketAddr::new(ip, *port)).collect());
+        }
+        sallyport_net::resolve(host, *port).await
     }
 
     /// Counts a dial, and logs its failure for the operator.

@@ -14,9 +14,12 @@ use tokio::{
     net::TcpStream,
 };
 
-use super::Dialed;
+use super::{Dialed, Lane, egress::SliceFlow};
 
-type Opening = Pin<Box<dyn Future<Output = Result<Box<dyn Dialed>, OpenFailure>> + Send>>;
+/// A connection, with its count if it is from a slice.
+pub(super) type Opened = (Box<dyn Dialed>, Option<SliceFlow>);
+
+type Opening = Pin<Box<dyn Future<Output = Result<Opened, OpenFailure>> + Send>>;
 
 enum State {
     Opening(Opening),
@@ -27,13 +30,22 @@ enum State {
 /// A stream to a direct origin. The dial makes progress when the stream is read or written.
 pub(crate) struct DirectStream {
     establishment: Establishment,
+    lane: Lane,
+    /// Counts the connection in its slice.
+    flow: Option<SliceFlow>,
     state: State,
 }
 
 impl DirectStream {
-    /// The stream that this future opens.
-    pub(super) fn new(opening: impl Future<Output = Result<Box<dyn Dialed>, OpenFailure>> + Send + 'static) -> Self {
-        Self { establishment: Establishment::default(), state: State::Opening(Box::pin(opening)) }
+    /// The stream that this future opens, for clients of this lane.
+    pub(super) fn new(lane: Lane, opening: impl Future<Output = Result<Opened, OpenFailure>> + Send + 'static) -> Self {
+        let state = State::Opening(Box::pin(opening));
+        Self { establishment: Establishment::default(), lane, flow: None, state }
+    }
+
+    /// The clients that may share the stream.
+    pub(crate) fn lane(&self) -> Lane {
+        self.lane
     }
 
     /// The outcome of the dial, known once the stream is read or written.
@@ -59,7 +71,8 @@ impl DirectStream {
     fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Pin<&mut (dyn Dialed + 'static)>>> {
         if let State::Opening(opening) = &mut self.state {
             match ready!(opening.as_mut().poll(cx)) {
-                Ok(stream) => {
+                Ok((stream, flow)) => {
+                    self.flow = flow;
                     self.establishment.succeed();
                     self.state = State::Open(stream);
                 }
