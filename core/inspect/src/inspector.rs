@@ -349,13 +349,18 @@ impl Inspector {
         let encoding = text("grpc-encoding").unwrap_or_default();
         let redacted = redact::target(&target);
         let is_target_redacted = redacted.is_some();
+        // Several clients may share a stream, and the edge says for each request who it is.
+        let mut source = stream.open.source.clone();
+        if stream.open.replay_of.is_none() {
+            source.client = text("x-forwarded-for").or(source.client);
+        }
         let request = Message { version, fields: kept_fields(fields), ..Message::default() };
         let mut exchange = Exchange {
             id: 0,
             request_id,
             at_ms: now.wall_ms,
             began: now.instant,
-            source: stream.open.source.clone(),
+            source,
             protocol: if is_grpc { Protocol::Grpc } else { Protocol::Http },
             method,
             target: redacted.unwrap_or(target),
@@ -540,13 +545,14 @@ impl Inspector {
     pub fn record(&mut self, record: Record, now: Now) {
         let wanted = Some(record.request_id.as_str());
         let known = self.searched().find(|one| one.request_id.as_deref() == wanted && one.replay_of.is_none());
-        let Record { identity, rule, refused, status, .. } = record.clone();
+        let Record { identity, rule, refused, status, source, .. } = record.clone();
         if let Some(id) = known.map(|known| known.id) {
             self.store.update(id, |exchange| {
                 exchange.is_recorded = true;
                 exchange.identity = identity.or(exchange.identity.take());
                 exchange.rule = rule;
                 exchange.refused = refused;
+                exchange.source.client = source.client.or(exchange.source.client.take());
                 exchange.status = exchange.status.or(Some(status));
             });
             return self.changed(Change::Exchange(id));

@@ -70,16 +70,16 @@ struct Known {
 }
 
 impl Inspection {
-    /// Starts the inspector, if it is wanted: on a terminal, or by its option.
+    /// Starts the inspector, if it is wanted: where people look, or by its option.
     ///
     /// # Errors
     /// The address of the option cannot be used, or is that of a service.
     pub(crate) async fn start(
         args: &InspectArgs,
-        is_terminal: bool,
+        is_usual: bool,
         origins: &[OriginAddr],
     ) -> anyhow::Result<Option<Self>> {
-        if args.no_inspect || (args.inspect.is_none() && !is_terminal) {
+        if args.no_inspect || (args.inspect.is_none() && !is_usual) {
             return Ok(None);
         }
         let is_origin = |address: SocketAddr| origins.iter().any(|origin| is_at(origin, address));
