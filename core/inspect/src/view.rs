@@ -130,10 +130,8 @@ fn cut(text: &str, max: usize) -> &str {
 pub(crate) fn is_text(bytes: &[u8]) -> bool {
     let start = &bytes[..bytes.len().min(4_096)];
     let odd = start.iter().filter(|byte| **byte < 9 || (14..32).contains(*byte) && **byte != 27).count();
-    let is_broken = match std::str::from_utf8(start) {
-        Ok(_) => false,
-        Err(error) => error.valid_up_to() + 4 < start.len() && error.valid_up_to() * 4 < start.len() * 3,
-    };
+    let broken = String::from_utf8_lossy(start).matches('\u{fffd}').count();
+    let is_broken = broken > 1 && broken * 10 > start.len();
     !start.contains(&0) && odd * 20 <= start.len() && !is_broken
 }
 
