@@ -58,7 +58,10 @@ const PURE: &[&str] = &[
     "argon2",
     "aws-lc-rs",
     "base64",
+    // Decoders of bodies, without an encoder.
+    "brotli-decompressor",
     "bytes",
+    "flate2",
     // Records, master files and TSIG; no file is included (core/zone/src/record/data.rs).
     "hickory-proto",
     "http",
@@ -76,6 +79,7 @@ const PURE: &[&str] = &[
     "rcgen",
     // A state machine of TLS, with clock and randomness as arguments of its configuration.
     "rustls",
+    "ruzstd",
     "serde",
     "serde_json",
     "sha1",
@@ -89,6 +93,8 @@ const PURE: &[&str] = &[
     "time",
     "unicode-normalization",
     "unicode-security",
+    // Descriptions of types, which macros make.
+    "utoipa",
     "uuid",
     "x509-parser",
     "zeroize",

@@ -1,44 +1,53 @@
-//! `cargo xtask openapi`: generates api/openapi.json from the code, or checks that the committed file is current.
+//! `cargo xtask openapi`: generates the descriptions of APIs from the code, or checks that the committed files are
+//! current.
 
 use std::{path::Path, process::Command};
 
 use anyhow::{Context as _, Result, bail};
 
-const FILE: &str = "api/openapi.json";
+/// The files, each with the package whose example `openapi` prints it.
+const FILES: [(&str, &str); 2] =
+    [("api/openapi.json", "sallyport-control"), ("api/inspector.json", "sallyport-inspect")];
 
-/// Writes the description.
+/// Writes the descriptions.
 pub(crate) fn write(root: &Path) -> Result<()> {
-    let text = generate(root)?;
-    std::fs::write(root.join(FILE), text).with_context(|| format!("writing {FILE}"))?;
-    println!("openapi: wrote {FILE}");
+    for (file, package) in FILES {
+        let text = generate(root, package)?;
+        std::fs::write(root.join(file), text).with_context(|| format!("writing {file}"))?;
+        println!("openapi: wrote {file}");
+    }
     Ok(())
 }
 
-/// Fails if the committed description is not current.
+/// Fails if a committed description is not current.
 pub(crate) fn check(root: &Path) -> Result<()> {
-    let generated = generate(root)?;
-    let committed = std::fs::read_to_string(root.join(FILE)).with_context(|| format!("reading {FILE}"))?;
+    FILES.into_iter().try_for_each(|(file, package)| check_file(root, file, package))
+}
+
+fn check_file(root: &Path, file: &str, package: &str) -> Result<()> {
+    let generated = generate(root, package)?;
+    let committed = std::fs::read_to_string(root.join(file)).with_context(|| format!("reading {file}"))?;
     if let Some((line, (old, new))) = first_difference(&committed, &generated) {
         bail!(
-            "openapi: {FILE} differs from the code at line {line}: the file has {old:?}, the code {new:?}; run \
+            "openapi: {file} differs from the code at line {line}: the file has {old:?}, the code {new:?}; run \
              `cargo xtask openapi` and commit the result"
         );
     }
-    println!("openapi: {FILE} agrees with the code");
+    println!("openapi: {file} agrees with the code");
     Ok(())
 }
 
 /// The description as JSON, from a program of its own, so that the other checks need no build of the API.
-fn generate(root: &Path) -> Result<String> {
+fn generate(root: &Path, package: &str) -> Result<String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
-        .args(["run", "--quiet", "--locked", "--package", "sallyport-control", "--example", "openapi"])
+        .args(["run", "--quiet", "--locked", "--package", package, "--example", "openapi"])
         .current_dir(root)
         .stderr(std::process::Stdio::inherit())
         .output()
         .context("cargo did not start")?;
     if !output.status.success() {
-        bail!("openapi: the example `openapi` of sallyport-control did not build or run");
+        bail!("openapi: the example `openapi` of {package} did not build or run");
     }
     String::from_utf8(output.stdout).context("the description is not UTF-8")
 }

@@ -3,8 +3,10 @@
 //! [`Connector`] keeps the session with the edge ([`sallyport_tunnel::run_changing_connector`]). `dial` connects to the
 //! edge. For every stream, `services` finds the service, `origin` connects to the service, with TLS where needed
 //! (`origin_tls`), and `relay` moves the bytes. A service with several
-//! addresses has a `pool`, which selects one for each stream. `flows` does the same for datagrams.
+//! addresses has a `pool`, which selects one for each stream. `flows` does the same for datagrams. With an inspector,
+//! `capture` copies what is relayed.
 
+mod capture;
 mod dial;
 mod flows;
 mod origin;
@@ -16,6 +18,7 @@ mod services;
 
 use std::{sync::Arc, time::Duration};
 
+pub use capture::{Capture, CaptureEvent, Captured, CapturedStream, Wanted};
 use dial::{Edge, EdgeAddress};
 pub use dial::{Transport, TransportChoice, UnknownTransport};
 pub use origin_tls::{OriginTls, OriginTlsError};
@@ -31,7 +34,7 @@ pub use sallyport_wire::{
     edge_selector::{DEFAULT_REDUNDANCY, MAX_REDUNDANCY},
     session::MAX_TUNNELS_PER_SESSION as MAX_SERVICES,
 };
-pub use services::{Service, Services};
+pub use services::{Service, ServiceConnection, Services};
 use tokio::sync::mpsc;
 
 /// The options of a connector.
@@ -67,6 +70,8 @@ pub struct ConnectorOptions {
     pub drain: Duration,
     /// The threads that serve streams; the session runs on the caller's runtime.
     pub shards: Shards,
+    /// Where copies of what streams relay go, for the inspector; `None` without one.
+    pub capture: Option<Capture>,
 }
 
 /// A connector, before it runs.
@@ -105,7 +110,7 @@ impl Connector {
             outbound: options.outbound,
             choice: options.transport,
         });
-        let (services, changes) = Services::new(events.clone());
+        let (services, changes) = Services::new(events.clone(), options.capture);
         options.services.into_iter().try_for_each(|service| services.know(service))?;
         Ok(Self { config, edge: Arc::new(edge), services, changes, events })
     }

@@ -9,7 +9,7 @@ use std::{
 
 use parking_lot::Mutex;
 use rustls::AlertDescription;
-use sallyport_model::{OriginAddr, TunnelId};
+use sallyport_model::{EdgeName, OriginAddr, TunnelId};
 use sallyport_net::{ReadAhead, RelayEnd, ShardTcpStream, TlsFailure};
 use sallyport_tunnel::{BoxFuture, ConnectorEvent, FlowHandle, FlowOpen, FlowSink, IncomingStream, TunnelStream};
 use sallyport_wire::{FailureReason, Open, OpenFailure, StreamProtocol};
@@ -18,11 +18,13 @@ use tokio_rustls::client::TlsStream;
 use tracing::{debug, warn};
 
 use crate::{
+    capture::{Capture, Tap, TappedOrigin},
     flows::Flows,
     origin_tls::Configs,
     pool::{OriginPool, ServiceOrigin},
     quick_ack::Stalls,
     relay::relay,
+    services::ServiceConnection,
 };
 
 /// How soon the same TLS error of the service is logged again, and how soon a different one.
@@ -42,6 +44,8 @@ struct OriginTarget {
     tls: Option<Tls>,
     connect_timeout: Duration,
     stalls: Stalls,
+    /// The capture for the inspector, if there is one.
+    capture: Option<Capture>,
 }
 
 #[derive(Debug)]
@@ -79,10 +83,11 @@ impl Origin {
         server_name: Option<String>,
         connect_timeout: Duration,
         events: mpsc::Sender<ConnectorEvent>,
+        capture: Option<Capture>,
     ) -> Self {
         let tls = tls.map(|configs| Tls { configs, server_name, log_limit: ErrorLogLimit::default() });
-        let flows = Flows::new(tunnel, origin.clone(), events);
-        Self { target: Arc::new(OriginTarget { origin, tls, connect_timeout, stalls: Stalls::default() }), flows }
+        let (flows, stalls) = (Flows::new(tunnel, origin.clone(), events), Stalls::default());
+        Self { target: Arc::new(OriginTarget { origin, tls, connect_timeout, stalls, capture }), flows }
     }
 
     /// Whether the service has a pool of addresses.
@@ -95,26 +100,47 @@ impl Origin {
         self.target.tls.as_ref().map(|tls| tls.configs.clone())
     }
 
+    /// Opens a connection to the service for HTTP/1.1.
+    pub(crate) async fn connect(&self) -> Result<Box<dyn ServiceConnection>, OpenFailure> {
+        let target = &self.target;
+        let time = target.connect_timeout;
+        let address = match &target.origin {
+            ServiceOrigin::One(address) => address.clone(),
+            ServiceOrigin::Pool(pool) => {
+                let mut search = pool.search(std::net::Ipv4Addr::LOCALHOST.into(), time);
+                match search.next() {
+                    Some((endpoint, _)) => endpoint.address().clone(),
+                    None => return Err(search.failure()),
+                }
+            }
+        };
+        Ok(match &target.tls {
+            Some(_) => target.connect_tls(&address, StreamProtocol::Http1, time).await?,
+            None => Box::new(target.connect_plain(&address, time).await?),
+        })
+    }
+
     /// Serves a datagram flow.
     pub(crate) fn open_flow(&self, open: FlowOpen, flow: FlowHandle) -> Arc<dyn FlowSink> {
         self.flows.open(open, flow)
     }
 
     /// Serves a stream.
-    pub(crate) fn serve(&self, open: Open, stream: IncomingStream) -> BoxFuture<'static, ()> {
+    pub(crate) fn serve(&self, open: Open, edge: Option<&EdgeName>, stream: IncomingStream) -> BoxFuture<'static, ()> {
         let target = self.target.clone();
+        let tap = target.capture.as_ref().and_then(|capture| capture.begin(&open, edge));
         if let ServiceOrigin::Pool(pool) = &target.origin {
-            return serve_from_pool(pool, target.clone(), open, stream);
+            return serve_from_pool(pool, target.clone(), open, stream, tap);
         }
         // Streams may stay idle for long: the connect future is boxed, and freed before bytes move.
         if target.tls.is_some() {
-            Box::pin(carry(self.target.clone(), async move {
+            Box::pin(carry(self.target.clone(), tap, async move {
                 let ServiceOrigin::One(address) = &target.origin else { return None };
                 let connected = target.connect_tls(address, open.protocol, target.connect_timeout).await;
                 answer(stream, connected.map(|origin| (origin, ()))).await
             }))
         } else {
-            Box::pin(carry(self.target.clone(), async move {
+            Box::pin(carry(self.target.clone(), tap, async move {
                 let ServiceOrigin::One(address) = &target.origin else { return None };
                 let connected = target.connect_plain(address, target.connect_timeout).await;
                 answer(stream, connected.map(|origin| (origin, ()))).await
@@ -129,10 +155,11 @@ fn serve_from_pool(
     target: Arc<OriginTarget>,
     open: Open,
     stream: IncomingStream,
+    tap: Option<Box<Tap>>,
 ) -> BoxFuture<'static, ()> {
     let (carried, mut search) = (target.clone(), pool.search(open.client.ip(), target.connect_timeout));
     if target.tls.is_some() {
-        Box::pin(carry(carried, async move {
+        Box::pin(carry(carried, tap, async move {
             while let Some((endpoint, time)) = search.next() {
                 let connected = target.connect_tls(endpoint.address(), open.protocol, time).await;
                 if let Some(connected) = search.record(endpoint, connected) {
@@ -142,7 +169,7 @@ fn serve_from_pool(
             refuse(stream, search.failure()).await
         }))
     } else {
-        Box::pin(carry(carried, async move {
+        Box::pin(carry(carried, tap, async move {
             while let Some((endpoint, time)) = search.next() {
                 let connected = target.connect_plain(endpoint.address(), time).await;
                 if let Some(connected) = search.record(endpoint, connected) {
@@ -242,15 +269,33 @@ async fn refuse<T>(stream: IncomingStream, failure: OpenFailure) -> Option<T> {
 /// Relays the stream once the service is reached.
 fn carry<S: RelayEnd + Send, G: Send>(
     target: Arc<OriginTarget>,
+    tap: Option<Box<Tap>>,
     reaching: impl Future<Output = Option<(TunnelStream, S, G)>> + Send,
 ) -> impl Future<Output = ()> + Send {
     let reaching = Box::pin(reaching);
     async move {
         let Some((tunnel, origin, _guard)) = reaching.await else { return };
-        if let Err(error) = relay(tunnel, origin, &target.stalls).await {
+        let relayed = match tap {
+            None => relay(tunnel, origin, &target.stalls, None).await,
+            Some(tap) => Box::pin(relay_copied(tunnel, origin, &target.stalls, *tap)).await,
+        };
+        if let Err(error) = relayed {
             debug!(%error, "a stream ended early");
         }
     }
+}
+
+/// Relays the stream with copies for the inspector.
+async fn relay_copied<S: RelayEnd + Send>(
+    tunnel: TunnelStream,
+    origin: S,
+    stalls: &Stalls,
+    tap: Tap,
+) -> io::Result<()> {
+    let Tap { client, service, mut end } = tap;
+    let relayed = relay(tunnel, TappedOrigin::new(origin, service), stalls, Some(Box::new(client))).await;
+    end.reason = relayed.as_ref().err().map(ToString::to_string);
+    relayed
 }
 
 /// One sentence for the owner of the service, who reads it in an error page or a log.

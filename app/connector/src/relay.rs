@@ -17,7 +17,10 @@ use tokio::{
     time::Sleep,
 };
 
-use crate::quick_ack::{QuickAck, Stalls};
+use crate::{
+    capture::TapHalf,
+    quick_ack::{QuickAck, Stalls},
+};
 
 /// How long the report that the service has accepted is delayed, so that it can travel with the first bytes of a quick
 /// response.
@@ -27,7 +30,7 @@ const HOLD_TIME: Duration = Duration::from_millis(1);
 const MAX_SHORT_BYTES: usize = 16_384;
 
 /// Relays bytes until both directions have ended. If one side fails, the other side gets a reset, so that an incomplete
-/// stream never looks complete.
+/// stream never looks complete. What comes from the tunnel is copied into `tap`.
 ///
 /// Returns a plain future instead of an `async fn`, which would hold its arguments twice: many streams stay idle for
 /// long.
@@ -35,8 +38,9 @@ pub(crate) fn relay(
     tunnel: TunnelStream,
     mut origin: impl RelayEnd + Send,
     stalls: &Stalls,
+    tap: Option<Box<TapHalf>>,
 ) -> impl Future<Output = io::Result<()>> + Send {
-    let mut tunnel = Tunnel { stream: tunnel, came: 0, hold: None };
+    let mut tunnel = Tunnel { stream: tunnel, came: 0, hold: None, tap };
     let mut pace = Acknowledging(QuickAck::new(stalls));
     async move {
         let mut carried = RelayCounts::default();
@@ -64,6 +68,8 @@ struct Tunnel {
     came: usize,
     /// The end of the delay.
     hold: Option<Pin<Box<Sleep>>>,
+    /// Copies for the inspector, if there is one.
+    tap: Option<Box<TapHalf>>,
 }
 
 impl RelayEnd for Tunnel {
@@ -91,10 +97,16 @@ impl RelayEnd for Tunnel {
 
 impl AsyncRead for Tunnel {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let before = buf.filled().len();
+        let (before, has_room) = (buf.filled().len(), buf.remaining() > 0);
         let read = Pin::new(&mut self.stream).poll_read(cx, buf);
         if self.stream.holds_opened() {
             self.came += buf.filled().len() - before;
+        }
+        if let Some(tap) = &mut self.tap
+            && has_room
+            && matches!(read, Poll::Ready(Ok(())))
+        {
+            tap.copy(&buf.filled()[before..]);
         }
         read
     }

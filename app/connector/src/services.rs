@@ -3,15 +3,19 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
-use sallyport_model::TunnelId;
+use sallyport_model::{EdgeName, TunnelId};
 use sallyport_tunnel::{
     BoxFuture, ConnectorEvent, FlowEnd, FlowHandle, FlowHandler, FlowOpen, FlowSink, IncomingStream, OriginHandler,
     TunnelChange, TunnelCredential,
 };
 use sallyport_wire::{FailureReason, Open, OpenFailure};
-use tokio::sync::mpsc;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    sync::mpsc,
+};
 
 use crate::{
+    capture::Capture,
     origin::Origin,
     origin_tls::{Configs, OriginTls, OriginTlsError},
     pool::ServiceOrigin,
@@ -48,7 +52,13 @@ pub struct Services {
     by_tunnel: Arc<RwLock<HashMap<TunnelId, ServiceEntry>>>,
     events: mpsc::Sender<ConnectorEvent>,
     changes: mpsc::Sender<TunnelChange>,
+    capture: Option<Capture>,
 }
+
+/// A connection to a service.
+pub trait ServiceConnection: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> ServiceConnection for S {}
 
 /// How a service is reached.
 struct ServiceEntry {
@@ -58,9 +68,12 @@ struct ServiceEntry {
 
 impl Services {
     /// No service yet, and the receiver of later changes for the connector.
-    pub(crate) fn new(events: mpsc::Sender<ConnectorEvent>) -> (Self, mpsc::Receiver<TunnelChange>) {
+    pub(crate) fn new(
+        events: mpsc::Sender<ConnectorEvent>,
+        capture: Option<Capture>,
+    ) -> (Self, mpsc::Receiver<TunnelChange>) {
         let (changes, to_come) = mpsc::channel(MAX_QUEUED_CHANGES);
-        (Self { by_tunnel: Arc::default(), events, changes }, to_come)
+        (Self { by_tunnel: Arc::default(), events, changes, capture }, to_come)
     }
 
     /// Adds a service, or replaces the one of the same tunnel. Existing connections stay. Edges learn that a pool takes
@@ -100,6 +113,16 @@ impl Services {
         });
     }
 
+    /// Opens a connection to the service of a tunnel, in plain text or by TLS as its settings say, for a request that
+    /// does not come from an edge.
+    ///
+    /// # Errors
+    /// There is no such service, or it is not reached. The message is one sentence.
+    pub async fn connect(&self, tunnel: TunnelId) -> Result<Box<dyn ServiceConnection>, String> {
+        let origin = self.origin_of(tunnel).ok_or("the service is no longer served here")?;
+        origin.connect().await.map_err(|failure| failure.message)
+    }
+
     /// Adds the service to the table.
     pub(crate) fn know(&self, service: Service) -> Result<(), OriginTlsError> {
         let Service { tunnel, origin, origin_tls: tls, connect_timeout } = service;
@@ -113,7 +136,8 @@ impl Services {
             Some(tls) => Some(tls.configs()?),
         };
         let name = tls.as_ref().and_then(|tls| tls.server_name.clone());
-        let origin = Origin::new(tunnel.tunnel, origin, configs, name, connect_timeout, self.events.clone());
+        let (events, capture) = (self.events.clone(), self.capture.clone());
+        let origin = Origin::new(tunnel.tunnel, origin, configs, name, connect_timeout, events, capture);
         self.write().insert(tunnel.tunnel, ServiceEntry { origin: Arc::new(origin), tls });
         Ok(())
     }
@@ -145,8 +169,12 @@ impl ServiceEntry {
 
 impl OriginHandler for Services {
     fn serve(&self, open: Open, stream: IncomingStream) -> BoxFuture<'static, ()> {
+        self.serve_from(None, open, stream)
+    }
+
+    fn serve_from(&self, edge: Option<&EdgeName>, open: Open, stream: IncomingStream) -> BoxFuture<'static, ()> {
         match self.origin_of(open.tunnel) {
-            Some(origin) => origin.serve(open, stream),
+            Some(origin) => origin.serve(open, edge, stream),
             None => Box::pin(async move {
                 let failure = OpenFailure::new(FailureReason::Other, "the connector does not serve this tunnel");
                 stream.failed(failure).await;

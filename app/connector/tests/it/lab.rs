@@ -161,6 +161,7 @@ impl Edge {
             keepalive: Duration::from_secs(10),
             drain: Duration::from_secs(30),
             shards: Default::default(),
+            capture: None,
         }
     }
 }

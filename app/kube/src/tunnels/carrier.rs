@@ -80,6 +80,7 @@ impl Carrier {
             keepalive: options.keepalive,
             drain: options.drain,
             shards: shards.clone(),
+            capture: None,
         };
         let (events_in, mut own_events) = mpsc::channel(MAX_QUEUED_EVENTS);
         let connector = Connector::new(options, events_in).context("the connector cannot start")?;

@@ -9,6 +9,7 @@ pub(crate) mod bus;
 pub(crate) mod capacity;
 pub(crate) mod dns;
 pub(crate) mod domain;
+pub(crate) mod inspect;
 pub(crate) mod listen;
 pub(crate) mod mail;
 pub(crate) mod password;

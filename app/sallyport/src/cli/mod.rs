@@ -28,7 +28,7 @@ use crate::{
         certificate::CertificateCommand,
         client::{ClientCommand, SshConfigArgs},
         companion::{CompanionArgs, KUBE, LAB, PACKET},
-        connect::ConnectArgs,
+        connect::ConnectCommand,
         data::{BackupArgs, MigrateArgs, RekeyArgs, RestoreArgs},
         doctor::DoctorArgs,
         domain::DomainCommand,
@@ -111,7 +111,7 @@ pub(crate) enum Command {
     /// Forget the login
     Logout,
     /// Give a service near you a public name until this command is stopped
-    Connect(ConnectArgs),
+    Connect(ConnectCommand),
     /// Serve the services of a file until this command is stopped
     Run(RunArgs),
     /// Public names that stay

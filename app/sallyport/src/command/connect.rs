@@ -13,10 +13,11 @@ use super::{
     tunnel,
 };
 use crate::{
-    args::service::PathsArgs,
+    args::{inspect::InspectArgs, service::PathsArgs},
     command::socket::{identity::PoliciesArg, request::SocketRequest, settings::SettingsArgs},
     context::{Context, candidates},
     failure::{self, Failure, Kind},
+    inspector::Inspection,
     signals::Signals,
     view::live::Live,
 };
@@ -51,6 +52,15 @@ pub(crate) struct ConnectArgs {
     paths: PathsArgs,
     #[command(flatten)]
     origin: OriginArgs,
+}
+
+/// Options of the command itself, which a file of services does not have.
+#[derive(Debug, Args)]
+pub(crate) struct ConnectCommand {
+    #[command(flatten)]
+    connect: ConnectArgs,
+    #[command(flatten)]
+    inspect: InspectArgs,
 }
 
 impl ConnectArgs {
@@ -104,8 +114,10 @@ impl ConnectArgs {
 }
 
 /// Serves the service under a public name. At the end a temporary socket is removed, and a named one stays.
-pub(crate) async fn run(context: &Context, args: ConnectArgs) -> anyhow::Result<()> {
-    let request = args.read()?;
+pub(crate) async fn run(context: &Context, args: ConnectCommand) -> anyhow::Result<()> {
+    let request = args.connect.read()?;
+    let addresses = request.addresses();
+    let inspection = Inspection::start(&args.inspect, context.output.terminal, &addresses).await?;
     let target = context.target()?;
     let client = context.client(&target)?;
     // From here on the socket must be removed, whatever ends the command.
@@ -125,6 +137,9 @@ pub(crate) async fn run(context: &Context, args: ConnectArgs) -> anyhow::Result<
         let services = request.services(socket.socket_type)?;
         let origins: Vec<_> = services.iter().map(|one| (one.path.clone(), one.origin.to_string())).collect();
         live.header(&socket, &origins)?;
+        if let Some(inspection) = &inspection {
+            live.inspector(&inspection.url())?;
+        }
         if !found.is_new && socket.tunnels_up > 0 {
             let already =
                 format!("{} has a service already: requests are shared among all that are there", socket.name);
@@ -140,9 +155,12 @@ pub(crate) async fn run(context: &Context, args: ConnectArgs) -> anyhow::Result<
             };
             made.push(tunnel.details.id);
             live.name(tunnel.details.id, service.path.prefix.as_str());
+            if let Some(inspection) = &inspection {
+                inspection.name(tunnel.details.id, socket.name.as_str(), &service.origin.to_string());
+            }
             tunnels.push((Credential::from(tunnel), service.origin));
         }
-        hold::hold(&target, tunnels, &mut live, &mut signals).await
+        hold::hold(&target, tunnels, &mut live, &mut signals, inspection.as_ref()).await
     }
     .await;
     let (removed, text) = match request.is_named {

@@ -5,8 +5,8 @@ use std::{fmt, path::PathBuf, time::Duration};
 use clap::Args;
 use sallyport_api::{ConnectEdge, ConnectTo, CreatedTunnel, Secret};
 use sallyport_connector::{
-    ClientAffinity, ConnectorOptions, DEFAULT_REDUNDANCY, EdgePlace, Endpoint, MAX_REDUNDANCY, OriginPool, OriginTls,
-    Service, ServiceOrigin, TransportChoice, TunnelCredential,
+    ClientAffinity, Connector, ConnectorOptions, DEFAULT_REDUNDANCY, EdgePlace, Endpoint, MAX_REDUNDANCY, OriginPool,
+    OriginTls, Service, ServiceOrigin, TransportChoice, TunnelCredential,
 };
 use sallyport_model::{Capacity, OriginAddr, RegionName, SocketType, TunnelId};
 use sallyport_net::{Congestion, Fingerprint, Outbound, Shutdown};
@@ -20,6 +20,7 @@ use crate::{
     context::{AGENT, Target},
     duration,
     failure::Failure,
+    inspector::Inspection,
     runtime::threads,
     signals::Signals,
     view::live::Live,
@@ -297,6 +298,7 @@ pub(crate) async fn hold(
     tunnels: Vec<(Credential, Origin)>,
     live: &mut Live,
     signals: &mut Signals,
+    inspection: Option<&Inspection>,
 ) -> anyhow::Result<()> {
     for (credential, origin) in &tunnels {
         if let Some(reason) = origin.why_missing().await {
@@ -308,10 +310,15 @@ pub(crate) async fn hold(
     let services = tunnels.iter().map(served).collect();
     let Some((Credential { connect, .. }, Origin { way, .. })) = tunnels.into_iter().next() else { return Ok(()) };
     let transport = way.transport;
-    let options = options(target, connect, way, services)?;
+    let options =
+        ConnectorOptions { capture: inspection.map(Inspection::capture), ..options(target, connect, way, services)? };
     let shutdown = Shutdown::new();
     let (events_in, mut events) = mpsc::channel(MAX_QUEUED_EVENTS);
-    let connector = sallyport_connector::run(options, events_in, shutdown.clone());
+    let connector = Connector::new(options, events_in)?;
+    if let Some(inspection) = inspection {
+        inspection.set_services(connector.services());
+    }
+    let connector = connector.run(shutdown.clone());
     let not_connected = tokio::time::sleep(NOT_CONNECTED_AFTER);
     tokio::pin!(connector, not_connected);
     let mut is_patient = true;
@@ -327,6 +334,9 @@ pub(crate) async fn hold(
                 shown = shown.and_then(|()| live.stopping());
             }
             Some(event) = events.recv() => {
+                if let Some(inspection) = inspection {
+                    inspection.observe(&event);
+                }
                 shown = shown.and_then(|()| live.event(&event));
                 if shown.is_err() {
                     shutdown.trigger();
@@ -379,6 +389,7 @@ pub(super) fn options(
         keepalive: way.keepalive,
         drain: DRAIN,
         shards: threads::shards()?,
+        capture: None,
     })
 }
 

@@ -371,7 +371,7 @@ async fn connect(context: &Context, args: ConnectArgs) -> anyhow::Result<()> {
         let origin = args.origin.prepare(args.socket_type.unwrap_or(SocketType::Http))?;
         let credential = Credential { tunnel, credential, connect };
         let mut live = Live::new(context.output, context.offset);
-        return hold::hold(&target, vec![(credential, origin)], &mut live, &mut Signals::take()?).await;
+        return hold::hold(&target, vec![(credential, origin)], &mut live, &mut Signals::take()?, None).await;
     }
     let client = context.client(&target)?;
     let socket = client.socket(reference).await.map_err(|error| failure::about(error, reference))?;
@@ -384,7 +384,7 @@ async fn connect(context: &Context, args: ConnectArgs) -> anyhow::Result<()> {
     let outcome = async {
         let path = PathRoute { prefix: tunnel.details.path.clone(), rewrite: tunnel.details.rewrite_path.clone() };
         live.header(&socket, &[(path, service.origin.to_string())])?;
-        hold::hold(&target, vec![(Credential::from(tunnel), service.origin)], &mut live, &mut signals).await
+        hold::hold(&target, vec![(Credential::from(tunnel), service.origin)], &mut live, &mut signals, None).await
     }
     .await;
     if args.tunnel.is_some() {

@@ -201,6 +201,22 @@ impl Live {
         output::line("")
     }
 
+    /// Prints the address of the inspector, with its key.
+    ///
+    /// # Errors
+    /// The standard output is closed.
+    pub(crate) fn inspector(&self, url: &str) -> anyhow::Result<()> {
+        if self.output.format != Format::Table {
+            return self.emit(json!({ "event": "inspector", "url": url }), None);
+        }
+        if !self.output.terminal {
+            self.output.hint(&format!("inspector at {url}"));
+            return Ok(());
+        }
+        output::line(&output::pairs(&[("inspector", url.to_owned())]))?;
+        output::line("")
+    }
+
     /// Shows one event.
     ///
     /// # Errors

@@ -142,6 +142,11 @@ pub trait OriginHandler: Send + Sync + 'static {
     /// Serves one stream. Runs in a task of its own.
     fn serve(&self, open: Open, stream: IncomingStream) -> BoxFuture<'static, ()>;
 
+    /// Serves one stream of the edge with this name, `None` if it has told none.
+    fn serve_from(&self, _edge: Option<&EdgeName>, open: Open, stream: IncomingStream) -> BoxFuture<'static, ()> {
+        self.serve(open, stream)
+    }
+
     /// The handler of flows of datagrams. `None`: the connector declares no support, and the edge refuses tunnels that
     /// need flows.
     fn flows(&self) -> Option<Arc<dyn FlowHandler>> {

@@ -12,7 +12,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use sallyport_model::{RegionName, TunnelId};
+use sallyport_model::{EdgeName, RegionName, TunnelId};
 use sallyport_shards::spawn_near;
 use sallyport_wire::{
     Attach, Backoff, Edges, Event, Hello, Join, Open, Refusal, Session, Side, Welcome, datagram::DEFAULT_MAX_FLOWS,
@@ -78,6 +78,8 @@ pub(super) struct ConnectorSession {
     transport: &'static str,
     /// A session between two edges: nothing is attached, and legs are opened at once.
     is_between_edges: bool,
+    /// The name of the edge, once it has told one.
+    edge: OnceLock<EdgeName>,
     join: OnceLock<Join>,
     has_first_legs: AtomicBool,
     /// Number of legs that the edge asked for and that wait for [`LEG_PAUSE`].
@@ -146,6 +148,7 @@ impl ConnectorSession {
             started: Instant::now(),
             transport,
             is_between_edges,
+            edge: OnceLock::new(),
             join: OnceLock::new(),
             has_first_legs: AtomicBool::new(false),
             wanted_legs: AtomicUsize::new(0),
@@ -179,6 +182,9 @@ impl ConnectorSession {
         match event {
             Event::Welcome(welcome) => {
                 let _ = self.join.set(Join { session: welcome.session, leg_secret: welcome.leg_secret });
+                if let Some(edge) = &welcome.edge {
+                    let _ = self.edge.set(edge.clone());
+                }
                 if self.is_between_edges {
                     self.open_all();
                 }
@@ -204,7 +210,7 @@ impl ConnectorSession {
             Event::StreamOpen(id, open) => {
                 let count = StreamCount::new(&self.streams, None);
                 let stream = IncomingStream::new(TunnelStream::multiplexed(self.mux.accept(id, count)));
-                tokio::spawn(self.shared.origin.serve(open, stream));
+                tokio::spawn(self.shared.origin.serve_from(self.edge.get(), open, stream));
             }
             _ => {}
         }
@@ -358,8 +364,9 @@ impl ConnectorSession {
     fn start(self: Arc<Self>, leg: Leg, open: Open) -> BoxFuture<'static, ()> {
         let count = StreamCount::new(&self.streams, None);
         let origin = self.shared.origin.clone();
+        let session = self.clone();
         let stream = LegStream::accept(leg, self, count);
-        origin.serve(open, IncomingStream::new(TunnelStream::on_leg(stream)))
+        origin.serve_from(session.edge.get(), open, IncomingStream::new(TunnelStream::on_leg(stream)))
     }
 }
 

@@ -16,7 +16,7 @@ use sallyport_api::{CreateSocket, Secret};
 use sallyport_cli::usage::sentence;
 use sallyport_client::{SocketRef, TunnelRef};
 use sallyport_connector::MAX_SERVICES;
-use sallyport_model::{DisplayName, PathRoute, SocketType};
+use sallyport_model::{DisplayName, OriginAddr, PathRoute, SocketType};
 use sallyport_net::Trust;
 use sallyport_policy::{AccessList, Rule};
 use toml::{
@@ -117,6 +117,16 @@ pub(super) enum Plan {
     },
     /// The socket of the service's name, or a temporary one, with the services of its other paths.
     Requested(Box<SocketRequest>),
+}
+
+impl Plan {
+    /// The addresses of its services.
+    pub(super) fn addresses(&self) -> Vec<OriginAddr> {
+        match self {
+            Self::Lasting { origin, .. } => vec![origin.address()],
+            Self::Requested(request) => request.addresses(),
+        }
+    }
 }
 
 /// A place in a file.

@@ -14,7 +14,7 @@ use std::{
 };
 
 use clap::Args;
-use sallyport_connector::{Connector, ConnectorEvent, Services, TransportChoice};
+use sallyport_connector::{Connector, ConnectorEvent, ConnectorOptions, Services, TransportChoice};
 use sallyport_model::{SocketType, TunnelId};
 use sallyport_net::Shutdown;
 use serde::Serialize;
@@ -29,8 +29,11 @@ use self::{
 };
 use super::hold::{self, MAX_QUEUED_EVENTS, NOT_CONNECTED_AFTER};
 use crate::{
+    args::inspect::InspectArgs,
     context::Context,
-    duration, output,
+    duration,
+    inspector::Inspection,
+    output,
     signals::{Hangup, Hangups, Signals},
     view::live::{Live, ReloadCause},
 };
@@ -74,6 +77,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration::parse_positive)]
     #[arg(conflicts_with = "no_watch")]
     watch_interval: Duration,
+    #[command(flatten)]
+    inspect: InspectArgs,
 }
 
 /// A service of the file, as `--check` shows it.
@@ -94,6 +99,8 @@ pub(crate) async fn run(context: &Context, args: RunArgs) -> anyhow::Result<()> 
         let checked: Vec<CheckedService> = file.services.iter().map(CheckedService::of).collect();
         return context.output.data(&checked, |checked| table(checked));
     }
+    let addresses: Vec<_> = file.services.iter().flat_map(|spec| spec.plan.addresses()).collect();
+    let inspection = Inspection::start(&args.inspect, context.output.terminal, &addresses).await?;
     let target = context.target()?;
     let api = ApiClients::new(context, &target)?;
     // From here on what is made must be removed, whatever ends the command.
@@ -115,13 +122,19 @@ pub(crate) async fn run(context: &Context, args: RunArgs) -> anyhow::Result<()> 
         api,
         running: services,
         services: None,
+        inspection,
     };
     let outcome = async {
         let services = runner.running.iter().flat_map(RunningService::services).collect();
-        let options = hold::options(&target, edge, file.way, services)?;
+        let capture = runner.inspection.as_ref().map(Inspection::capture);
+        let options = ConnectorOptions { capture, ..hold::options(&target, edge, file.way, services)? };
         let (events_in, events) = mpsc::channel(MAX_QUEUED_EVENTS + options.services.len());
         let connector = Connector::new(options, events_in)?;
         runner.services = Some(connector.services());
+        if let Some(inspection) = &runner.inspection {
+            inspection.set_services(connector.services());
+            runner.live.inspector(&inspection.url())?;
+        }
         runner.hold(connector, events, &mut signals, &mut hangups).await
     }
     .await;
@@ -153,6 +166,7 @@ struct Runner {
     running: Vec<RunningService>,
     /// The services of the connector, once it exists.
     services: Option<Services>,
+    inspection: Option<Inspection>,
 }
 
 /// A service that was not found.
@@ -211,6 +225,9 @@ impl Runner {
                 }
                 Some(event) = events.recv() => {
                     self.record_loss(&event);
+                    if let Some(inspection) = &self.inspection {
+                        inspection.observe(&event);
+                    }
                     shown = shown.and_then(|()| self.live.event(&event));
                 }
                 Some((tunnel, socket_type, reason)) = missing.recv() => {
@@ -241,7 +258,10 @@ impl Runner {
     }
 
     fn introduce(&self, service: &RunningService) -> anyhow::Result<()> {
-        service.tunnels().try_for_each(|(tunnel, origin, _)| {
+        service.tunnels().try_for_each(|(tunnel, origin, name)| {
+            if let Some(inspection) = &self.inspection {
+                inspection.name(tunnel, &name, &origin.to_string());
+            }
             // Notes on the socket are shown once.
             let socket = service.socket.as_deref().filter(|_| tunnel == service.tunnel);
             self.live.serving(tunnel, socket, &origin.to_string())

@@ -105,6 +105,14 @@ impl Runner {
             let failure = Failure::new(Kind::Refused, text).next("restart the command, or take the change back");
             return Err(OpenError::Failed(failure.into()));
         }
+        let of_inspector = self.inspection.as_ref().and_then(|inspection| {
+            let mut addresses = file.services.iter().flat_map(|spec| spec.plan.addresses());
+            addresses.find(|address| inspection.is_at(address))
+        });
+        if let Some(address) = of_inspector {
+            let failure = Failure::usage(format!("{address} is the inspector's own address, not a service"));
+            return Err(OpenError::Failed(failure.next("choose another port for the service").into()));
+        }
         let Some(services) = self.services.clone() else { return Ok(Ok(())) };
         let changes = self.compare(file.services).map_err(OpenError::Failed)?;
         let opened = self.api.open_all(changes.opens, signals).await?;

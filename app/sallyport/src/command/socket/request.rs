@@ -2,7 +2,7 @@
 
 use sallyport_api::{CreateSocket, CreateTunnel, PolicyPlace, Socket, UpdateSocket};
 use sallyport_client::{ApiClient, ClientError, PolicyRef, SocketRef};
-use sallyport_model::{OriginProtocol, PathRoute, SocketType};
+use sallyport_model::{OriginAddr, OriginProtocol, PathRoute, SocketType};
 
 use super::settings::SettingsArgs;
 use crate::{
@@ -110,6 +110,12 @@ impl SocketRequest {
         };
         let others = self.others.iter().map(beside).collect::<Result<Vec<_>, Failure>>()?;
         Ok(std::iter::once(PathService { path: self.path.clone(), origin }).chain(others).collect())
+    }
+
+    /// The addresses of the services.
+    pub(crate) fn addresses(&self) -> Vec<OriginAddr> {
+        let others = self.others.iter().map(|(_, service)| service);
+        std::iter::once(self.origin.service()).chain(others).map(|service| self.origin.address_of(service)).collect()
     }
 
     /// The services, for people.
