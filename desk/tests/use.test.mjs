@@ -138,7 +138,7 @@ test('edit and replay sends what was changed, and only that', async (t) => {
   await isChosen(page, ids.webhook + 1);
   await page.waitForSelector('dialog', { state: 'detached' });
   const sent = JSON.parse(replays(mock).at(-1).body);
-  assert.equal(sent.method, 'POST');
+  assert.equal(sent.method, undefined);
   assert.equal(sent.path, '/webhooks/stripe?source=test');
   assert.equal(Buffer.from(sent.body_base64, 'base64').toString(), '{"a": "ü"}');
   assert.deepEqual(sent.headers.at(-1), { name: 'x-test', value: "it's $(new)" });
@@ -150,7 +150,7 @@ test('edit and replay sends what was changed, and only that', async (t) => {
   await page.fill('.editor .first-line input >> nth=0', 'PUT');
   await page.click('.editor button[type=submit]');
   await isChosen(page, ids.webhook + 2);
-  assert.deepEqual(JSON.parse(replays(mock).at(-1).body), { method: 'PUT', path: '/login' });
+  assert.deepEqual(JSON.parse(replays(mock).at(-1).body), { method: 'PUT' });
 
   // A body that was cut cannot go again, and the program says so.
   await page.click(`#row-${ids.cut}`);

@@ -9,6 +9,7 @@ import { copy } from '../parts/toast';
 import { useLoaded } from '../parts/use';
 import { compare, copyCurl, replay, saveHar } from './actions';
 import { Body, Pairs } from './body';
+import { quoted } from './filters';
 import { Frames } from './frames';
 import { Status } from './status';
 import { choose, compared, current, editing, exchange, filter, isDetailShown, marked } from './store';
@@ -38,7 +39,7 @@ function Headers({ of, label }: { of: Message; label: string }) {
                 type="button"
                 class="plain-link"
                 title="Filter by this header"
-                onClick={() => (filter.value = `header:${name}=${/[\s"]/.test(value) ? JSON.stringify(value) : value}`)}
+                onClick={() => (filter.value = `header:${name}=${quoted(value)}`)}
               >
                 {plain(name)}
               </button>

@@ -3,7 +3,7 @@ import { useSignal } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
 import { api } from '../api/client';
 import type { Details, Header, Replay } from '../api/wire';
-import { size, toBase64 } from '../parts/format';
+import { plain, size, toBase64 } from '../parts/format';
 import { Dialog } from '../parts/dialog';
 import { Icon } from '../parts/icon';
 import { JsonError, parse } from '../parts/json';
@@ -35,7 +35,7 @@ async function draft(id: number, signal: AbortSignal): Promise<Draft> {
 function problems(method: string, path: string, headers: readonly Header[]): string {
   if (!TOKEN.test(method)) return 'The method is no word of HTTP.';
   if (!path.startsWith('/') && path !== '*') return 'The path starts with a slash.';
-  if (/[\s\u0000-\u001f\u007f]/.test(path)) return 'The path has no spaces or control characters.';
+  if (/[^!-~]/.test(path)) return 'The path has no spaces and no letters beyond ASCII: escape them.';
   const bad = headers.find(({ name }) => !TOKEN.test(name));
   if (bad) return `"${bad.name}" is no name of a header.`;
   const broken = headers.find(({ value }) => /[\u0000-\u0008\u000a-\u001f\u007f]/.test(value));
@@ -70,7 +70,9 @@ function Form({ id, from }: { id: number; from: Draft }) {
     const named = headers.value.filter(({ name, value }) => name.trim() || value.trim()).map(({ name, value }) => ({ name: name.trim(), value }));
     sentence.value = problems(method.value, path.value, named);
     if (sentence.value) return;
-    const changes: Replay = { method: method.value, path: path.value };
+    const changes: Replay = {};
+    if (method.value !== from.all.method) changes.method = method.value;
+    if (path.value !== from.all.path) changes.path = path.value;
     const isSame =
       named.length === request.headers.length &&
       named.every(({ name, value }, at) => name === request.headers[at]!.name && value === request.headers[at]!.value);
@@ -122,6 +124,12 @@ function Form({ id, from }: { id: number; from: Draft }) {
           Add a header
         </button>
       </fieldset>
+      {request.redacted.length > 0 && (
+        <p class="note-line">
+          Secrets were taken out before the request was kept: {plain(request.redacted.join(', '))}. They are not sent, unless
+          you write them here again.
+        </p>
+      )}
       {from.body === undefined ? (
         <p class="note-line">
           {request.is_truncated

@@ -1,18 +1,28 @@
 // What can be written into the filter, and the filters that the reader keeps.
 import { signal } from '@preact/signals';
+import type { Exchange } from '../api/wire';
 import { exchange, shown, state } from './store';
 
 const KEPT = 'sallyport-inspector-filters';
 const MAX_KEPT = 50;
 
-export const KEYS: readonly [string, string, string?][] = [
+export const KEYS: readonly [string, string, string][] = [
   ['path:', 'part of the path', 'path:/webhooks'],
   ['status:', 'a status or a class', 'status:5xx'],
   ['method:', 'the method', 'method:POST'],
   ['header:', 'a header, with its value or without', 'header:content-type=json'],
-  ['body:', 'text in a body', 'body:invoice'],
-  ['person:', 'who was let in', 'person:alice@example.com'],
+  ['body:', 'text in a body or a message', 'body:invoice'],
+  ['person:', 'who was let in', 'person:alice@'],
   ['duration:', 'longer or shorter than', 'duration:>100ms'],
+  ['size:', 'larger or smaller than', 'size:>10kb'],
+  ['state:', 'how it ended', 'state:failed'],
+  ['protocol:', 'the kind', 'protocol:websocket'],
+  ['host:', 'part of the host', 'host:shop'],
+  ['rule:', 'the rule that decided', 'rule:staff'],
+  ['socket:', 'the socket', 'socket:shop'],
+  ['edge:', 'the edge', 'edge:eu-1'],
+  ['client:', 'the address of the client', 'client:192.0.2.7'],
+  ['id:', 'the id in the log of requests', 'id:7f3a'],
 ];
 
 export interface Completion {
@@ -41,7 +51,32 @@ export function toggleSaved(text: string): void {
   localStorage.setItem(KEPT, JSON.stringify(saved.value));
 }
 
-const quoted = (value: string): string => (/[\s"]/.test(value) ? `"${value.replaceAll('"', '\\"')}"` : value);
+/** Quotes hold spaces together; a quote itself cannot be written, so the value ends before it. */
+export function quoted(value: string): string {
+  const whole = value.split('"')[0]!;
+  return /\s/.test(whole) ? `"${whole}"` : whole;
+}
+
+const FIELDS: Record<string, (one: Exchange) => string | number | null | undefined> = {
+  'path:': (one) => one.path.split('?')[0],
+  'status:': (one) => one.status,
+  'method:': (one) => one.method,
+  'person:': (one) => one.identity,
+  'rule:': (one) => one.rule,
+  'socket:': (one) => one.socket_name,
+  'edge:': (one) => one.edge,
+  'host:': (one) => one.host,
+  'client:': (one) => one.client?.replace(/:\d+$/, ''),
+};
+
+const FIXED: Record<string, string[]> = {
+  'status:': ['2xx', '3xx', '4xx', '5xx', '>=400'],
+  'duration:': ['>100ms', '>1s', '<10ms'],
+  'size:': ['>10kb', '>1mb', '<1kb'],
+  'state:': ['open', 'complete', 'failed', 'denied'],
+  'protocol:': ['http', 'websocket', 'sse', 'grpc'],
+  'header:': ['content-type=json', 'user-agent=', 'x-'],
+};
 
 /** Values of a key among the newest exchanges, the most frequent first. */
 function values(key: string): string[] {
@@ -52,23 +87,18 @@ function values(key: string): string[] {
   for (const id of shown.peek().slice(-1000)) {
     const one = exchange(id);
     if (!one) continue;
-    if (key === 'path:') add(one.path.split('?')[0]);
-    else if (key === 'status:') add(one.status);
-    else if (key === 'method:') add(one.method);
-    else if (key === 'person:') add(one.identity);
-    else if (key === 'edge:') add(one.edge);
-    else if (key === 'host:') add(one.host);
+    const read = FIELDS[key];
+    if (read) add(read(one));
   }
   const found = [...counts].sort((a, b) => b[1] - a[1]).map(([value]) => value);
-  if (key === 'status:') return ['2xx', '3xx', '4xx', '5xx', ...found];
-  if (key === 'duration:') return ['>100ms', '>1s', '<10ms'];
-  if (key === 'header:') return ['content-type=json', 'user-agent=', 'x-'];
-  return found;
+  return [...(FIXED[key] ?? []), ...found];
 }
 
 /** Completions of the word that the text ends with. */
 export function complete(text: string): Completion[] {
-  const word = /\S*$/.exec(text)![0];
+  const last = /\S*$/.exec(text)![0];
+  // A minus before a word means that it must not match.
+  const word = last.replace(/^-/, '');
   const before = text.slice(0, text.length - word.length);
   const key = KEYS.find(([name]) => word.startsWith(name))?.[0];
   if (key) {
@@ -87,7 +117,7 @@ export function complete(text: string): Completion[] {
   const keys = KEYS.filter(([name]) => name.startsWith(word.toLowerCase())).map(([name, note, example]) => ({
     text: before + name,
     label: name,
-    note: `${note}${example ? `, as ${example}` : ''}`,
+    note: `${note}, as ${example}`,
   }));
   return [...kept, ...keys];
 }

@@ -145,8 +145,9 @@ export function Frames({ id }: { id: number }) {
           count={shown.length}
           rowHeight={HEIGHT}
           scroller={scroller}
-          row={(row, top) => {
-            const frame = shown[row]!;
+          item={(row) => shown[row]}
+          look={at}
+          row={(frame, row, top) => {
             return (
               <div
                 key={frame.number}

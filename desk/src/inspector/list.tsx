@@ -1,6 +1,7 @@
 // The list of requests, newest first.
 import { useSignal } from '@preact/signals';
-import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
+import type { RefObject } from 'preact';
+import { useEffect, useRef, useState } from 'preact/hooks';
 import type { Exchange } from '../api/wire';
 import { clock, count, duration, plain, size } from '../parts/format';
 import { Icon } from '../parts/icon';
@@ -74,41 +75,59 @@ const COLUMNS = [
   ['size', 'Size'],
 ] as const;
 
+/** How many of sorted ids are not above a limit. */
+function upTo(ids: readonly number[], limit: number): number {
+  let [low, high] = [0, ids.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (ids[middle]! <= limit) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+/** Whether the list is too narrow for all columns. */
+function useCompact(scroller: RefObject<HTMLElement | null>): boolean {
+  const [is, set] = useState(false);
+  useEffect(() => {
+    const observer = new ResizeObserver(([entry]) => set(entry!.contentRect.width < COMPACT));
+    observer.observe(scroller.current!);
+    return () => observer.disconnect();
+  }, []);
+  return is;
+}
+const COMPACT = 520;
+
 export function List() {
   const scroller = useRef<HTMLDivElement>(null);
   const isNarrow = useNarrow();
   const rowHeight = isNarrow ? 56 : 28;
   const stuck = isNarrow ? 0 : HEAD;
-  const ids = shown.value;
-  const total = ids.length;
-  const newest = ids[total - 1];
-  const unseen = useSignal(0);
-  const last = useRef({ newest, total, rowHeight });
-
-  // New rows come in at the top; a list that is scrolled down stays where the reader is.
-  useLayoutEffect(() => {
-    const element = scroller.current!;
-    const before = last.current;
-    last.current = { newest, total, rowHeight };
-    if (before.rowHeight !== rowHeight || before.newest === undefined || newest === undefined) return;
-    if (newest <= before.newest || element.scrollTop <= 4) return;
-    let added = 0;
-    while (added < total && ids[total - 1 - added]! > before.newest) added += 1;
-    element.scrollTop += added * rowHeight;
-    unseen.value += added;
-  }, [ids]);
+  const all = shown.value;
+  // A list that is scrolled down stays as it is, so that nothing moves under the reader; new rows wait at the top.
+  const frozen = useSignal<number | null>(null);
+  const total = frozen.value === null ? all.length : upTo(all, frozen.value);
+  const unseen = all.length - total;
+  const isCompact = useCompact(scroller);
+  const onScroll = () => {
+    const isAtTop = scroller.current!.scrollTop <= 4;
+    if (isAtTop) frozen.value = null;
+    else frozen.value ??= all[total - 1] ?? null;
+  };
 
   useEffect(() => {
     if (chosen.value === null || !scroller.current) return;
-    const at = ids.indexOf(chosen.value);
-    if (at >= 0) reveal(scroller.current, total - 1 - at, rowHeight, stuck);
+    const isAbove = frozen.value !== null && chosen.value > frozen.value;
+    if (isAbove) frozen.value = null;
+    const at = all.indexOf(chosen.value);
+    if (at >= 0) reveal(scroller.current, (isAbove ? all.length : total) - 1 - at, rowHeight, stuck);
   }, [chosen.value, rowHeight]);
 
   const active = chosen.value !== null && exchange(chosen.value) ? `row-${chosen.value}` : undefined;
   const columns = COLUMNS.filter(
     ([name]) => (name !== 'who' || (hasPeople.value && !isNarrow)) && (name !== 'edge' || (hasPlaces.value && !isNarrow)),
   );
-  const has = `${hasPeople.value ? 'people' : ''} ${hasPlaces.value ? 'places' : ''}`;
+  const has = `${isCompact ? 'compact' : ''} ${hasPeople.value ? 'people' : ''} ${hasPlaces.value ? 'places' : ''}`;
   return (
     <section class={`list ${has}`} aria-label="Requests">
       <div
@@ -120,9 +139,7 @@ export function List() {
         aria-rowcount={total + 1}
         aria-colcount={columns.length}
         aria-activedescendant={active}
-        onScroll={() => {
-          if (scroller.current!.scrollTop <= 4) unseen.value = 0;
-        }}
+        onScroll={onScroll}
         onKeyDown={(event) => {
           if (event.key === 'Enter' && chosen.value !== null) {
             isDetailShown.value = true;
@@ -142,22 +159,21 @@ export function List() {
           count={total}
           rowHeight={rowHeight}
           scroller={scroller}
-          row={(at, top) => {
-            const one = exchange(ids[total - 1 - at]!);
-            return one && <Row key={one.id} one={one} at={at} top={top} isNarrow={isNarrow} />;
-          }}
+          item={(at) => exchange(all[total - 1 - at]!)}
+          look={isNarrow}
+          row={(one, at, top) => <Row key={one.id} one={one} at={at} top={top} isNarrow={isNarrow} />}
         />
       </div>
-      {unseen.value > 0 && (
+      {unseen > 0 && (
         <button
           type="button"
           class="unseen-rows"
           onClick={() => {
             scroller.current!.scrollTop = 0;
-            unseen.value = 0;
+            frozen.value = null;
           }}
         >
-          <Icon name="up" /> {count(unseen.value)} new
+          <Icon name="up" /> {count(unseen)} new
         </button>
       )}
     </section>

@@ -24,7 +24,9 @@ export function Hex({ bytes }: { bytes: Uint8Array }) {
         count={count}
         rowHeight={HEIGHT}
         scroller={scroller}
-        row={(at, top) => {
+        item={(at) => at}
+        look={bytes}
+        row={(at, _, top) => {
           const { place, numbers, characters } = line(bytes, at * WIDTH);
           return (
             <div key={at} class="hex-row" role="row" style={{ transform: `translateY(${top}px)` }}>
