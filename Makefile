@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
 
-.PHONY: help demo test lint instructions instructions-accept bench bench-quick flame docs build release release-verify release-twice clean
+.PHONY: help demo test test-packet lint instructions instructions-accept bench bench-quick flame docs build release release-verify release-twice clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -21,6 +21,7 @@ test: ## run every test, and count the instructions of the hot paths
 	@scripts/need knotd kdig nsd named unbound ldns || echo "test: not all name servers are there; the tests with them say that they are skipped"
 	@scripts/need iproute ethtool bird stayrtr || echo "test: BIRD or stayrtr is not there; the tests of announcements say that they are skipped"
 	@scripts/need conntrack tcpdump || echo "test: conntrack or tcpdump is not there; the tests of the packet path that need them say so"
+	@scripts/need strace || echo "test: strace is not there; the tests of system calls say that they are skipped"
 	@scripts/need dropbear plink || echo "test: not all ssh clients are there; the tests that call them say that they are skipped"
 	@scripts/need etcd || echo "test: etcd is not there; the tests with a Kubernetes API server say that they are skipped"
 	@scripts/need nspawn debootstrap cloud-init || echo "test: systemd-nspawn or debootstrap is not there; the tests with whole machines say that they are skipped"
@@ -40,6 +41,10 @@ test: ## run every test, and count the instructions of the hot paths
 	@python3 packaging/tests.py
 	@python3 packaging/deb_tests.py
 	@$(MAKE) instructions
+
+test-packet: ## compare the programs of the packet path with their model over a million frames (asks for root)
+	@scripts/need rust cc clang nft
+	@PACKET_FRAMES=1000000 cargo test -p sallyport-packet --test it agree
 
 instructions: ## count the instructions of the hot paths (valgrind), and fail where they grew by more than 5 %
 	@scripts/need rust cc
