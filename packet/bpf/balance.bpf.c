@@ -92,7 +92,7 @@ INLINE enum reason read_frame(struct xdp_md *ctx, struct choice *choice, __u32 *
 INLINE enum reason read_ip(struct xdp_md *ctx, __u32 is_v6, struct bpf_fib_lookup *fib)
 {
 	struct packet packet = {};
-	enum reason reason = is_v6 ? read_v6(ctx, AT_IP, &packet, fib) : read_v4(ctx, AT_IP, &packet, fib);
+	enum reason reason = is_v6 ? read_v6(ctx, AT_IP, &packet, fib) : read_plain_v4(ctx, &packet, fib);
 
 	if (reason != REASON_FORWARDED)
 		return reason;

@@ -218,7 +218,7 @@ INLINE enum reason admit(struct xdp_md *ctx, struct arrival *arrival, struct bpf
 	if (!is_same_mac(ethernet->dest, arrival->from->mac))
 		return REASON_OTHER_HOST;
 	arrival->is_v6 = ethernet->proto == be16(ETH_P_IPV6);
-	reason = arrival->is_v6 ? read_v6(ctx, AT_IP, &packet, fib) : read_v4(ctx, AT_IP, &packet, fib);
+	reason = arrival->is_v6 ? read_v6(ctx, AT_IP, &packet, fib) : read_plain_v4(ctx, &packet, fib);
 	settings = bpf_map_lookup_elem(&decap_set, &zero);
 	/* The kernel judges all other packets itself, the wrong ones too. */
 	if (reason != REASON_FORWARDED || !settings || !is_tunnel(fib, settings->gue_port))
@@ -249,7 +249,7 @@ INLINE enum reason take_out(struct xdp_md *ctx, struct arrival *arrival, struct 
 	if (reason != REASON_FORWARDED)
 		return reason;
 	__builtin_memset(fib, 0, sizeof(*fib));
-	reason = arrival->tunnel.inner_is_v6 ? read_v6(ctx, AT_IP, &packet, fib) : read_v4(ctx, AT_IP, &packet, fib);
+	reason = arrival->tunnel.inner_is_v6 ? read_v6(ctx, AT_IP, &packet, fib) : read_plain_v4(ctx, &packet, fib);
 	if (reason != REASON_FORWARDED)
 		return reason >= REASON_BLACKHOLE ? reason : REASON_TUNNEL;
 	if (packet.has_options)

@@ -5,12 +5,15 @@ hold ADDRESS PORT NUMBER: opens connections, and obeys the words on its standard
     ask: sends on every connection, and says how many answer and how many are broken
     open NUMBER: opens new connections, and says how many each edge has
 datagram ADDRESS PORT HEX [NUMBER]: datagrams from many ports, and how many each edge has answered
+quiet ADDRESS PORT HEX: one datagram without an answer
+learn ADDRESS PORT SIZE: sends one that is too big, and says which MTU the kernel has learned
+too-big DEVICE MAC ADDRESS PORT: an error of a router that a packet from port 80 of ADDRESS to this PORT was too big
 count ADDRESS: a server of UDP that acknowledges windows
 windows ADDRESS PACKETS STOP: numbered packets in acknowledged windows, until PACKETS are sent and the file STOP is there
 raw DEVICE HEX...: frames as they are
 dial ADDRESS SOURCE FIRST LAST NUMBER: connections from a range of ports, each of which must be answered
 """
-import collections, json, os, selectors, socket, struct, sys
+import collections, json, os, select, selectors, socket, struct, sys
 
 ANSWER = float(os.environ.get("ANSWER", "30"))
 WINDOW = 64
@@ -104,6 +107,48 @@ def datagram(address, port, data, number="1"):
     print(json.dumps(names))
 
 
+def quiet(address, port, data):
+    socket.socket(family(address), socket.SOCK_DGRAM).sendto(bytes.fromhex(data), (address, int(port)))
+    print("sent")
+
+
+def learn(address, port, size):
+    is_v6 = ":" in address
+    sock = socket.socket(family(address), socket.SOCK_DGRAM)
+    level = socket.IPPROTO_IPV6 if is_v6 else socket.IPPROTO_IP
+    sock.setsockopt(level, 25 if is_v6 else 11, 1)  # IP_RECVERR
+    sock.setsockopt(level, 23 if is_v6 else 10, 2)  # IP_MTU_DISCOVER: DO
+    sock.connect((address, int(port)))
+    sock.send(bytes(int(size)))
+    poll = select.poll()
+    poll.register(sock, select.POLLERR)
+    if not poll.poll(ANSWER * 1000):
+        sys.exit("nobody has said that it was too big")
+    _, ancillary, _, _ = sock.recvmsg(65536, 1024, socket.MSG_ERRQUEUE)
+    print(struct.unpack("=IBBBBII", ancillary[0][2][:16])[5])
+
+
+def total(data):
+    number = sum(struct.unpack(f"!{len(data) // 2}H", data))
+    while number >> 16:
+        number = (number & 0xFFFF) + (number >> 16)
+    return ~number & 0xFFFF
+
+
+def header(protocol, source, dest, payload):
+    source, dest = socket.inet_aton(source), socket.inet_aton(dest)
+    made = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 20 + len(payload), 1, 0, 64, protocol, 0, source, dest)
+    return made[:10] + struct.pack("!H", total(made)) + made[12:] + payload
+
+
+def too_big(device, mac, address, port):
+    client = "10.1.0.2"
+    inside = header(6, address, client, struct.pack("!HHI", 80, int(port), 0) + bytes(12))[:28]
+    message = struct.pack("!BBHHH", 3, 4, 0, 0, 1300) + inside
+    message = message[:2] + struct.pack("!H", total(message)) + message[4:]
+    raw(device, mac + "020000000007" + "0800" + header(1, client, address, message).hex())
+
+
 def count(address):
     sock = socket.socket(family(address), socket.SOCK_DGRAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
@@ -149,7 +194,7 @@ def dial(address, port, source, first, last, number):
         sock = socket.socket(family(address), socket.SOCK_STREAM)
         sock.settimeout(ANSWER)
         sock.setsockopt(socket.IPPROTO_IP, 24, 1)  # IP_BIND_ADDRESS_NO_PORT
-        sock.setsockopt(socket.IPPROTO_IP, 51, int(last) << 16 | int(first))  # IP_LOCAL_PORT_RANGE
+        sock.setsockopt(socket.IPPROTO_IP, 51, struct.pack("=I", int(last) << 16 | int(first)))  # IP_LOCAL_PORT_RANGE
         sock.bind((source, 0))
         sock.connect((address, int(port)))
         assert int(first) <= sock.getsockname()[1] <= int(last), sock.getsockname()
@@ -160,4 +205,4 @@ def dial(address, port, source, first, last, number):
 
 
 words = sys.argv[1:]
-globals()[words[0]](*words[1:])
+globals()[words[0].replace("-", "_")](*words[1:])

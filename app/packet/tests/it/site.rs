@@ -2,13 +2,15 @@
 //! which has none of their connections.
 
 use std::{
-    cell::RefCell,
     fmt::Write as _,
     fs,
     io::{BufRead as _, BufReader, Write as _},
     path::PathBuf,
     process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio},
-    sync::atomic::{AtomicU32, Ordering},
+    sync::{
+        Mutex,
+        atomic::{AtomicU32, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -35,7 +37,7 @@ static SITES: AtomicU32 = AtomicU32::new(0);
 pub(crate) struct Site {
     mark: String,
     folder: TempDir,
-    children: RefCell<Vec<Child>>,
+    children: Mutex<Vec<Child>>,
     edges: usize,
 }
 
@@ -69,7 +71,7 @@ impl Site {
             return None;
         }
         let mark = format!("site{}-{}", std::process::id(), SITES.fetch_add(1, Ordering::Relaxed));
-        let site = Self { mark, folder: tempfile::tempdir().unwrap(), children: RefCell::default(), edges };
+        let site = Self { mark, folder: tempfile::tempdir().unwrap(), children: Mutex::default(), edges };
         fs::create_dir(site.path("bpf")).unwrap();
         done(Command::new("mount").args(["-t", "bpf", "bpf"]).arg(site.path("bpf")));
         for name in site.names() {
@@ -223,12 +225,27 @@ impl Site {
         });
     }
 
+    /// Says to the balancer's machine who its edges are.
+    pub(crate) fn resolve(&self) {
+        for number in 1..=self.edges {
+            let mac = self.link(&Self::edge(number), "e0").1.map(|byte| format!("{byte:02x}")).join(":");
+            for address in [format!("10.2.{number}.2"), format!("fd02:{number}::2")] {
+                self.batch("lb", &format!("neigh replace {address} lladdr {mac} dev b{number} nud permanent\n"));
+            }
+        }
+    }
+
     /// Has edges take packets, and starts their servers.
     pub(crate) fn edges_up(&self, numbers: impl IntoIterator<Item = usize>, options: &[&str]) {
-        for number in numbers {
-            self.edge_up(number, options);
-            self.serve(number);
-        }
+        // At once: each of them waits for the kernel most of the time.
+        std::thread::scope(|scope| {
+            for number in numbers {
+                scope.spawn(move || {
+                    self.edge_up(number, options);
+                    self.serve(number);
+                });
+            }
+        });
     }
 
     /// Has an edge take packets of the balancer, and of all other edges.
@@ -280,12 +297,12 @@ impl Site {
 
     /// Ends this process with the site.
     pub(crate) fn keep(&self, child: Child) {
-        self.children.borrow_mut().push(child);
+        self.children.lock().unwrap().push(child);
     }
 
     /// Ends a process that this site has started.
     pub(crate) fn end(&self, id: u32) {
-        let mut children = self.children.borrow_mut();
+        let mut children = self.children.lock().unwrap();
         let child = children.iter_mut().find(|child| child.id() == id).unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
@@ -309,7 +326,7 @@ impl Site {
     }
 
     /// Waits until something is so.
-    pub(crate) fn wait_for(&self, what: &str, is_so: impl Fn() -> bool) {
+    pub(crate) fn wait_for(&self, what: &str, mut is_so: impl FnMut() -> bool) {
         let end = Instant::now() + PATIENCE;
         while !is_so() {
             assert!(Instant::now() < end, "{what} did not come about");
@@ -320,7 +337,7 @@ impl Site {
 
 impl Drop for Site {
     fn drop(&mut self) {
-        for child in self.children.get_mut() {
+        for child in self.children.get_mut().unwrap() {
             drop(child.kill());
             drop(child.wait());
         }
