@@ -25,6 +25,10 @@ use crate::util::service_addresses::device_of;
 
 /// How often everything is looked at without a change, and tried again after a failure.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// How often it is tried in a row before balancers send no more.
+const MAX_FAILURES: u32 = 3;
+/// The time between these.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// How long balancers have, before the edge stops, to hear that the edge wants no new flows.
 const LEAVE_TIME: Duration = Duration::from_secs(3);
 
@@ -51,6 +55,8 @@ pub struct BalancedSettings {
     pub program: Option<PathBuf>,
     /// The folder of bpffs for its state; `None`: its own.
     pub pins: Option<PathBuf>,
+    /// Whether a former process has made all stand, so that balancers send on meanwhile.
+    pub is_takeover: bool,
 }
 
 /// What is to stand at this machine.
@@ -78,7 +84,7 @@ pub(crate) struct Balanced {
 
 impl Balanced {
     pub(crate) fn new(settings: BalancedSettings) -> Arc<Self> {
-        let fault = Some("the edge has just started".to_owned());
+        let fault = (!settings.is_takeover).then(|| "the edge has just started".to_owned());
         Arc::new(Self {
             settings,
             fault: watch::Sender::new(fault),
@@ -138,10 +144,18 @@ impl Balanced {
         let (mut served, mut edges, mut orders) =
             (settings.served.subscribe(), settings.fleet.subscribe(), settings.orders.subscribe());
         let mut decapsulation = Decapsulation::new(settings);
+        let mut failures = 0;
         loop {
             settings.server.set(settings.orders.get(settings.edge).map_or(0, |orders| orders.server));
             let stands = self.stand(listens, &mut decapsulation).await;
             let fault = stands.err();
+            failures = if fault.is_some() { failures + 1 } else { 0 };
+            // What stood before stands still, mostly: flows must not break for one failure.
+            if self.plan().is_some() && self.fault.borrow().is_none() && (1..MAX_FAILURES).contains(&failures) {
+                tracing::debug!(?fault, "tried again soon");
+                tokio::time::sleep(RETRY_AFTER).await;
+                continue;
+            }
             let was = self.fault.send_replace(fault.clone());
             match &fault {
                 Some(fault) if was.as_ref() != Some(fault) => {

@@ -45,10 +45,10 @@ const AGENT: &str = concat!("sallyport-packet/", env!("CARGO_PKG_VERSION"));
 #[command(next_help_heading = "Control")]
 pub(crate) struct ControlArgs {
     /// Take the edges and the services of a site from control, at this address of its API
-    #[arg(long, value_name = "URL", env = "SALLYPORT_API", requires_all = ["token_file", "site"])]
+    #[arg(long, value_name = "URL", requires_all = ["token_file", "site"])]
     control: Option<ApiAddress>,
     /// The file with an API token of the account that owns the installation, with all scopes
-    #[arg(long, value_name = "FILE", env = "SALLYPORT_TOKEN_FILE", requires = "control")]
+    #[arg(long, value_name = "FILE", requires = "control")]
     token_file: Option<PathBuf>,
     /// The site that this machine balances: a region
     #[arg(long, value_name = "SITE", requires = "control")]

@@ -6,6 +6,7 @@ mod anycast;
 mod audit;
 mod authority;
 mod bad_input;
+mod balancer;
 mod browser;
 mod bulk;
 mod bus_delay;

@@ -84,6 +84,8 @@ pub(super) struct Place<'a> {
     pub(super) redirect: Option<u16>,
     /// The port of QUIC.
     pub(super) quic_port: Option<u16>,
+    /// Whether a former process had the ports.
+    pub(super) is_takeover: bool,
 }
 
 /// Has the edge serve behind the balancer, and keeps that in the edge's entry.
@@ -98,7 +100,7 @@ pub(super) fn serve(
         tracing::warn!("no address of this machine is known: name one with --behind-balancer=ADDR");
         return;
     };
-    let Place { state, bus, redirect, quic_port } = place;
+    let Place { state, bus, redirect, quic_port, is_takeover } = place;
     edge.serve_behind_balancer(BalancedSettings {
         edge: state.id,
         region: state.region.clone(),
@@ -110,6 +112,7 @@ pub(super) fn serve(
         server,
         program: program::find(PROGRAM),
         pins: args.balancer_pins.clone(),
+        is_takeover,
     });
     let tcp = std::iter::once(listens.port()).chain(redirect).collect();
     let entry = BalancedEdge { address, tcp, udp: quic_port.into_iter().collect(), fault: None };

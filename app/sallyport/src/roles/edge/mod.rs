@@ -204,7 +204,7 @@ async fn serve(
         tokio::spawn(config::keep_anycast(edge.anycast_addresses(), own_card.clone()));
     }
     if let Some(server) = server {
-        let place = balanced::Place { state: &state, bus: &bus, redirect, quic_port };
+        let place = balanced::Place { state: &state, bus: &bus, redirect, quic_port, is_takeover };
         balanced::serve(&args.behind, place, (&edge, address), server, &own_card);
     }
     let renewed = {
