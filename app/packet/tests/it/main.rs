@@ -6,8 +6,10 @@
 mod agree;
 mod attack;
 mod balance;
+mod balance_model;
 mod bird;
 mod commands;
+mod decap;
 mod dump;
 mod faults;
 mod fib;

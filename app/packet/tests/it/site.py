@@ -194,7 +194,7 @@ def dial(address, port, source, first, last, number):
         sock = socket.socket(family(address), socket.SOCK_STREAM)
         sock.settimeout(ANSWER)
         sock.setsockopt(socket.IPPROTO_IP, 24, 1)  # IP_BIND_ADDRESS_NO_PORT
-        sock.setsockopt(socket.IPPROTO_IP, 51, int(last) << 16 | int(first))  # IP_LOCAL_PORT_RANGE
+        sock.setsockopt(socket.IPPROTO_IP, 51, struct.pack("=I", int(last) << 16 | int(first)))  # IP_LOCAL_PORT_RANGE
         sock.bind((source, 0))
         sock.connect((address, int(port)))
         assert int(first) <= sock.getsockname()[1] <= int(last), sock.getsockname()

@@ -225,6 +225,16 @@ impl Site {
         });
     }
 
+    /// Says to the balancer's machine who its edges are.
+    pub(crate) fn resolve(&self) {
+        for number in 1..=self.edges {
+            let mac = self.link(&Self::edge(number), "e0").1.map(|byte| format!("{byte:02x}")).join(":");
+            for address in [format!("10.2.{number}.2"), format!("fd02:{number}::2")] {
+                self.batch("lb", &format!("neigh replace {address} lladdr {mac} dev b{number} nud permanent\n"));
+            }
+        }
+    }
+
     /// Has edges take packets, and starts their servers.
     pub(crate) fn edges_up(&self, numbers: impl IntoIterator<Item = usize>, options: &[&str]) {
         // At once: each of them waits for the kernel most of the time.
@@ -316,7 +326,7 @@ impl Site {
     }
 
     /// Waits until something is so.
-    pub(crate) fn wait_for(&self, what: &str, is_so: impl Fn() -> bool) {
+    pub(crate) fn wait_for(&self, what: &str, mut is_so: impl FnMut() -> bool) {
         let end = Instant::now() + PATIENCE;
         while !is_so() {
             assert!(Instant::now() < end, "{what} did not come about");

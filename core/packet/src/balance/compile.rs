@@ -272,7 +272,7 @@ impl BalanceConfig {
         Ok(())
     }
 
-    fn is_target(&self, address: IpAddr) -> Option<&str> {
+    fn target_at(&self, address: IpAddr) -> Option<&str> {
         self.targets().find(|target| target.1 == address).map(|target| target.0)
     }
 
@@ -290,7 +290,7 @@ impl BalanceConfig {
         let mut pools: Vec<BTreeSet<&str>> = Vec::new();
         for service in &self.services {
             check_unicast("a service", service.address)?;
-            if let Some(name) = self.is_target(service.address) {
+            if let Some(name) = self.target_at(service.address) {
                 return wrong(format!(
                     "{} has the address of {name} itself: edges share a virtual address",
                     said(service)
@@ -354,7 +354,7 @@ impl BalanceConfig {
         for egress in &self.egress {
             let address = egress.address;
             check_unicast("an egress address", address)?;
-            if let Some(name) = self.is_target(address) {
+            if let Some(name) = self.target_at(address) {
                 return wrong(format!("the egress address {address} is the address of {name} itself"));
             }
             if self.services.iter().any(|service| service.address == address) {

@@ -8,7 +8,7 @@ use super::{
     slots::POOL_SLOTS,
     tunnel::{self, too_big, wrap},
 };
-use crate::parse::{Flow, TCP, Tcp, UDP, flow_hash};
+use crate::parse::{Flow, TCP, Tcp, UDP, flow_hash, parse};
 
 /// Seconds after which a flow of UDP without packets may go to another edge.
 pub const UDP_IDLE_SECONDS: u32 = 60;
@@ -167,7 +167,9 @@ impl Steering {
         if !self.tables.peers.contains(&outer.flow.source) {
             return Err(SteerReason::Stranger);
         }
-        Ok(tunnel::unwrap(frame, settings.gue_port)?.map(|unwrapped| unwrapped.frame))
+        let Some(unwrapped) = tunnel::unwrap(frame, settings.gue_port)? else { return Ok(None) };
+        let inner = parse(&unwrapped.frame).ok().and_then(|packet| packet.ip);
+        inner.filter(|ip| !ip.has_router_options).map(|_| Some(unwrapped.frame)).ok_or(SteerReason::Tunnel)
     }
 
     fn choose(
