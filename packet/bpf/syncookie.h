@@ -97,8 +97,8 @@ NOINLINE long long cookie_of(struct xdp_md *ctx, struct flow *flow)
 	return cookie;
 }
 
-/* The way to the client. */
-INLINE int cookie_way(struct xdp_md *ctx, const struct flow *flow, struct bpf_fib_lookup *fib)
+/* The way to the client. An edge that does not forward has none: the one that has sent the frame knows it. */
+INLINE long cookie_way(struct xdp_md *ctx, const struct flow *flow, struct bpf_fib_lookup *fib)
 {
 	__builtin_memset(fib, 0, sizeof(*fib));
 	fib->family = flow->is_v6 ? AF_INET6 : AF_INET;
@@ -108,7 +108,7 @@ INLINE int cookie_way(struct xdp_md *ctx, const struct flow *flow, struct bpf_fi
 	fib->ifindex = ctx->ingress_ifindex;
 	__builtin_memcpy(fib->ipv6_src, flow->dest, 16);
 	__builtin_memcpy(fib->ipv6_dst, flow->source, 16);
-	return bpf_fib_lookup(ctx, fib, sizeof(*fib), 0) == BPF_FIB_LKUP_RET_SUCCESS;
+	return bpf_fib_lookup(ctx, fib, sizeof(*fib), 0);
 }
 
 INLINE void cookie_write(struct tcp_header *tcp, const struct flow *flow, __u64 cookie, __be32 seq)
@@ -194,14 +194,25 @@ NOINLINE int cookie_answer(struct xdp_md *ctx, const struct flow *flow, __u64 co
 INLINE enum reason cookie_ask(struct xdp_md *ctx, struct flow *flow, struct bpf_fib_lookup *fib)
 {
 	long long cookie = cookie_of(ctx, flow);
+	struct ethernet *ethernet;
 	enum reason reason;
+	long way;
 
 	if (cookie == NO_COOKIE)
 		return REASON_FORWARDED;
 	if (cookie < 0)
 		return REASON_COOKIE;
-	if (!cookie_way(ctx, flow, fib))
+	way = cookie_way(ctx, flow, fib);
+	if (way == BPF_FIB_LKUP_RET_FWD_DISABLED) {
+		ethernet = place(ctx, 0);
+		if ((void *)(ethernet + 1) > limit(ctx))
+			return REASON_TRUNCATED;
+		__builtin_memcpy(fib->dmac, ethernet->source, 6);
+		__builtin_memcpy(fib->smac, ethernet->dest, 6);
+		fib->ifindex = ctx->ingress_ifindex;
+	} else if (way != BPF_FIB_LKUP_RET_SUCCESS) {
 		return REASON_FORWARDED;
+	}
 	reason = cookie_answer(ctx, flow, cookie);
 	if (reason == REASON_COOKIE_SENT && address_frame(ctx, fib) != REASON_FORWARDED)
 		return REASON_TRUNCATED;

@@ -201,7 +201,9 @@ impl Decap {
         write(&self.installed.map("decap_set")?, &0_u32.to_ne_bytes(), &settings)?;
         let limit = config.syn_cookies;
         let mut cookies = rate(limit.map(|limit| Rate::per_second(limit.per_second))).to_vec();
-        cookies.extend(limit.map_or([0; 2], |limit| [limit.per_second, limit.before]).iter().flat_map(|n| n.to_ne_bytes()));
+        cookies.extend(
+            limit.map_or([0; 2], |limit| [limit.per_second, limit.before]).iter().flat_map(|n| n.to_ne_bytes()),
+        );
         write(&self.installed.map("cookie_set")?, &0_u32.to_ne_bytes(), &cookies)?;
         replace(&self.installed.map("decap_locals")?, &all(&config.locals))?;
         let addresses = config.addresses.iter().map(|(address, is_ours)| entry(address, 1 + u32::from(*is_ours)));
