@@ -300,6 +300,23 @@ INLINE enum reason choose_machine(struct choice *choice)
 	return choice->target ? REASON_SLICE : REASON_SLICE_FREE;
 }
 
+/* Whether the destination is a virtual address, or an egress address. */
+NOINLINE int is_shared(const struct flow *flow)
+{
+	struct virtual_key key = {};
+	struct egress_key other = {};
+
+	if (!flow)
+		return 0;
+	__builtin_memcpy(key.address, flow->dest, 16);
+	key.is_v6 = flow->is_v6;
+	if (bpf_map_lookup_elem(&virtuals, &key))
+		return 1;
+	__builtin_memcpy(other.address, flow->dest, 16);
+	other.is_v6 = flow->is_v6;
+	return bpf_map_lookup_elem(&egress, &other) != (void *)0;
+}
+
 /* Where the packet goes. */
 INLINE enum reason choose(struct xdp_md *ctx, struct choice *choice)
 {
@@ -390,8 +407,9 @@ INLINE enum reason decide(struct xdp_md *ctx, struct choice *choice, struct bpf_
 		choice->is_of_site = 1;
 	}
 	reason = read_flow(ctx, fib, &choice->flow);
+	/* What is for this machine is the kernel's, whatever is in it. */
 	if (reason != REASON_FORWARDED)
-		return reason;
+		return choice->is_of_site || is_shared(&choice->flow) ? reason : REASON_NOT_VIRTUAL;
 	reason = choose(ctx, choice);
 	if (reason < REASON_BALANCED || reason > REASON_SITE)
 		return reason;

@@ -280,7 +280,8 @@ impl Shower<'_> {
 
     fn show(&mut self, record: &Record) -> anyhow::Result<()> {
         let (before, after) = (&record.before, &record.after);
-        let is_forwarded = record.reason.action() == Action::Forward;
+        // What was taken out of a tunnel is the kernel's, as another frame than came.
+        let is_forwarded = record.reason.action() == Action::Forward || record.reason == Reason::Decapsulated;
         let is_rewritten = is_forwarded && is_rewritten(&before.bytes, &after.bytes);
         let is_other = self.args.rewritten
             && is_forwarded
@@ -330,6 +331,7 @@ impl Shower<'_> {
         let (hour, minute, second, micro) = time.to_hms_micro();
         let way = to.map(|to| format!("{from} > {to}")).unwrap_or(from);
         let said = match record.reason.action() {
+            Action::Forward if record.reason != Reason::Forwarded => format!("forward ({})", record.reason.name()),
             Action::Forward if is_rewritten => "rewrite".to_owned(),
             Action::Forward => "forward".to_owned(),
             action => format!("{} ({})", action.name(), record.reason.name()),

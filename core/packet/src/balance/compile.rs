@@ -158,6 +158,12 @@ impl Numbers {
         }
     }
 
+    /// The number of the target with this address, 0 if there is none.
+    #[must_use]
+    pub fn number(&self, address: IpAddr) -> u16 {
+        self.of(address).0
+    }
+
     fn of(&self, address: IpAddr) -> (u16, u16) {
         self.taken.get(&address).copied().unwrap_or_default()
     }
@@ -181,14 +187,15 @@ impl BalanceConfig {
             tables.targets.insert(number, Target { name: name.to_owned(), address, kind, state, generation });
         }
         tables.servers =
-            self.edges.iter().filter_map(|edge| Some((edge.server?, numbers.of(edge.address).0))).collect();
+            self.edges.iter().filter_map(|edge| Some((edge.server?, numbers.number(edge.address)))).collect();
         tables.peers = self.sites.iter().map(|site| site.balancer).collect();
         self.add_services(&mut tables, numbers)?;
         self.add_egress(&mut tables, numbers)?;
         Ok(tables)
     }
 
-    fn targets(&self) -> impl Iterator<Item = (&str, IpAddr, TargetKind, EdgeState)> {
+    /// Names, addresses, kinds and states of edges, machines and sites.
+    pub fn targets(&self) -> impl Iterator<Item = (&str, IpAddr, TargetKind, EdgeState)> {
         let edges = self.edges.iter().map(|edge| (edge.name.as_str(), edge.address, TargetKind::Edge, edge.state));
         let serving = EdgeState::Serving;
         let machines =
@@ -360,7 +367,7 @@ impl BalanceConfig {
 
     fn pool(&self, names: &BTreeSet<&str>, numbers: &Numbers) -> Vec<Slot> {
         let members = self.edges.iter().filter(|edge| names.contains(edge.name.as_str())).map(|edge| Member {
-            number: numbers.of(edge.address).0,
+            number: numbers.number(edge.address),
             address: edge.address,
             weight: edge.weight,
             state: edge.state,
@@ -386,7 +393,7 @@ impl BalanceConfig {
                     let Some(site) = self.sites.iter().find(|other| other.name == *site) else {
                         return wrong(format!("{address} is of the site {site}, which is not there"));
                     };
-                    Egress::Site(numbers.of(site.balancer).0)
+                    Egress::Site(numbers.number(site.balancer))
                 }
                 Some(site) => return wrong(format!("{address} is of the site {site}, and has slices here")),
                 None => Egress::Slices(self.slices(egress, numbers)?),
@@ -414,7 +421,7 @@ impl BalanceConfig {
             if let Some(other) = owners.insert(number, &slice.machine) {
                 return wrong(format!("slice {number} of {address} has two machines, {other} and {}", slice.machine));
             }
-            let taken = slices.take_slice(u32::from(numbers.of(machine).0) - 1, usize::from(number));
+            let taken = slices.take_slice(u32::from(numbers.number(machine)) - 1, usize::from(number));
             taken.map_err(|error| ConfigError(format!("{address}: {error}")))?;
         }
         Ok(slices)

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// The port of GUE that IANA has assigned.
 pub const GUE_PORT: u16 = 6080;
 /// Connections that a balancer remembers, where the file names no number.
-const DEFAULT_CONNECTIONS: u32 = 1 << 20;
+const DEFAULT_CONNECTIONS: u32 = 1 << 18;
 /// The most connections that a balancer remembers.
 pub const MAX_CONNECTIONS: u32 = 1 << 24;
 /// Sources that a balancer remembers, where the file names no number.

@@ -138,7 +138,11 @@ impl Steering {
         let chosen = self.take_of_site(frame).and_then(|of_site| {
             let is_of_site = of_site.is_some();
             packet = of_site.unwrap_or_else(|| frame.to_vec());
-            let arrival = Arrival::read(&packet)?;
+            let arrival = Arrival::read(&packet).map_err(|reason| match is_of_site || self.is_shared(&packet) {
+                true => reason,
+                // What is for this machine is the kernel's, whatever is in it.
+                false => SteerReason::NotVirtual,
+            })?;
             let reason = self.choose(&packet, &arrival, is_of_site, now, &mut choice)?;
             Ok((arrival, reason))
         });
@@ -152,6 +156,14 @@ impl Steering {
             },
             Err(reason) => steered(reason, None),
         }
+    }
+
+    /// Whether the destination is a virtual address, or an egress address.
+    fn is_shared(&self, frame: &[u8]) -> bool {
+        let ip = parse(frame).ok().and_then(|packet| packet.ip);
+        ip.is_some_and(|ip| {
+            self.tables.virtuals.contains_key(&(ip.destination, 0)) || self.tables.egress.contains_key(&ip.destination)
+        })
     }
 
     /// The packet in the tunnel of another site, if it is one.

@@ -15,3 +15,5 @@ mod parse_corpus;
 mod parse_fuzz;
 mod readers;
 mod route;
+mod tunnel_corpus;
+mod tunnel_fuzz;

@@ -53,10 +53,10 @@ async fn text(balancer: &Balancer, state: &State) -> anyhow::Result<String> {
         writeln!(text, "sallyport_packet_packets_total{labels} {}", count.packets)?;
         writeln!(text, "sallyport_packet_bytes_total{labels} {}", count.bytes)?;
     }
-    let tables = state.clone().compile()?;
+    let names = state.names();
     for count in balancer.target_counts()? {
-        let Some(target) = tables.targets.get(&count.target) else { continue };
-        let labels = format!("{{edge=\"{}\"}}", target.name);
+        let Some(name) = names.get(&count.target) else { continue };
+        let labels = format!("{{edge=\"{name}\"}}");
         writeln!(text, "sallyport_packet_balance_packets_total{labels} {}", count.packets)?;
         writeln!(text, "sallyport_packet_balance_bytes_total{labels} {}", count.bytes)?;
     }

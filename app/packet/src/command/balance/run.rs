@@ -153,11 +153,11 @@ pub(super) async fn run(output: Output, balancer: &Balancer, args: RunArgs, ca: 
                 source.last = None;
             }
         }
-        if let Some(mut state) = State::standing(balancer)? {
+        if let Some(state) = State::standing(balancer)? {
             refresh(balancer, &state.config).await?;
             metrics.write(balancer, &state).await?;
             if woken.elapsed() >= WAKE_EVERY {
-                up::wake(&state.compile()?);
+                up::wake(&state.config);
                 woken = Instant::now();
             }
         }
@@ -179,7 +179,7 @@ async fn change_to(balancer: &Balancer, config: BalanceConfig) -> anyhow::Result
     let mut state = State::standing(balancer)?.unwrap_or_default().with_config(config);
     let tables = state.compile()?;
     balancer.apply(&tables, &state.to_bytes()?)?;
-    up::wake(&tables);
+    up::wake(&state.config);
     Ok(())
 }
 

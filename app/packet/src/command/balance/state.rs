@@ -1,6 +1,6 @@
 //! What commands of a balancer leave for one another, in a map of the kernel.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sallyport_cli::failure::Failure;
 use sallyport_packet_model::balance::{BalanceConfig, EdgeState, Numbers, Tables};
@@ -50,6 +50,11 @@ impl State {
     pub(super) fn compile(&mut self) -> Result<Tables, Failure> {
         let config = self.effective();
         config.compile(&mut self.numbers).map_err(|error| Failure::usage(error.to_string()))
+    }
+
+    /// The names of edges, machines and sites by their numbers.
+    pub(super) fn names(&self) -> BTreeMap<u16, &str> {
+        self.config.targets().map(|target| (self.numbers.number(target.1), target.0)).collect()
     }
 
     /// The bytes for the map.

@@ -11,7 +11,7 @@ use sallyport_cli::{
     failure::{Failure, Kind},
     output::Output,
 };
-use sallyport_packet_model::balance::{BalanceConfig, Tables};
+use sallyport_packet_model::balance::BalanceConfig;
 use sallyport_xdp::{Change, Router, Urpf, XdpError, balance::Balancer, kernel::Device};
 use serde::Serialize;
 
@@ -107,7 +107,7 @@ pub(super) async fn bring_up(balancer: &Balancer, config: BalanceConfig) -> anyh
         std::fs::write(&file, "1")
             .map_err(|error| Failure::new(Kind::Failed, format!("cannot write {file}: {error}")))?;
     }
-    wake(&tables);
+    wake(&state.config);
     Ok((change, state))
 }
 
@@ -127,14 +127,14 @@ fn refuse_addresses(config: &BalanceConfig, own: &BTreeSet<IpAddr>) -> Result<()
 }
 
 /// Has the kernel look for the neighbours on the way to all targets: an empty datagram to each.
-pub(super) fn wake(tables: &Tables) {
+pub(super) fn wake(config: &BalanceConfig) {
     let sockets = ["0.0.0.0:0", "[::]:0"].map(|address| UdpSocket::bind(address).ok());
-    for target in tables.targets.values() {
+    for (_, address, ..) in config.targets() {
         let [v4, v6] = &sockets;
-        let socket = if target.address.is_ipv4() { v4 } else { v6 };
+        let socket = if address.is_ipv4() { v4 } else { v6 };
         // An edge that is not there yet gets packets once it is.
         if let Some(socket) = socket {
-            drop(socket.send_to(&[], (target.address, DISCARD)));
+            drop(socket.send_to(&[], (address, DISCARD)));
         }
     }
 }
