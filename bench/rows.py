@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+import balance
 import floods
 import full_table
 import growth
@@ -272,6 +273,10 @@ SETS = {
             mrt.restart, "packet", is_once=True),
         Row("packet_fill", "a million routes by BGP", ("filled_s",), full_table.fill, "packet", is_once=True),
         Row("packet_move", "a million routes, and another next hop", ("moved_s", "replaced_s"), full_table.move, "packet", is_once=True),
+        *(Row(f"packet_balance_{way}", f"64-byte packets of 10,000 flows, balanced over eight edges in {way.upper()}", ("net_ns",),
+              partial(balance.steer, way), "packet") for way in ("gue", "ipip")),
+        Row("packet_slice", "64-byte packets of 10,000 flows to an egress address, to the owners of their slices", ("net_ns",),
+            partial(balance.steer, "slice"), "packet"),
         Row("packet_generator", "64-byte packets of 10,000 flows, generated", ("per_cpu_s", "through_per_cpu_s"), packet.generator, "packet"),
     ],
     "ports": [
@@ -369,6 +374,7 @@ TARGETS = [
     Target("names_missing", "per_s", "knot-onlinesign", 1.0),
     Target("packet_forward", "net_ns", "kernel", 4.0),
     Target("packet_nat", "net_ns", "nft-snat", 5.0),
+    *(Target(f"packet_balance_{way}", "net_ns", "ipvs", 3.0) for way in ("gue", "ipip")),
     *(Target(row, "distinct", "bind", 40.0) for row in ("ports_tcp", "ports_udp")),
 ]
 #: The same for what no contender is needed for: row, figure, and the most that it may be.
@@ -384,6 +390,7 @@ LIMITS = [
     *((row, figure, most) for row in ("silent", "tcp_silent") for figure, most in (("max_ms", 35.0), ("against_none", 1.1))),
     ("names_missing", "against_quiet", 2.0),
     ("packet_lookup", "million_ns", 25.0),
+    *((f"packet_balance_{way}", "net_ns", 130.0) for way in ("gue", "ipip")),
     ("tcp_restart", "back_s", 2.0),
     ("growth_certificates", "back_s", 2.0),
     ("tcp_many_tunnels", "ready_s", 0.5),

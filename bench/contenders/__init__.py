@@ -14,7 +14,8 @@ from .least import Least, Wait
 from .names import Gdnsd, Knot, KnotOnlineSign, Nsd, SallyportNames
 from .nginx import NginxAlone
 from .packet import (
-    Kernel, KernelTracked, NftSnat, SallyportFib, SallyportLookup, SallyportNat, SallyportNatConntrack, SallyportRouter, Trie, Vpp, XdpForward,
+    Ipvs, Kernel, KernelTracked, NftSnat, SallyportBalance, SallyportFib, SallyportLookup, SallyportNat, SallyportNatConntrack, SallyportRouter,
+    Trie, Vpp, XdpForward,
 )
 from .ports import Bind, BindNoPort, BindReuse, Connectx
 from .rathole import NginxRathole, NginxRatholePlain, RatholePlain, RatholeTcp, RatholeUdp
@@ -39,7 +40,7 @@ KINDS = {
     "floods": [SallyportHttps, Haproxy, NginxAlone],
     "names": [SallyportNames, Knot, KnotOnlineSign, Nsd, Gdnsd],
     "packet": [SallyportRouter, SallyportFib, SallyportLookup, Kernel, KernelTracked, SallyportNat, SallyportNatConntrack, NftSnat,
-               XdpForward, Vpp, Trie],
+               SallyportBalance, Ipvs, XdpForward, Vpp, Trie],
     "ports": [Connectx, Bind, BindNoPort, BindReuse],
     "growth": [SallyportHttps, Haproxy, NginxAlone],
 }

@@ -24,7 +24,8 @@ SNAT = ("add table ip bench; add chain ip bench p { type nat hook postrouting pr
 class Forwarder(Contender):
     """What a machine with the devices d0 and d1 does between the two."""
 
-    rows = ("packet_forward", "packet_full_table", "packet_fill", "packet_move", "packet_lookup", "packet_mrt")
+    rows = ("packet_forward", "packet_full_table", "packet_fill", "packet_move", "packet_lookup", "packet_mrt", "packet_balance_gue",
+            "packet_balance_ipip", "packet_slice")
     needs = ("ethtool",)
     #: It is no tunnel.
     is_peer = False
@@ -75,6 +76,33 @@ class Forwarder(Contender):
 class Kernel(Forwarder):
     name = "kernel"
     about = "the kernel's own forwarding, without rules"
+
+
+class Ipvs(Forwarder):
+    name = "ipvs"
+    about = "IPVS, the kernel's own balancer, with Maglev over eight servers and their tunnels"
+    rows = ("packet_balance_gue", "packet_balance_ipip")
+    way = "gue"
+
+    def set_up(self, bed):
+        subprocess.run(["modprobe", "-q", "-a", "ip_vs", "ip_vs_mh"], capture_output=True, check=False)
+        if not os.path.exists(f"/proc/{bed.router.pid}/net/ip_vs"):
+            raise Unavailable("this kernel has no IPVS (CONFIG_IP_VS)")
+        path = f"{os.environ['PATH']}:/usr/sbin"
+        if not shutil.which("ipvsadm", path=path):
+            raise Unavailable("ipvsadm is not there; `scripts/need ipvsadm` installs it")
+        bed.inside(bed.router, "ip", "addr", "add", f"{DEST}/32", "dev", "lo")
+        for words in self.words():
+            bed.inside(bed.router, "env", f"PATH={path}", "ipvsadm", *words)
+
+    def words(self):
+        service = ("-u", f"{DEST}:9")
+        tunnel = ("-i", "--tun-type", "gue", "--tun-port", "6080") if self.way == "gue" else ("-i",)
+        return [("-A", *service, "-s", "mh"),
+                *(("-a", *service, "-r", f"10.0.1.{10 + number}:9", *tunnel) for number in range(1, 9))]
+
+    def commands(self):
+        return ["ipvsadm " + " ".join(words) for words in self.words()]
 
 
 class KernelTracked(Forwarder):
@@ -136,6 +164,30 @@ class SallyportRouter(Forwarder, Sallyport):
 
     def pins(self, bed):
         return os.path.join(bed.pins, "router")
+
+
+class SallyportBalance(SallyportRouter):
+    about = "`sallyport packet balance up`: XDP, to eight edges, or to five machines by slices"
+    rows = ("packet_balance_gue", "packet_balance_ipip", "packet_slice")
+    up = ("balance", "up", "--config", "balance.toml")
+    #: `gue` or `ipip`, or `slice`.
+    way = "gue"
+
+    def set_up(self, bed):
+        edges = [f'[[edge]]\nname = "e{number}"\naddress = "10.0.1.{10 + number}"\n' for number in range(1, 9)]
+        slices = ", ".join(f'{{ number = {number}, machine = "e{number}" }}' for number in range(1, 6))
+        service = (f'[[egress]]\naddress = "{DEST}"\nslice = [{slices}]\n' if self.way == "slice" else
+                   f'[[service]]\naddress = "{DEST}"\nprotocol = "udp"\nports = 9\n')
+        head = 'dev = ["d0", "d1"]\nsource = ["10.0.1.1"]\n' + ('encapsulation = "ipip"\n' if self.way == "ipip" else "")
+        config = self.file("balance.toml", head + "".join(edges) + service)
+        self.packet(bed, "balance", "up", "--config", config)
+
+    def check(self, bed, frames):
+        counts = json.loads(self.packet(bed, "balance", "show", "drops", "--all", "-o", "json"))
+        reason = "slice" if self.way == "slice" else "balanced"
+        sent = sum(count["packets"] for count in counts if count["port"] == "d0" and count["reason"] == reason)
+        if sent < frames * 0.999:
+            raise Failed(f"only {sent} of {frames} frames were {reason}: {counts}")
 
 
 class SallyportFib(SallyportRouter):

@@ -7,7 +7,7 @@
  */
 #include "balance.h"
 #include "dump.h"
-#include "shield.h"
+#include "limit.h"
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -331,7 +331,7 @@ INLINE enum reason choose(struct xdp_md *ctx, struct choice *choice)
 	choice->hash = flow_hash(flow, choice->settings->seed);
 	ranges = choice->is_of_site ? (void *)0 : bpf_map_lookup_elem(&virtuals, &key);
 	if (ranges) {
-		reason = shield_limit(ctx, flow);
+		reason = shield_limit(flow, choice->is_question);
 		return reason == REASON_FORWARDED ? choose_edge(ctx, choice, ranges) : reason;
 	}
 	if (has_ports && !choice->is_of_site) {

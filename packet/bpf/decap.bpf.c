@@ -6,7 +6,7 @@
  * balancer has named. That edge gets no further name, so a packet goes on once.
  */
 #include "dump.h"
-#include "shield.h"
+#include "syncookie.h"
 #include "tunnel.h"
 
 /* Balancers and other edges. */
@@ -16,45 +16,6 @@
 #define DECAP_LOCALS 256
 
 enum { PEER_BALANCER = 1, PEER_MATE = 2 };
-enum { TCP_LISTEN = 10 };
-
-struct bpf_sock {
-	__u32 bound_dev_if;
-	__u32 family;
-	__u32 type;
-	__u32 protocol;
-	__u32 mark;
-	__u32 priority;
-	__u32 src_ip4;
-	__u32 src_ip6[4];
-	__u32 src_port;
-	__be16 dst_port;
-	__u16 zero;
-	__u32 dst_ip4;
-	__u32 dst_ip6[4];
-	__u32 state;
-	__s32 rx_queue_mapping;
-};
-
-struct tuple_v4 {
-	__be32 saddr;
-	__be32 daddr;
-	__be16 sport;
-	__be16 dport;
-};
-
-struct tuple_v6 {
-	__u32 saddr[4];
-	__u32 daddr[4];
-	__be16 sport;
-	__be16 dport;
-};
-
-static long (*const bpf_sk_release)(void *socket) = (void *)86;
-static struct bpf_sock *(*const bpf_skc_lookup_tcp)(void *ctx, void *tuple, __u32 size, __u64 netns, __u64 flags) =
-	(void *)99;
-static long (*const bpf_tcp_check_syncookie)(void *socket, void *ip, __u32 ip_length, void *tcp, __u32 tcp_length) =
-	(void *)100;
 
 struct decap_settings {
 	__be16 gue_port;
@@ -157,27 +118,12 @@ INLINE int has_cookie(struct xdp_md *ctx, struct bpf_sock *socket, int is_v6)
 /* Whether the connection of a packet is here, or began here without being one yet. */
 NOINLINE int is_here(struct xdp_md *ctx, struct flow *flow)
 {
-	struct tuple_v4 four = {};
-	struct tuple_v6 six = {};
 	struct bpf_sock *socket;
 	int found;
 
 	if (!flow)
 		return 1;
-	if (flow->is_v6) {
-		__builtin_memcpy(six.saddr, flow->source, 16);
-		__builtin_memcpy(six.daddr, flow->dest, 16);
-		six.sport = flow->source_port;
-		six.dport = flow->dest_port;
-		/* The network namespace of the device: all negative numbers. */
-		socket = bpf_skc_lookup_tcp(ctx, &six, sizeof(six), -1ull, 0);
-	} else {
-		four.saddr = flow->source[0];
-		four.daddr = flow->dest[0];
-		four.sport = flow->source_port;
-		four.dport = flow->dest_port;
-		socket = bpf_skc_lookup_tcp(ctx, &four, sizeof(four), -1ull, 0);
-	}
+	socket = socket_of(ctx, flow);
 	if (!socket)
 		return 0;
 	found = socket->state != TCP_LISTEN;
@@ -259,7 +205,7 @@ INLINE enum reason take_out(struct xdp_md *ctx, struct arrival *arrival, struct 
 		return reason;
 	if (!VALUE_OF(decap_addresses, fib->ipv6_dst, arrival->flow.is_v6))
 		return REASON_NO_ADDRESS;
-	reason = shield_cookie(ctx, &arrival->flow);
+	reason = shield_cookie(ctx, &arrival->flow, fib);
 	return reason == REASON_FORWARDED ? REASON_DECAPSULATED : reason;
 }
 
@@ -327,6 +273,7 @@ int sallyport_decap(struct xdp_md *ctx)
 	enum reason reason = admit(ctx, &arrival, &fib);
 	struct counter *counter;
 	__u32 key;
+	int is_sent;
 
 	if (reason == REASON_FORWARDED)
 		reason = take_out(ctx, &arrival, &fib);
@@ -338,8 +285,9 @@ int sallyport_decap(struct xdp_md *ctx)
 		counter->packets++;
 		counter->bytes += bytes;
 	}
-	dump_end(ctx, dump, reason, arrival.from, reason == REASON_SECOND_CHANCE ? port_of(fib.ifindex) : (void *)0);
-	if (reason == REASON_SECOND_CHANCE)
+	is_sent = reason == REASON_SECOND_CHANCE || reason == REASON_COOKIE_SENT;
+	dump_end(ctx, dump, reason, arrival.from, is_sent ? port_of(fib.ifindex) : (void *)0);
+	if (is_sent)
 		return fib.ifindex == ctx->ingress_ifindex ? XDP_TX : bpf_redirect(fib.ifindex, 0);
 	if (reason == REASON_DECAPSULATED || reason == REASON_NOT_VIRTUAL || reason < REASON_BLACKHOLE)
 		return XDP_PASS;

@@ -94,6 +94,7 @@ reasons! {
     Site           Forward "site"           "the balancer sends it to the site that has its address"
     TooBigSent     Forward "too-big-sent"   "it does not fit with the outer headers, and the sender was told by ICMP"
     SecondChance   Forward "second-chance"  "its connection is not here, so it goes on to the second edge of its slot"
+    CookieSent     Forward "cookie-sent"    "too many SYNs come, and this one was answered by a cookie"
     Decapsulated   Kernel  "decapsulated"   "the kernel has the packet that was inside"
     NotVirtual     Kernel  "not-virtual"    "it is for no virtual address, or was in no tunnel: the kernel decides"
     NoService      Drop    "no-service"     "the virtual address has no service at this port"
@@ -108,7 +109,7 @@ reasons! {
     SiteLoop       Drop    "site-loop"      "another site has sent it, and the address is of another site again"
     NoAddress      Drop    "no-address"     "the packet inside is for an address that this machine does not have"
     Limit          Drop    "limit"          "the source has sent more than it may"
-    Cookie         Drop    "cookie"         "it answers no SYN cookie of this machine"
+    Cookie         Drop    "cookie"         "too many SYNs come, and this one cannot be answered by a cookie"
 }
 
 impl Reason {

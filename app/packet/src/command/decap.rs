@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fs,
     net::IpAddr,
 };
 
@@ -10,10 +11,10 @@ use sallyport_cli::{
     failure::{Failure, Kind},
     output::{Output, pairs},
 };
-use sallyport_packet_model::balance::GUE_PORT;
+use sallyport_packet_model::balance::{GUE_PORT, MAX_RATE};
 use sallyport_xdp::{
     Change, XdpError,
-    balance::{Decap, DecapConfig},
+    balance::{Decap, DecapConfig, SynLimit},
     kernel::{Device, Kernel},
 };
 use serde::Serialize;
@@ -27,6 +28,11 @@ use crate::command::{
 pub(super) const EXAMPLES: &str = "Examples:
   sallyport packet decap up --dev eth0 --from 10.0.0.1 --address 203.0.113.10
   sallyport packet decap up --dev eth0 --from 10.0.0.1 --mate 10.0.0.12,10.0.0.13 --address 203.0.113.10,2001:db8::10";
+
+/// The kernel's setting of SYN cookies.
+const KERNEL_COOKIES: &str = "/proc/sys/net/ipv4/tcp_syncookies";
+/// Its value for cookies at any time: the kernel makes and takes them.
+const ALL_COOKIES: u32 = 2;
 
 /// What a machine behind balancers does.
 #[derive(Debug, Subcommand)]
@@ -62,6 +68,9 @@ pub(crate) struct UpArgs {
     /// Keep packets of unknown connections, instead of sending them on to the second edge
     #[arg(long)]
     no_second_chance: bool,
+    /// Answer SYNs above so many a second by SYN cookies, before they reach the kernel; it sets net.ipv4.tcp_syncookies to 2
+    #[arg(long, value_name = "RATE", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_RATE)))]
+    syn_cookies: Option<u32>,
 }
 
 /// What is shown.
@@ -88,6 +97,8 @@ struct StatusView {
     addresses: Vec<IpAddr>,
     gue_port: u16,
     second_chance: bool,
+    /// The SYNs a second that the kernel gets.
+    syn_cookies: Option<u32>,
 }
 
 /// Runs a command.
@@ -129,6 +140,7 @@ fn config_of(args: &UpArgs, own: &[(u32, IpAddr)]) -> Result<DecapConfig, Failur
         locals: locals.into_iter().filter(|local| !local.is_loopback()).collect(),
         gue_port: args.gue_port,
         has_second_chance: !args.no_second_chance,
+        syn_cookies: None,
     })
 }
 
@@ -143,6 +155,10 @@ async fn up(output: Output, decap: &Decap, args: UpArgs) -> anyhow::Result<()> {
     let _change = decap.change()?;
     let standing = if decap.is_up() { decap.config()? } else { DecapConfig::default() };
     let mut config = config_of(&args, &own)?;
+    if let Some(per_second) = args.syn_cookies {
+        let before = standing.syn_cookies.map_or_else(kernel_cookies, |limit| Ok(limit.before))?;
+        config.syn_cookies = Some(SynLimit { per_second, before });
+    }
     if let Some(local) = own.iter().find(|own| own.0 != lo && args.address.contains(&own.1)) {
         let device = name_of(&devices, local.0);
         let failure = Failure::usage(format!("{} is this machine's own address, on {device}", local.1));
@@ -150,12 +166,19 @@ async fn up(output: Output, decap: &Decap, args: UpArgs) -> anyhow::Result<()> {
     }
     let mut added = Vec::new();
     let added_all = put(&kernel, lo, &own, &standing, &mut config, &mut added).await;
+    // The kernel takes answers to cookies before the first one is sent.
+    if config.syn_cookies.is_some() {
+        set_kernel_cookies(ALL_COOKIES)?;
+    }
     let done = added_all.and_then(|()| decap.up(&wanted, &devices, &config));
     let change = match done {
         Ok(change) => change,
         Err(error) => {
             for address in added {
                 drop(kernel.remove_address(lo, address).await);
+            }
+            if let (Some(limit), None) = (config.syn_cookies, standing.syn_cookies) {
+                drop(set_kernel_cookies(limit.before));
             }
             return Err(error.into());
         }
@@ -165,6 +188,9 @@ async fn up(output: Output, decap: &Decap, args: UpArgs) -> anyhow::Result<()> {
     for (address, _) in gone {
         kernel.remove_address(lo, *address).await?;
     }
+    if let (None, Some(limit)) = (config.syn_cookies, standing.syn_cookies) {
+        set_kernel_cookies(limit.before)?;
+    }
     let Change { attached, replaced, detached } = change;
     output.data(&UpView { attached, replaced, detached }, |view| {
         let lines = [("takes out", &view.attached), ("replaced in place", &view.replaced), ("left", &view.detached)];
@@ -173,6 +199,18 @@ async fn up(output: Output, decap: &Decap, args: UpArgs) -> anyhow::Result<()> {
     })?;
     output.hint("the program stays in the kernel; `sallyport packet decap down` removes it, and the addresses");
     Ok(())
+}
+
+/// What the kernel does about SYN cookies in this network namespace.
+fn kernel_cookies() -> Result<u32, Failure> {
+    let text = fs::read_to_string(KERNEL_COOKIES).map_err(|error| error.to_string());
+    let number = text.and_then(|text| text.trim().parse().map_err(|_| format!("it has {text:?}")));
+    number.map_err(|error| Failure::new(Kind::Failed, format!("cannot read {KERNEL_COOKIES}: {error}")))
+}
+
+fn set_kernel_cookies(value: u32) -> Result<(), Failure> {
+    let written = fs::write(KERNEL_COOKIES, value.to_string());
+    written.map_err(|error| Failure::new(Kind::Failed, format!("cannot write {KERNEL_COOKIES}: {error}")))
 }
 
 /// Puts the addresses on the loopback device that are not there yet.
@@ -206,6 +244,9 @@ async fn down(output: Output, decap: &Decap) -> anyhow::Result<()> {
         let removed = kernel.remove_address(lo, *address).await;
         removed.map_err(|error| Failure::new(Kind::Failed, format!("{address} stays on lo: {error}")))?;
     }
+    if let Some(limit) = config.syn_cookies {
+        set_kernel_cookies(limit.before)?;
+    }
     output.data(&serde_json::json!({ "detached": detached }), |_| format!("{}: takes nothing out", detached.join(", ")))
 }
 
@@ -220,10 +261,13 @@ async fn status(output: Output, decap: &Decap) -> anyhow::Result<()> {
         addresses: config.addresses.into_keys().collect(),
         gue_port: config.gue_port,
         second_chance: config.has_second_chance,
+        syn_cookies: config.syn_cookies.map(|limit| limit.per_second),
     };
     output.data(&view, |view| {
         let list = |addresses: Vec<IpAddr>| addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         let is_on = if view.second_chance { "on" } else { "off" };
+        let above = |rate| format!("above {rate} SYNs a second");
+        let cookies = view.syn_cookies.map_or_else(|| "off".to_owned(), above);
         pairs(&[
             ("devices", view.devices.join(", ")),
             ("balancers", list(view.balancers.iter().copied().collect())),
@@ -231,6 +275,7 @@ async fn status(output: Output, decap: &Decap) -> anyhow::Result<()> {
             ("addresses", list(view.addresses.clone())),
             ("port of GUE", view.gue_port.to_string()),
             ("second chance", is_on.to_owned()),
+            ("SYN cookies", cookies),
         ])
     })
 }

@@ -2,7 +2,7 @@
 //!
 //! `PACKET_FRAMES=1000000` runs more frames.
 
-use std::{collections::HashMap, env};
+use std::{collections::HashMap, env, time::Duration};
 
 use sallyport_packet_model::balance::{
     BalanceConfig, Edge, Encapsulation, Numbers, Outer, SteerReason, Steering, wrap,
@@ -213,7 +213,7 @@ fn inside_the_balancer() {
         bytes[..6].copy_from_slice(&mac);
         let said = runner.explain_frame(&bytes, port).unwrap();
         let (action, after) = runner.run(&bytes, port).unwrap();
-        let expected = model.steer(&bytes, 0, MTU);
+        let expected = model.steer(&bytes, Duration::ZERO, MTU);
         let context =
             || format!("frame {number} {bytes:02x?}\nmodel {expected:02x?}\nprogram {action} {said:?} {after:02x?}");
         *seen.entry(expected.reason.name()).or_default() += 1;

@@ -8,7 +8,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    BalanceConfig, EdgeState, Encapsulation, Fragments, PortSlices, Slot,
+    BalanceConfig, EdgeState, Encapsulation, Fragments, Limits, MAX_RATE, MAX_SOURCES, PortSlices, Rate, Slot,
     config::{MAX_CONNECTIONS, ServiceConfig},
     fill_slots,
     slots::Member,
@@ -70,6 +70,8 @@ pub struct Settings {
     pub seed: u32,
     /// The first three bits of connection ids.
     pub quic_config: u8,
+    /// What one source may send.
+    pub limits: Limits,
 }
 
 /// What encapsulated packets go to.
@@ -232,7 +234,26 @@ impl BalanceConfig {
             has_connections: self.connections > 0,
             seed: self.seed,
             quic_config: self.quic_config,
+            limits: self.limits()?,
         })
+    }
+
+    /// What one source may send.
+    fn limits(&self) -> Result<Limits, ConfigError> {
+        let shield = &self.shield;
+        for (word, limit) in [("packets", shield.packets), ("connections", shield.connections)] {
+            if let Some(limit) = limit.filter(|limit| !(1..=MAX_RATE).contains(limit)) {
+                return wrong(format!(
+                    "{word} of [shield] is {limit}, and must be from 1 to {MAX_RATE}: leave it out for no limit"
+                ));
+            }
+        }
+        let sources = shield.sources;
+        if !(1..=MAX_SOURCES).contains(&sources) {
+            return wrong(format!("sources of [shield] is {sources}, and must be from 1 to {MAX_SOURCES}"));
+        }
+        let rate = |limit: Option<u32>| limit.map(Rate::per_second);
+        Ok(Limits { packets: rate(shield.packets), connections: rate(shield.connections), sources })
     }
 
     /// Checks edges, machines and sites.

@@ -10,6 +10,8 @@ pub const GUE_PORT: u16 = 6080;
 const DEFAULT_CONNECTIONS: u32 = 1 << 18;
 /// The most connections that a balancer remembers.
 pub const MAX_CONNECTIONS: u32 = 1 << 24;
+/// Sources that a balancer remembers, where the file names no number.
+const DEFAULT_SOURCES: u32 = 1 << 16;
 /// The share of an edge, where the file names none.
 const DEFAULT_WEIGHT: u16 = 100;
 
@@ -38,6 +40,8 @@ pub struct BalanceConfig {
     /// The file that `balance run` writes its metrics to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metrics: Option<String>,
+    /// What one source may send.
+    pub shield: ShieldConfig,
     /// The edges.
     #[serde(rename = "edge")]
     pub edges: Vec<EdgeConfig>,
@@ -68,12 +72,33 @@ impl Default for BalanceConfig {
             seed: 0,
             quic_config: 0,
             metrics: None,
+            shield: ShieldConfig::default(),
             edges: Vec::new(),
             services: Vec::new(),
             machines: Vec::new(),
             sites: Vec::new(),
             egress: Vec::new(),
         }
+    }
+}
+
+/// What one source may send to virtual addresses: an address of IPv4, or a network of IPv6 with a prefix of 64 bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ShieldConfig {
+    /// Packets a second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub packets: Option<u32>,
+    /// New connections of TCP a second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub connections: Option<u32>,
+    /// Sources to remember.
+    pub sources: u32,
+}
+
+impl Default for ShieldConfig {
+    fn default() -> Self {
+        Self { packets: None, connections: None, sources: DEFAULT_SOURCES }
     }
 }
 

@@ -5,6 +5,7 @@ mod compile;
 mod config;
 mod edge;
 mod liveness;
+mod shield;
 mod slices;
 mod slots;
 mod steer;
@@ -17,10 +18,13 @@ pub use compile::{
 };
 pub use config::{
     BalanceConfig, EdgeConfig, EdgeState, EgressConfig, Encapsulation, Fragments, GUE_PORT, MAX_CONNECTIONS,
-    MachineConfig, Ports, Protocol, ServiceConfig, SiteConfig, SliceConfig,
+    MachineConfig, Ports, Protocol, ServiceConfig, ShieldConfig, SiteConfig, SliceConfig,
 };
 pub use edge::Edge;
 pub use liveness::Liveness;
+pub use shield::{
+    Bucket, Limits, MAX_RATE, MAX_SOURCES, Rate, Sources, SynCookies, source_of, syn_cookie_answer, syn_cookie_of,
+};
 pub use slices::{PortSlices, SliceError, steering_port};
 pub use slots::{Member, POOL_SLOTS, Slot, fill_slots};
 pub use steer::{SteerReason, Steered, Steering, UDP_IDLE_SECONDS};

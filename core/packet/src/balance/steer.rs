@@ -1,9 +1,9 @@
 //! The balancer as a pure function of tables, connections and a frame: packet/bpf/balance.bpf.c.
 
-use std::{collections::HashMap, net::IpAddr};
+use std::{collections::HashMap, net::IpAddr, time::Duration};
 
 use super::{
-    Arrival, EdgeState, Egress, Outer, Slot, Tables, Target,
+    Arrival, EdgeState, Egress, Outer, Slot, Sources, Tables, Target,
     arrival::quic_server,
     slots::POOL_SLOTS,
     tunnel::{self, too_big, wrap},
@@ -37,6 +37,7 @@ pub enum SteerReason {
     Tunnel,
     SiteLoop,
     NoAddress,
+    Limit,
     Truncated,
     Malformed,
 }
@@ -64,6 +65,7 @@ impl SteerReason {
             Self::Tunnel => "tunnel",
             Self::SiteLoop => "site-loop",
             Self::NoAddress => "no-address",
+            Self::Limit => "limit",
             Self::Truncated => "truncated",
             Self::Malformed => "malformed",
         }
@@ -98,6 +100,7 @@ struct Connection {
 pub struct Steering {
     tables: Tables,
     connections: HashMap<Flow, Connection>,
+    sources: Sources,
     most: usize,
     turn: u64,
 }
@@ -113,7 +116,7 @@ impl Steering {
     /// A balancer that remembers at most so many connections.
     #[must_use]
     pub fn new(tables: Tables, most: usize) -> Self {
-        Self { tables, connections: HashMap::new(), most, turn: 0 }
+        Self { tables, connections: HashMap::new(), sources: Sources::default(), most, turn: 0 }
     }
 
     /// Takes other tables. Connections stay.
@@ -127,9 +130,9 @@ impl Steering {
         self.connections.len()
     }
 
-    /// Steers a frame without tags, whose header of IP is right and has no options. `seconds` is the monotonic clock,
-    /// and `mtu` that of the way to every target.
-    pub fn steer(&mut self, frame: &[u8], seconds: u32, mtu: u16) -> Steered {
+    /// Steers a frame without tags, whose header of IP is right and has no options. `now` is the monotonic clock, and
+    /// `mtu` that of the way to every target.
+    pub fn steer(&mut self, frame: &[u8], now: Duration, mtu: u16) -> Steered {
         let mut choice = Choice::default();
         let mut packet = frame.to_vec();
         let chosen = self.take_of_site(frame).and_then(|of_site| {
@@ -140,7 +143,7 @@ impl Steering {
                 // What is for this machine is the kernel's, whatever is in it.
                 false => SteerReason::NotVirtual,
             })?;
-            let reason = self.choose(&packet, &arrival, is_of_site, seconds, &mut choice)?;
+            let reason = self.choose(&packet, &arrival, is_of_site, now, &mut choice)?;
             Ok((arrival, reason))
         });
         let number = |number: u16| Some(number).filter(|number| *number != 0);
@@ -189,7 +192,7 @@ impl Steering {
         frame: &[u8],
         arrival: &Arrival,
         is_of_site: bool,
-        seconds: u32,
+        now: Duration,
         choice: &mut Choice,
     ) -> Result<SteerReason, SteerReason> {
         let has_ports = matches!(arrival.flow.protocol, TCP | UDP);
@@ -197,7 +200,10 @@ impl Steering {
         let protocol = if has_ports { arrival.flow.protocol } else { 0 };
         if !is_of_site {
             if self.tables.virtuals.contains_key(&(address, protocol)) {
-                return self.choose_edge(frame, arrival, protocol, seconds, choice);
+                if !self.sources.admit(arrival, &self.tables.settings.limits, now) {
+                    return Err(SteerReason::Limit);
+                }
+                return self.choose_edge(frame, arrival, protocol, now.as_secs() as u32, choice);
             }
             if self.tables.virtuals.contains_key(&(address, 0)) {
                 return Err(SteerReason::NoService);

@@ -57,7 +57,7 @@ pub(crate) fn tunnel_frame(balancer: &Steering, frame: &[u8]) {
         assert!(arrival.payload <= frame.len());
     }
     let mut balancer = balancer.clone();
-    let steered = balancer.steer(frame, 0, 1_500);
+    let steered = balancer.steer(frame, std::time::Duration::ZERO, 1_500);
     assert!(balancer.connections() <= 16);
     match (steered.reason, &steered.frame) {
         (SteerReason::Balanced | SteerReason::BalancedPair, Some(sent)) => {

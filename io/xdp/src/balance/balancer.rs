@@ -21,7 +21,7 @@ const EXPLAIN: &str = "sallyport_balance_explain";
 const TARGETS: u32 = MAX_TARGETS as u32 + 1;
 /// Cells that are written at once.
 const BATCH_CELLS: usize = 1 << 14;
-static SHAPES: [Shape; 16] = [
+static SHAPES: [Shape; 18] = [
     PORTS,
     COUNTERS,
     DUMP_CONTROL,
@@ -35,6 +35,8 @@ static SHAPES: [Shape; 16] = [
     Shape { name: "pool_slots", sizes: (4, 4), entries: (MAX_POOLS * POOL_SLOTS) as u32 },
     // The file says how many.
     Shape { name: "connections", sizes: (40, 8), entries: 0 },
+    Shape { name: "limit_set", sizes: (4, 32), entries: 1 },
+    Shape { name: "limit_sources", sizes: (12, 16), entries: 0 },
     Shape { name: "egress", sizes: (20, 68), entries: sallyport_packet_model::balance::MAX_EGRESS as u32 },
     Shape { name: "quic_servers", sizes: (4, 4), entries: TARGETS },
     Shape { name: "peers", sizes: (20, 4), entries: TARGETS },
@@ -124,7 +126,9 @@ impl Balancer {
         connections: u32,
         state: &[u8],
     ) -> Result<Change, XdpError> {
-        let object = self.installed.load(true, Some(("connections", connections.max(1))))?;
+        let limits = &tables.settings.limits;
+        let sources = if limits.is_on() { limits.sources } else { 1 };
+        let object = self.installed.load(true, &[("connections", connections.max(1)), ("limit_sources", sources)])?;
         self.installed.attach(&object, wanted, devices, || self.fill(tables, state))
     }
 
@@ -214,7 +218,7 @@ impl Balancer {
     /// # Errors
     /// No balancer stands.
     pub fn runner(&self) -> Result<BalanceRunner, XdpError> {
-        Ok(BalanceRunner { object: self.installed.load(false, None)? })
+        Ok(BalanceRunner { object: self.installed.load(false, &[])? })
     }
 
     /// Writes the tables: what others point at comes first, and goes last.
@@ -241,6 +245,7 @@ impl Balancer {
         replace(&map("quic_servers")?, &tables.servers.iter().map(server).collect::<Vec<_>>())?;
         let peer = |address: &std::net::IpAddr| (bytes::address_key(*address), 1_u32.to_ne_bytes().to_vec());
         replace(&map("peers")?, &tables.peers.iter().map(peer).collect::<Vec<_>>())?;
+        write(&map("limit_set")?, &0_u32.to_ne_bytes(), &bytes::limits(&tables.settings.limits))?;
         write(&map("balance_set")?, &0_u32.to_ne_bytes(), &bytes::settings(&tables.settings))?;
         replace(&map("egress")?, &bytes::egress(tables))?;
         replace(&map("virtuals")?, &bytes::virtuals(tables))?;

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use sallyport_packet_model::{
-    balance::{EdgeState, Egress, Encapsulation, POOL_SLOTS, Range, Settings, Tables, Target},
+    balance::{EdgeState, Egress, Encapsulation, Limits, POOL_SLOTS, Range, Rate, Settings, Tables, Target},
     layout::SLICES,
 };
 
@@ -42,6 +42,17 @@ pub(super) fn settings(settings: &Settings) -> Vec<u8> {
     bytes.push(u8::from(settings.has_connections));
     bytes.extend([settings.quic_config, 0]);
     bytes
+}
+
+/// `struct rate`; zeros are no limit.
+pub(super) fn rate(rate: Option<Rate>) -> [u8; 16] {
+    let Rate { interval, ahead } = rate.unwrap_or(Rate { interval: 0, ahead: 0 });
+    (u128::from(ahead) << 64 | u128::from(interval)).to_le_bytes()
+}
+
+/// `struct limit_settings`.
+pub(super) fn limits(limits: &Limits) -> Vec<u8> {
+    [rate(limits.packets), rate(limits.connections)].concat()
 }
 
 /// `struct balance_target`.

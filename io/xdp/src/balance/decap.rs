@@ -7,9 +7,10 @@ use std::{
 };
 
 use libbpf_rs::{MapCore as _, MapFlags, Object};
+use sallyport_packet_model::balance::Rate;
 
 use super::{
-    bytes::address_key,
+    bytes::{address_key, rate},
     installed::{COUNTERS, DUMP_CONTROL, DUMP_LOST, DUMP_RINGS, Installed, PORTS, replace, write},
 };
 use crate::{Change, Changing, Count, Router, StandingPort, XdpError, explain, kernel::Device, object::Shape};
@@ -20,13 +21,15 @@ const FUNCTION: &str = "sallyport_decap";
 const MAX_PEERS: usize = 2048;
 const MAX_ADDRESSES: usize = 4096;
 const MAX_LOCALS: usize = 256;
-static SHAPES: [Shape; 9] = [
+static SHAPES: [Shape; 11] = [
     PORTS,
     COUNTERS,
     DUMP_CONTROL,
     DUMP_LOST,
     DUMP_RINGS,
     Shape { name: "decap_set", sizes: (4, 4), entries: 1 },
+    Shape { name: "cookie_set", sizes: (4, 24), entries: 1 },
+    Shape { name: "cookie_bucket", sizes: (4, 8), entries: 1 },
     Shape { name: "decap_peers", sizes: (20, 4), entries: MAX_PEERS as u32 },
     Shape { name: "decap_addresses", sizes: (20, 4), entries: MAX_ADDRESSES as u32 },
     Shape { name: "decap_locals", sizes: (20, 4), entries: MAX_LOCALS as u32 },
@@ -47,6 +50,17 @@ pub struct DecapConfig {
     pub gue_port: u16,
     /// Whether packets go on to the second edge.
     pub has_second_chance: bool,
+    /// The SYNs a second that the kernel gets; the others are answered by cookies.
+    pub syn_cookies: Option<SynLimit>,
+}
+
+/// When SYNs are answered by cookies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SynLimit {
+    /// The SYNs a second that the kernel gets.
+    pub per_second: u32,
+    /// What `net.ipv4.tcp_syncookies` was before.
+    pub before: u32,
 }
 
 /// The edge whose state is pinned in a folder of bpffs.
@@ -97,7 +111,7 @@ impl Decap {
                 return Err(XdpError::TooMany { what, count, most });
             }
         }
-        let object = self.installed.load(true, None)?;
+        let object = self.installed.load(true, &[])?;
         self.installed.attach(&object, wanted, devices, || self.fill(config))
     }
 
@@ -161,6 +175,12 @@ impl Decap {
             config.gue_port = u16::from_be_bytes([high, low]);
             config.has_second_chance = has_second != 0;
         }
+        let cookies = self.installed.map("cookie_set")?.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY);
+        let cookies = cookies.map_err(crate::error::asked("read the settings"))?.unwrap_or_default();
+        let number = |at: usize| Some(u32::from_ne_bytes(cookies.get(at..at + 4)?.try_into().ok()?));
+        if let (Some(per_second @ 1..), Some(before)) = (number(16), number(20)) {
+            config.syn_cookies = Some(SynLimit { per_second, before });
+        }
         Ok(config)
     }
 
@@ -169,7 +189,7 @@ impl Decap {
     /// # Errors
     /// Nothing stands, or the frame has fewer than 14 bytes.
     pub fn run_frames(&self, frames: &[Vec<u8>], ifindex: u32) -> Result<Vec<(u32, Vec<u8>)>, XdpError> {
-        let object: Object = self.installed.load(false, None)?;
+        let object: Object = self.installed.load(false, &[])?;
         frames.iter().map(|frame| explain::run(&object, FUNCTION, frame, ifindex)).collect()
     }
 
@@ -179,6 +199,12 @@ impl Decap {
         let mut settings = config.gue_port.to_be_bytes().to_vec();
         settings.extend([u8::from(config.has_second_chance), 0]);
         write(&self.installed.map("decap_set")?, &0_u32.to_ne_bytes(), &settings)?;
+        let limit = config.syn_cookies;
+        let mut cookies = rate(limit.map(|limit| Rate::per_second(limit.per_second))).to_vec();
+        cookies.extend(
+            limit.map_or([0; 2], |limit| [limit.per_second, limit.before]).iter().flat_map(|n| n.to_ne_bytes()),
+        );
+        write(&self.installed.map("cookie_set")?, &0_u32.to_ne_bytes(), &cookies)?;
         replace(&self.installed.map("decap_locals")?, &all(&config.locals))?;
         let addresses = config.addresses.iter().map(|(address, is_ours)| entry(address, 1 + u32::from(*is_ours)));
         replace(&self.installed.map("decap_addresses")?, &addresses.collect::<Vec<_>>())?;

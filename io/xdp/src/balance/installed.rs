@@ -60,9 +60,9 @@ impl Installed {
         })
     }
 
-    /// Loads the program with the pinned maps; makes those that are not there, where `may_make`. The map of the given
-    /// name has so many entries: it is made anew if it has others.
-    pub(super) fn load(&self, may_make: bool, sized: Option<(&str, u32)>) -> Result<Object, XdpError> {
+    /// Loads the program with the pinned maps; makes those that are not there, where `may_make`. The maps of the
+    /// given names have so many entries: one is made anew if it has others.
+    pub(super) fn load(&self, may_make: bool, sized: &[(&str, u32)]) -> Result<Object, XdpError> {
         require_root()?;
         if may_make {
             pins::make_folder(&self.pins)?;
@@ -74,13 +74,13 @@ impl Installed {
             let path = self.pins.join(shape.name);
             let mut is_there = path.try_exists().map_err(pinned(format!("look for {}", path.display())))?;
             let Some(mut map) = open.maps_mut().find(|map| map.name() == shape.name) else { continue };
-            if let Some((_, entries)) = sized.filter(|(name, _)| *name == shape.name) {
-                let is_right = MapHandle::from_pinned_path(&path).is_ok_and(|map| map.max_entries() == entries);
+            if let Some((_, entries)) = sized.iter().find(|(name, _)| *name == shape.name) {
+                let is_right = MapHandle::from_pinned_path(&path).is_ok_and(|map| map.max_entries() == *entries);
                 if is_there && !is_right {
                     fs::remove_file(&path).map_err(pinned(format!("remove {}", path.display())))?;
                     is_there = false;
                 }
-                map.set_max_entries(entries).map_err(asked(format!("size the map {}", shape.name)))?;
+                map.set_max_entries(*entries).map_err(asked(format!("size the map {}", shape.name)))?;
             } else if shape.entries == 0 {
                 // The standing map decides about its size.
                 let standing = MapHandle::from_pinned_path(&path).map(|map| map.max_entries());

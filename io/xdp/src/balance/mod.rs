@@ -8,4 +8,4 @@ mod installed;
 
 pub use balancer::{BalanceRunner, BalanceVerdict, Balancer, TargetCount};
 pub use bytes::MAX_STATE_BYTES;
-pub use decap::{Decap, DecapConfig};
+pub use decap::{Decap, DecapConfig, SynLimit};
