@@ -23,14 +23,10 @@ mod tunnels;
 mod wants;
 mod watch;
 
-use std::{ffi::OsString, process::ExitCode};
+use std::process::ExitCode;
 
-use clap::{CommandFactory as _, Parser as _};
-use sallyport_cli::{
-    completion, failure, files,
-    output::Output,
-    usage::{self, misused},
-};
+use clap::CommandFactory as _;
+use sallyport_cli::{companion::Companion, completion, files, output::Output};
 
 use crate::args::{Cli, Command, KubeCommand};
 
@@ -42,24 +38,7 @@ pub(crate) const AGENT: &str = concat!("sallyport-kube/", env!("CARGO_PKG_VERSIO
 const FILES: i32 = 4_096;
 
 fn main() -> ExitCode {
-    completion::answer_for_companion("kube", Cli::command);
-    let args = ["sallyport", "kube"].map(OsString::from).into_iter().chain(std::env::args_os().skip(1));
-    let args: Vec<_> = args.collect();
-    let cli = match Cli::try_parse_from(&args) {
-        Ok(cli) => cli,
-        Err(error) => return misused(&error, usage::asks_for_json(&args), "sallyport kube --help"),
-    };
-    let output = cli.global.printing.to_output();
-    match run(cli, output) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => match failure::describe(&error, |_| None) {
-            None => ExitCode::SUCCESS,
-            Some(failure) => {
-                output.failure(&failure);
-                ExitCode::from(failure.kind.exit_code())
-            }
-        },
-    }
+    Companion { name: "kube", printing: |cli: &Cli| cli.global.printing, failure_of: |_| None, run }.main()
 }
 
 fn run(cli: Cli, output: Output) -> anyhow::Result<()> {

@@ -1,6 +1,7 @@
 //! `sallyport-packet`: the packet path, which `sallyport packet` starts.
 //!
-//! `command` has the commands, `config` the file of a router; that of a balancer is in core/packet. io/xdp loads the programs of packet/bpf, and reads them.
+//! `command` has the commands, `config` the files of a router; that of a balancer is in core/packet. io/xdp loads the
+//! programs of packet/bpf, and reads them.
 
 // Doc comments of options are help texts, shown as they are, so rustdoc's markup cannot be used.
 #![allow(rustdoc::bare_urls, rustdoc::broken_intra_doc_links)]
@@ -8,9 +9,6 @@
 mod command;
 mod config;
 mod control;
-mod nat_config;
-mod policy_config;
-mod shared_ports;
 
 use std::{error::Error, path::PathBuf, process::ExitCode};
 

@@ -20,3 +20,5 @@ pub mod layout;
 pub mod nat;
 pub mod parse;
 pub mod route;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;

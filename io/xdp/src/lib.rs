@@ -1,7 +1,8 @@
 //! The packet path in the kernel: loads, attaches and reads the programs of packet/bpf.
 //!
 //! [`Router`] is the router of one network namespace. Its state is pinned in a folder of bpffs, and outlives the
-//! process. [`balance`] is a balancer, and an edge behind one. [`generate`] sends frames and counts them. [`kernel`] reads devices, routes and neighbours from the kernel.
+//! process. [`balance`] is a balancer, and an edge behind one. [`generate`] sends frames and counts
+//! them. [`kernel`] reads devices, routes and neighbours from the kernel.
 
 mod attach;
 pub mod balance;
@@ -13,12 +14,9 @@ pub mod generate;
 pub mod kernel;
 mod namespace;
 pub mod nat;
-mod nat_tables;
-pub mod netlink;
 mod object;
 mod pins;
 pub mod policy;
-mod policy_tables;
 mod reason;
 mod router;
 mod table;

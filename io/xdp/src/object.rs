@@ -8,8 +8,8 @@ use crate::{
     XdpError,
     error::{asked, pinned},
     fib::{self, FibSizes},
-    nat_tables::{self, SETTINGS_BYTES, Settings},
-    policy_tables::{self, CompiledPolicy},
+    nat::{self, Settings},
+    policy::{self, CompiledPolicy},
     table::{MAX_ROUTER_PORTS, MAX_VLANS, ROW_REASONS, SLOTS},
 };
 
@@ -26,8 +26,8 @@ pub(crate) const PINNED: [Shape; 9] = [
     Shape { name: "dump_control", sizes: (4, 32), entries: 1 },
     Shape { name: "dump_lost", sizes: (4, 8), entries: 1 },
     Shape { name: "dump_rings", sizes: (4, 4), entries: 1 },
-    Shape { name: "policy_settings", sizes: (4, policy_tables::SETTINGS_BYTES as u32), entries: 1 },
-    Shape { name: "nat_settings", sizes: (4, SETTINGS_BYTES as u32), entries: 1 },
+    Shape { name: "policy_settings", sizes: (4, policy::SETTINGS_BYTES as u32), entries: 1 },
+    Shape { name: "nat_settings", sizes: (4, nat::SETTINGS_BYTES as u32), entries: 1 },
 ];
 
 /// What a map of this version looks like.
@@ -111,8 +111,8 @@ pub(crate) fn load_with(
     pins: &Path,
     may_make: bool,
     tables: Tables<'_>,
-    nat: Option<&Settings>,
-    policy: Option<Option<&CompiledPolicy>>,
+    settings: Option<&Settings>,
+    compiled: Option<Option<&CompiledPolicy>>,
 ) -> Result<Object, XdpError> {
     let mut open = open_program(PROGRAM)?;
     prepare_tables(&mut open, pins, tables)?;
@@ -130,9 +130,9 @@ pub(crate) fn load_with(
             map.set_pin_path(&path).map_err(asked(format!("pin {}", path.display())))?;
         }
     }
-    let nat = nat.copied().unwrap_or_else(|| Settings::standing(pins));
-    nat_tables::prepare(&mut open, pins, &nat, may_make)?;
-    policy_tables::prepare(&mut open, pins, policy, may_make)?;
+    let settings = settings.copied().unwrap_or_else(|| Settings::standing(pins));
+    nat::prepare(&mut open, pins, &settings, may_make)?;
+    policy::prepare(&mut open, pins, compiled, may_make)?;
     load_program(open).map_err(|error| match error {
         // A pinned table of sessions or flows with other keys or values.
         XdpError::Load { said, .. } if said.contains("parameter mismatch") => XdpError::OtherLayout(pins.to_owned()),

@@ -15,10 +15,10 @@ use crate::{
     error::{asked, pinned, require_root},
     fib::{self, FibMaps, FibSizes},
     kernel::Device,
-    nat_tables::{self, NatSetup, Settings},
+    nat::{self, NatSetup, Settings},
     object::{self, PINNED, Tables},
     pins::{self, Changing},
-    policy_tables::{self, CompiledPolicy},
+    policy::{self, CompiledPolicy},
     table::{self, Entry, ROW_REASONS, SLOTS},
 };
 
@@ -193,10 +193,10 @@ impl Router {
     fn load(&self, tables: Tables<'_>) -> Result<Object, XdpError> {
         require_root()?;
         pins::make_folder(&self.pins)?;
-        let (nat, policy) = (Settings::of(self.nat.as_ref()), self.policy.as_ref());
-        let object = object::load_with(&self.pins, true, tables, Some(&nat), Some(policy))
+        let (settings, compiled) = (Settings::of(self.nat.as_ref()), self.policy.as_ref());
+        let object = object::load_with(&self.pins, true, tables, Some(&settings), Some(compiled))
             .inspect_err(|_| self.remove_if_new(&self.programs()))?;
-        policy_tables::fill(&object, policy)?;
+        policy::fill(&object, compiled)?;
         Ok(object)
     }
 
@@ -209,7 +209,7 @@ impl Router {
         let attached = Attached::new(program.as_fd());
         // The table is complete before the first packet. Ports that go stay in it until they are detached.
         self.fill(&entries, &standing)?;
-        nat_tables::fill(&self.pins, self.nat.as_ref())?;
+        nat::fill(&self.pins, self.nat.as_ref())?;
         let mut done = Vec::new();
         for (device, _) in ports {
             match attached.attach(device, &ours) {
@@ -232,8 +232,8 @@ impl Router {
             }
         }
         self.prune(&entries)?;
-        nat_tables::finish(&self.pins, object, &Settings::of(self.nat.as_ref()))?;
-        policy_tables::finish(&self.pins, object, self.policy.as_ref())?;
+        nat::finish(&self.pins, object, &Settings::of(self.nat.as_ref()))?;
+        policy::finish(&self.pins, object, self.policy.as_ref())?;
         let kept = id_of(&program).map(|id| format!("{PROGRAM}{id}"));
         for pin in self.program_pins().filter(|pin| kept.as_ref().is_some_and(|kept| !pin.ends_with(kept))) {
             fs::remove_file(&pin).map_err(pinned(format!("remove {}", pin.display())))?;
@@ -407,7 +407,7 @@ impl Router {
     fn remove(&self) -> Result<(), XdpError> {
         fib::remove(&self.pins)?;
         let maps = PINNED.iter().map(|shape| self.pins.join(shape.name));
-        let maps = maps.chain(nat_tables::NAMES.iter().chain(&policy_tables::NAMES).map(|name| self.pins.join(name)));
+        let maps = maps.chain(nat::NAMES.iter().chain(&policy::NAMES).map(|name| self.pins.join(name)));
         for pin in maps.chain(self.program_pins()) {
             match fs::remove_file(&pin) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -417,7 +417,7 @@ impl Router {
             }
         }
         drop(fs::remove_dir(self.pins.join(dump::LOCK)));
-        drop(fs::remove_dir(self.pins.join(nat_tables::LOCK)));
+        drop(fs::remove_dir(self.pins.join(nat::LOCK)));
         drop(fs::remove_dir(&self.pins));
         Ok(())
     }

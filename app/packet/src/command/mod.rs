@@ -9,11 +9,14 @@ mod generate;
 mod nat;
 mod policy;
 mod router;
-mod run;
-mod show;
 
-use std::path::{Path, PathBuf};
+use std::{
+    fs,
+    io::Write as _,
+    path::{Path, PathBuf},
+};
 
+use anyhow::Context as _;
 use clap::Subcommand;
 use sallyport_cli::{completion::CompletionArgs, manual::ManualArgs, output::Output};
 use sallyport_xdp::{
@@ -31,7 +34,7 @@ const PINS: &str = "/sys/fs/bpf/sallyport";
 pub(crate) enum PacketCommand {
     /// A router: packets go from port to port in XDP, by the routes of the kernel
     #[command(subcommand)]
-    Router(RouterCommand),
+    Router(router::RouterCommand),
     /// A balancer: packets to a shared address go to edges, which answer themselves
     #[command(subcommand)]
     Balance(balance::BalanceCommand),
@@ -61,22 +64,6 @@ pub(crate) enum PacketCommand {
     Completion(CompletionArgs),
 }
 
-/// What a router does.
-#[derive(Debug, Subcommand)]
-pub(crate) enum RouterCommand {
-    /// Bring the router up, or change the one that stands, without a lost packet
-    #[command(after_help = router::EXAMPLES)]
-    Up(router::UpArgs),
-    /// Bring the router up, and follow the kernel: routes for the lookup fib, VLANs, addresses
-    #[command(after_help = run::EXAMPLES)]
-    Run(run::RunArgs),
-    /// Take the router down: the kernel forwards again
-    Down,
-    /// Show routes, neighbours, the lookup, or what was forwarded and dropped
-    #[command(subcommand)]
-    Show(show::ShowCommand),
-}
-
 /// Runs a command.
 pub(crate) async fn run(
     output: Output,
@@ -92,10 +79,7 @@ pub(crate) async fn run(
         _ => require_root()?,
     }
     match command {
-        PacketCommand::Router(RouterCommand::Up(args)) => router::up(output, &router, args).await,
-        PacketCommand::Router(RouterCommand::Run(args)) => run::run(output, &router, args).await,
-        PacketCommand::Router(RouterCommand::Down) => router::down(output, &router).await,
-        PacketCommand::Router(RouterCommand::Show(command)) => show::show(output, &router, command).await,
+        PacketCommand::Router(command) => router::run(output, &router, command).await,
         PacketCommand::Generate(args) => generate::generate(output, *args).await,
         PacketCommand::Nat(command) => nat::run(output, &router, command).await,
         PacketCommand::Policy(command) => policy::run(output, &router, command),
@@ -129,4 +113,14 @@ fn name_of(devices: &[Device], index: u32) -> String {
 /// An address of a link, as people write it.
 fn mac(bytes: [u8; 6]) -> String {
     bytes.map(|byte| format!("{byte:02x}")).join(":")
+}
+
+/// Replaces a file at once, so that a reader finds all of it.
+fn replace(file: &Path, text: &str) -> anyhow::Result<()> {
+    let next = file.with_extension("next");
+    // In a folder where others may write, the name can be a link of theirs to any file.
+    drop(fs::remove_file(&next));
+    let made = fs::OpenOptions::new().write(true).create_new(true).open(&next);
+    let written = made.and_then(|mut made| made.write_all(text.as_bytes())).and_then(|()| fs::rename(&next, file));
+    written.with_context(|| format!("cannot write the metrics to {}", file.display()))
 }

@@ -14,8 +14,7 @@ use sallyport_packet_model::{
 use sallyport_xdp::{Router, policy::CompiledPolicy};
 use serde::Serialize;
 
-use crate::config::protocol;
-use crate::policy_config::{Names, PolicyFile, StateWord};
+use crate::config::{Names, PolicyFile, StateWord, protocol};
 
 /// Examples of the help.
 const TEST_EXAMPLES: &str = "Examples:

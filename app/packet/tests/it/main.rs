@@ -19,11 +19,10 @@ mod frames;
 mod generate;
 mod generate_engines;
 mod hostile;
-#[path = "../../../../core/packet/tests/it/frames.rs"]
-#[allow(dead_code, reason = "the tests of the model use all of it")]
-mod model_frames;
 mod nat;
 mod nat_model;
 mod policy;
 mod rig;
 mod site;
+
+use sallyport_packet_model::testing as model_frames;

@@ -12,7 +12,7 @@ use sallyport_packet_model::{
     parse::parse,
 };
 
-use crate::frames::Frame;
+use sallyport_packet_model::testing::Frame;
 
 /// Edges of these numbers, with one weight.
 fn members(numbers: impl IntoIterator<Item = u16>) -> Vec<Member> {

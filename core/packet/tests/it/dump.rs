@@ -2,7 +2,7 @@
 
 use sallyport_packet_model::dump::{Filter, MAX_FILTER_BYTES, is_rewritten, line, link};
 
-use crate::frames::Frame;
+use sallyport_packet_model::testing::Frame;
 
 fn udp4() -> Vec<u8> {
     Frame::udp(("192.0.2.1", 1234), ("198.51.100.2", 53), b"question").bytes()

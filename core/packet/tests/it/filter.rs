@@ -9,7 +9,7 @@ use sallyport_packet_model::{
     parse::{Packet, Tcp, parse},
 };
 
-use crate::frames::Frame;
+use sallyport_packet_model::testing::Frame;
 
 const CLIENT: (&str, u16) = ("10.0.0.1", 5_000);
 const SERVER: (&str, u16) = ("198.51.100.7", 443);

@@ -9,7 +9,7 @@ use sallyport_packet_model::{
     route::{Fib, Member, NextHop, Storage},
 };
 
-use crate::frames::{Frame, ROUTER};
+use sallyport_packet_model::testing::{Frame, ROUTER};
 
 const NEIGHBOR: [u8; 6] = [2, 0, 0, 0, 1, 1];
 const OUT: [u8; 6] = [2, 0, 0, 0, 0, 2];

@@ -7,7 +7,6 @@ mod dump;
 mod filter;
 mod follow;
 mod forward;
-mod frames;
 mod nat;
 mod parse;
 mod parse_corpus;

@@ -15,7 +15,7 @@ use sallyport_packet_model::{
     parse::{Flow, IcmpMessage, Tcp, Transport, parse},
 };
 
-use crate::frames::Frame;
+use sallyport_packet_model::testing::Frame;
 
 const SERVER: (&str, u16) = ("198.51.100.7", 53);
 const SECOND: Duration = Duration::from_secs(1);

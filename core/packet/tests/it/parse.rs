@@ -2,7 +2,7 @@
 
 use sallyport_packet_model::parse::{Flow, Fragment, IcmpMessage, Malformed, Tags, Transport, parse};
 
-use crate::frames::Frame;
+use sallyport_packet_model::testing::Frame;
 
 const V4: (&str, u16) = ("192.0.2.1", 1234);
 const V6: (&str, u16) = ("2001:db8::1", 1234);

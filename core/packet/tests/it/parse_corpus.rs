@@ -4,7 +4,9 @@ use std::{fs, path::PathBuf};
 
 use proptest::prelude::*;
 
-use crate::{frames::Frame, parse_fuzz::packet_frame};
+use sallyport_packet_model::testing::Frame;
+
+use crate::parse_fuzz::packet_frame;
 
 fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/packet_frame")

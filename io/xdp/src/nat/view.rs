@@ -9,12 +9,8 @@ use std::{
 use libbpf_rs::{MapCore as _, MapFlags};
 use sallyport_packet_model::nat::{Session, SessionState};
 
-use crate::{
-    Router, XdpError, dump,
-    error::asked,
-    nat_tables::{NatEngine, Settings, end_of},
-    object,
-};
+use super::{NatEngine, Settings, tables::end_of};
+use crate::{Router, XdpError, dump, error::asked, object};
 
 /// The use of the ports of an address outside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

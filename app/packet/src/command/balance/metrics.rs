@@ -9,7 +9,7 @@ use sallyport_cli::{
 use sallyport_xdp::balance::Balancer;
 
 use super::state::State;
-use crate::command::{kernel, name_of, run::replace};
+use crate::command::{kernel, name_of, replace};
 
 /// Writes the metrics. A file that cannot be written ends nothing.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use std::{
 };
 
 use sallyport_cli::failure::{Failure, Kind};
-use sallyport_xdp::kernel::{Device, Kernel, Route};
+use sallyport_xdp::kernel::{Device, Kernel, Route, routes};
 
 /// How long a neighbour may take to answer.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -17,7 +17,7 @@ const DISCARD: u16 = 9;
 
 /// Finds it: the route to the destination by this device, and its neighbour, which the kernel asks for if needed.
 pub(super) async fn resolve(kernel: &Kernel, device: &Device, dest: IpAddr) -> anyhow::Result<[u8; 6]> {
-    let hop = hop_of(&kernel.routes().await?, device, dest).ok_or_else(|| {
+    let hop = hop_of(&routes()?, device, dest).ok_or_else(|| {
         Failure::new(Kind::NotFound, format!("no route by {} leads to {dest}", device.name))
             .next("name a destination by --dst that a route leads to, or the next hop's MAC by --to")
     })?;

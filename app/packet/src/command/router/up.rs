@@ -1,4 +1,4 @@
-//! `packet router up` and `packet router down`.
+//! `packet router up`: the router, with its NAT and its policy.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,6 @@ use sallyport_cli::{
     failure::{Failure, Kind},
     output::{Output, note},
 };
-use sallyport_nft::NftError;
 use sallyport_packet_model::{
     filter::{Timeouts, policy_removal, policy_rules},
     nat::{nft_removal, nft_rules},
@@ -22,9 +21,7 @@ use serde::Serialize;
 
 use crate::{
     command::{device_of, kernel, name_of},
-    config::{Check, Config, Lookup, PortConfig},
-    policy_config::PolicyFile,
-    shared_ports,
+    config::{Check, Config, Lookup, PolicyFile, PortConfig, shared_ports},
 };
 
 /// Examples of the help.
@@ -50,11 +47,12 @@ pub(crate) struct UpArgs {
     urpf: Check,
 }
 
+/// What has changed.
 #[derive(Debug, Serialize)]
-struct UpView {
-    attached: Vec<String>,
-    replaced: Vec<String>,
-    detached: Vec<String>,
+pub(super) struct UpView {
+    pub(super) attached: Vec<String>,
+    pub(super) replaced: Vec<String>,
+    pub(super) detached: Vec<String>,
 }
 
 impl UpArgs {
@@ -128,7 +126,7 @@ pub(super) async fn up(output: Output, router: &Router, args: UpArgs) -> anyhow:
 }
 
 /// Says which ports do not forward, as `sysctl` has it.
-pub(super) fn say_if_off(output: Output, ports: &[(Device, Urpf)]) {
+pub(crate) fn say_if_off(output: Output, ports: &[(Device, Urpf)]) {
     let off = ports.iter().filter(|(device, _)| forwards(&device.name) == (false, false));
     let off: Vec<_> = off.map(|(device, _)| device.name.as_str()).collect();
     if !off.is_empty() {
@@ -324,7 +322,7 @@ fn random_mark() -> [u8; 6] {
 const LIBERAL: &str = "/proc/sys/net/netfilter/nf_conntrack_tcp_be_liberal";
 
 /// Has connection tracking take the end of a connection whose middle XDP has forwarded, or not.
-fn be_liberal(is: bool) -> Result<(), Failure> {
+pub(super) fn be_liberal(is: bool) -> Result<(), Failure> {
     let failed = |error| Failure::new(Kind::Failed, format!("cannot write {LIBERAL}: {error}"));
     std::fs::write(LIBERAL, if is { "1" } else { "0" }).map_err(failed)
 }
@@ -332,33 +330,4 @@ fn be_liberal(is: bool) -> Result<(), Failure> {
 /// Whether connection tracking takes such segments.
 fn is_liberal() -> bool {
     std::fs::read_to_string(LIBERAL).is_ok_and(|value| value.trim() != "0")
-}
-
-/// Takes the router down.
-pub(super) async fn down(output: Output, router: &Router) -> anyhow::Result<()> {
-    let (_, devices) = kernel().await?;
-    let has_folder = router.pins().exists();
-    let _change = has_folder.then(|| router.change()).transpose()?;
-    let was_liberal = router.was_liberal();
-    let had_rules = router.has_policy() || router.nat_engine().is_ok_and(|engine| engine.is_some());
-    let detached = router.down(&devices);
-    // Of a run that was killed, the rules may stand alone. Without `nft` there are none.
-    let removed = sallyport_nft::apply(&[policy_removal(), nft_removal()].concat()).await;
-    let detached = detached?;
-    if was_liberal == Some(false) {
-        be_liberal(false)?;
-    }
-    if let Err(error) = removed
-        && had_rules
-        && !matches!(error, NftError::Missing)
-    {
-        let said = format!("the router is down, and its rules are still in nftables: {error}");
-        let next = "`nft delete table inet sallyport_policy` and `nft delete table ip sallyport_nat` remove them";
-        return Err(Failure::new(Kind::Failed, said).next(next).into());
-    }
-    let view = UpView { attached: Vec::new(), replaced: Vec::new(), detached };
-    output.data(&view, |view| match view.detached.as_slice() {
-        [] => "the state is removed; no device had the program".to_owned(),
-        names => format!("{}: the kernel forwards again", names.join(", ")),
-    })
 }

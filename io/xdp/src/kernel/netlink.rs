@@ -4,30 +4,30 @@
 
 use std::{
     io::{self, ErrorKind},
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    net::IpAddr,
     os::fd::AsFd as _,
     time::{Duration, Instant},
 };
 
-use ipnet::IpNet;
 use rtnetlink::{
     packet_core::{NLM_F_DUMP, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR, NetlinkHeader, NetlinkMessage, NetlinkPayload},
     packet_route::{
         AddressFamily, RouteNetlinkMessage,
         link::LinkMessage,
         neighbour::NeighbourMessage,
-        route::{RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteNextHopFlags, RouteType, RouteVia},
+        route::RouteMessage,
         rule::{RuleAttribute, RuleMessage},
     },
     sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE},
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use sallyport_packet_model::follow::{Leg, Object, Rank, Route, Way};
+use sallyport_packet_model::follow::{Leg, Object, Route, Way};
 
-use crate::{
-    XdpError,
-    kernel::{Device, Neighbor, address_of, device_of, neighbor_of},
+use super::{
+    lists::{Device, Neighbor, device_of, neighbor_of},
+    route::Found,
 };
+use crate::XdpError;
 
 /// How long the kernel may take for the next part of a list.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -48,7 +48,7 @@ const NLM_F_DUMP_INTR: u16 = 0x10;
 /// A route was added behind others.
 const NLM_F_APPEND: u16 = 0x800;
 /// How often a list that has changed meanwhile is read again.
-const MAX_LISTINGS: usize = 8;
+pub(super) const MAX_LISTINGS: usize = 8;
 /// The protocol of BIRD in the kernel's routes.
 const PROTOCOL_BIRD: u8 = 12;
 
@@ -206,6 +206,23 @@ pub fn list(list: List, mut take: impl FnMut(Event)) -> Result<(), XdpError> {
     Ok(())
 }
 
+/// Reads the routes of a family, of all tables. Says whether the list is whole.
+pub(super) fn routes(list: List, mut take: impl FnMut(Found) -> io::Result<()>) -> io::Result<bool> {
+    dump(list, |bytes, is_done, is_whole| {
+        messages(bytes, |kind, flags, message| {
+            *is_whole &= flags & NLM_F_DUMP_INTR == 0;
+            *is_done |= kind == NLMSG_DONE;
+            match (kind == RTM_NEWROUTE).then(|| NetlinkMessage::<RouteNetlinkMessage>::deserialize(message)) {
+                Some(Ok(NetlinkMessage {
+                    payload: NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewRoute(message)),
+                    ..
+                })) => Found::read(message).map_or(Ok(()), &mut take),
+                _ => Ok(()),
+            }
+        })
+    })
+}
+
 /// Counts the routes of BIRD, of all tables, without reading more of each than its header.
 ///
 /// # Errors
@@ -346,7 +363,7 @@ fn half(bytes: &[u8], at: usize) -> Option<u16> {
 fn event_of(message: NetlinkMessage<RouteNetlinkMessage>, flags: u16) -> Option<Event> {
     let NetlinkPayload::InnerMessage(message) = message.payload else { return None };
     let route = |message: RouteMessage, is_there: bool| {
-        let route = route_of(message)?;
+        let route = Found::read(message)?.to_followed()?;
         Some(Event::Route { route, is_there, is_appended: flags & NLM_F_APPEND != 0 })
     };
     match message {
@@ -371,86 +388,6 @@ fn priority_of(message: &RuleMessage) -> u32 {
         _ => None,
     });
     priority.unwrap_or(0)
-}
-
-/// A route of the tables `local` and `main`. What the forwarding table has no word for leads to the kernel.
-fn route_of(message: RouteMessage) -> Option<Route> {
-    let header = &message.header;
-    if header.flags.contains(RouteFlags::Cloned) {
-        return None;
-    }
-    let unspecified = match header.address_family {
-        AddressFamily::Inet => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-        AddressFamily::Inet6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
-        _ => return None,
-    };
-    let is_known = header.tos == 0 && header.source_prefix_length == 0;
-    let length = header.destination_prefix_length;
-    let mut way = match header.kind {
-        RouteType::Unicast => Way::Legs(Vec::new()),
-        RouteType::BlackHole => Way::BlackHole,
-        RouteType::Prohibit => Way::Prohibit,
-        RouteType::Unreachable => Way::Unreachable,
-        _ => Way::Kernel,
-    };
-    let (mut table, mut destination, mut metric) = (u32::from(header.table), unspecified, 0);
-    let (mut gateway, mut interface, mut is_plain, mut object) = (None, None, is_known, None);
-    let mut legs = Vec::new();
-    let is_dead = header.flags.contains(RouteFlags::Dead);
-    for attribute in message.attributes {
-        match attribute {
-            RouteAttribute::Destination(address) => destination = address_of(address)?,
-            RouteAttribute::Priority(number) => metric = number,
-            RouteAttribute::Table(number) => table = number,
-            RouteAttribute::Gateway(address) => gateway = address_of(address),
-            RouteAttribute::Via(via) => gateway = via_of(via),
-            RouteAttribute::Oif(index) => interface = Some(index),
-            RouteAttribute::NhId(id) => object = Some(id),
-            // An encapsulation, or an MTU of the route.
-            RouteAttribute::EncapType(_) | RouteAttribute::Encap(_) => is_plain = false,
-            RouteAttribute::Metrics(metrics) => is_plain &= metrics.is_empty(),
-            RouteAttribute::MultiPath(hops) => {
-                for hop in hops.into_iter().filter(|hop| !hop.flags.contains(RouteNextHopFlags::Dead)) {
-                    let mut leg = Leg { interface: hop.interface_index, gateway: None };
-                    for attribute in hop.attributes {
-                        match attribute {
-                            RouteAttribute::Gateway(address) => leg.gateway = address_of(address),
-                            RouteAttribute::Via(via) => leg.gateway = via_of(via),
-                            RouteAttribute::EncapType(_) | RouteAttribute::Encap(_) => is_plain = false,
-                            _ => {}
-                        }
-                    }
-                    legs.push((leg, u16::from(hop.hops) + 1));
-                }
-            }
-            _ => {}
-        }
-    }
-    let table = match table {
-        table if table == u32::from(RouteHeader::RT_TABLE_MAIN) => 1,
-        255 => 0,
-        _ => return None,
-    };
-    if let Way::Legs(found) = &mut way {
-        match (object, interface) {
-            _ if !is_plain => way = Way::Kernel,
-            (Some(id), _) => way = Way::Object(id),
-            _ if legs.len() == 1 => found.extend(legs.iter().map(|(leg, _)| (*leg, 1))),
-            _ if !legs.is_empty() => *found = legs,
-            (None, Some(interface)) if !is_dead => found.push((Leg { interface, gateway }, 1)),
-            _ => way = Way::Kernel,
-        }
-    }
-    let prefix = IpNet::new(destination, length).ok()?.trunc();
-    Some(Route { prefix, rank: Rank { table, metric }, way })
-}
-
-fn via_of(via: RouteVia) -> Option<IpAddr> {
-    match via {
-        RouteVia::Inet(address) => Some(address.into()),
-        RouteVia::Inet6(address) => Some(address.into()),
-        _ => None,
-    }
 }
 
 /// A next-hop object: struct nhmsg, and attributes (include/uapi/linux/nexthop.h).

@@ -8,7 +8,7 @@ use sallyport_packet_model::filter::{Action, AddressMatch, AddressSet, FlowState
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 
-use crate::config::{protocol, read};
+use super::{protocol, read};
 
 /// The most bytes of the file.
 const MAX_FILE_BYTES: u64 = 64 << 20;

@@ -3,10 +3,8 @@
 use std::{
     collections::{HashMap, HashSet},
     fmt::Write as _,
-    fs,
-    io::Write as _,
     net::IpAddr,
-    path::{Path, PathBuf},
+    path::PathBuf,
     time::{Duration, Instant},
 };
 
@@ -19,14 +17,16 @@ use sallyport_cli::{
 use sallyport_packet_model::follow::{Follower, Leg};
 use sallyport_xdp::{
     FibMaps, FibStatus, Link, Router, Shared, Urpf, XdpError,
-    kernel::{Device, Neighbor, forwards},
-    netlink::{self, Event, Events, List, Received},
+    kernel::{
+        Device, Neighbor, forwards,
+        netlink::{self, Event, Events, List, Received},
+    },
 };
 
 use crate::{
     command::{
-        kernel, name_of,
-        router::{Rules, UpArgs, ports_of, say, say_if_off},
+        kernel, name_of, replace,
+        router::up::{Rules, UpArgs, ports_of, say, say_if_off},
     },
     config::{Config, Lookup},
 };
@@ -467,16 +467,6 @@ fn write_metrics(router: &Router, config: &Config, devices: &[Device], status: &
 /// The value of a label: a device can have quotes and backslashes in its name.
 fn label(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
-}
-
-/// Replaces a file at once, so that a reader finds all of it.
-pub(super) fn replace(file: &Path, text: &str) -> anyhow::Result<()> {
-    let next = file.with_extension("next");
-    // In a folder where others may write, the name can be a link of theirs to any file.
-    drop(fs::remove_file(&next));
-    let made = fs::OpenOptions::new().write(true).create_new(true).open(&next);
-    let written = made.and_then(|mut made| made.write_all(text.as_bytes())).and_then(|()| fs::rename(&next, file));
-    written.with_context(|| format!("cannot write the metrics to {}", file.display()))
 }
 
 #[cfg(test)]

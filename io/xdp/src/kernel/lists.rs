@@ -1,21 +1,14 @@
-//! What the kernel knows, by netlink: devices, routes, neighbours. Of one network namespace, that of the process.
+//! Devices, neighbours and addresses, as lists.
 
-use std::{
-    fmt,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
-    pin::Pin,
-    time::Duration,
-};
+use std::{fmt, net::IpAddr, pin::Pin, time::Duration};
 
 use futures_util::{Stream, TryStreamExt as _};
 use rtnetlink::{
-    Error, Handle, RouteMessageBuilder,
+    Error, Handle,
     packet_route::{
-        AddressFamily,
         address::{AddressAttribute, AddressHeaderFlags, AddressMessage},
         link::{InfoData, InfoVlan, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, VlanProtocol},
         neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState},
-        route::{RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteType},
     },
 };
 use tokio::time::timeout;
@@ -44,32 +37,6 @@ pub struct Device {
     pub vlan: Option<(u32, u16)>,
 }
 
-/// A next hop of a route.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Hop {
-    /// The gateway; `None` on a connected network.
-    pub gateway: Option<IpAddr>,
-    /// The device.
-    pub device: Option<u32>,
-    /// The weight among the hops of the route.
-    pub weight: u16,
-}
-
-/// A route.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Route {
-    /// The prefix.
-    pub destination: IpAddr,
-    /// The length of the prefix.
-    pub length: u8,
-    /// Its kind, as `ip route` names it.
-    pub kind: &'static str,
-    /// The metric: the lowest decides.
-    pub metric: u32,
-    /// The next hops.
-    pub hops: Vec<Hop>,
-}
-
 /// A neighbour.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Neighbor {
@@ -83,7 +50,7 @@ pub struct Neighbor {
     pub state: &'static str,
 }
 
-/// The three lists.
+/// The lists.
 #[derive(Debug)]
 pub struct Kernel {
     handle: Handle,
@@ -108,18 +75,6 @@ impl Kernel {
     pub async fn devices(&self) -> Result<Vec<Device>, XdpError> {
         let messages = all("devices", Box::pin(self.handle.link().get().execute())).await?;
         Ok(messages.into_iter().filter_map(device_of).collect())
-    }
-
-    /// The routes of the main table, IPv4 first.
-    ///
-    /// # Errors
-    /// The kernel does not answer.
-    pub async fn routes(&self) -> Result<Vec<Route>, XdpError> {
-        let v4 = RouteMessageBuilder::<Ipv4Addr>::new().build();
-        let v6 = RouteMessageBuilder::<Ipv6Addr>::new().build();
-        let mut messages = all("routes", Box::pin(self.handle.route().get(v4).execute())).await?;
-        messages.extend(all("routes", Box::pin(self.handle.route().get(v6).execute())).await?);
-        Ok(messages.into_iter().filter_map(route_of).collect())
     }
 
     /// The neighbours.
@@ -215,7 +170,7 @@ async fn all<T>(
     timeout(PATIENCE, read).await.map_err(late)?
 }
 
-pub(crate) fn device_of(message: LinkMessage) -> Option<Device> {
+pub(super) fn device_of(message: LinkMessage) -> Option<Device> {
     let mut device = Device {
         index: message.header.index,
         name: String::new(),
@@ -251,58 +206,7 @@ fn vid_of(info: LinkInfo) -> Option<u16> {
     })
 }
 
-pub(crate) fn address_of(address: RouteAddress) -> Option<IpAddr> {
-    match address {
-        RouteAddress::Inet(address) => Some(address.into()),
-        RouteAddress::Inet6(address) => Some(address.into()),
-        _ => None,
-    }
-}
-
-fn route_of(message: RouteMessage) -> Option<Route> {
-    let kind = match message.header.kind {
-        RouteType::Unicast => "unicast",
-        RouteType::BlackHole => "blackhole",
-        RouteType::Unreachable => "unreachable",
-        RouteType::Prohibit => "prohibit",
-        _ => return None,
-    };
-    let mut table = u32::from(message.header.table);
-    let destination = match message.header.address_family {
-        AddressFamily::Inet => Ipv4Addr::UNSPECIFIED.into(),
-        AddressFamily::Inet6 => Ipv6Addr::UNSPECIFIED.into(),
-        _ => return None,
-    };
-    let length = message.header.destination_prefix_length;
-    let mut route = Route { destination, length, kind, metric: 0, hops: Vec::new() };
-    let mut hop = Hop { gateway: None, device: None, weight: 1 };
-    for attribute in message.attributes {
-        match attribute {
-            RouteAttribute::Destination(address) => route.destination = address_of(address)?,
-            RouteAttribute::Priority(metric) => route.metric = metric,
-            RouteAttribute::Table(number) => table = number,
-            RouteAttribute::Gateway(address) => hop.gateway = address_of(address),
-            RouteAttribute::Oif(index) => hop.device = Some(index),
-            RouteAttribute::MultiPath(hops) => {
-                route.hops.extend(hops.into_iter().map(|next| Hop {
-                    gateway: next.attributes.iter().find_map(|attribute| match attribute {
-                        RouteAttribute::Gateway(address) => address_of(address.clone()),
-                        _ => None,
-                    }),
-                    device: Some(next.interface_index),
-                    weight: u16::from(next.hops) + 1,
-                }));
-            }
-            _ => {}
-        }
-    }
-    if route.hops.is_empty() && kind == "unicast" {
-        route.hops.push(hop);
-    }
-    (table == u32::from(RouteHeader::RT_TABLE_MAIN)).then_some(route)
-}
-
-pub(crate) fn neighbor_of(message: NeighbourMessage) -> Option<Neighbor> {
+pub(super) fn neighbor_of(message: NeighbourMessage) -> Option<Neighbor> {
     let state = match message.header.state {
         NeighbourState::Incomplete => "incomplete",
         NeighbourState::Reachable => "reachable",

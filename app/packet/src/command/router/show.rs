@@ -8,7 +8,10 @@ use std::{
 
 use clap::{Args, Subcommand};
 use sallyport_cli::output::{Output, pairs, table};
-use sallyport_xdp::{Action, FibStatus, Router, kernel::Hop, netlink};
+use sallyport_xdp::{
+    Action, FibStatus, Router,
+    kernel::{self as of_kernel, Hop, netlink},
+};
 use serde::Serialize;
 
 use crate::command::{kernel, mac, name_of};
@@ -186,14 +189,14 @@ async fn status(output: Output, router: &Router, bird: &Path) -> anyhow::Result<
 
 async fn routes(output: Output, router: &Router) -> anyhow::Result<()> {
     let ports = router.ports()?;
-    let (kernel, devices) = kernel().await?;
+    let (_, devices) = kernel().await?;
     let view = |hop: Hop| HopView {
         gateway: hop.gateway.map(|gateway| gateway.to_string()),
         is_port: ports.iter().any(|port| Some(port.ifindex) == hop.device),
         device: hop.device.map(|index| name_of(&devices, index)),
         weight: hop.weight,
     };
-    let routes = kernel.routes().await?.into_iter().map(|route| RouteView {
+    let routes = of_kernel::routes()?.into_iter().map(|route| RouteView {
         prefix: format!("{}/{}", route.destination, route.length),
         kind: route.kind,
         metric: route.metric,

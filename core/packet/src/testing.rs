@@ -1,33 +1,47 @@
-//! Frames for the tests, built by hand.
+//! Frames for tests, built by hand.
 
 use std::net::IpAddr;
 
-use sallyport_packet_model::checksum;
+use crate::checksum;
 
 /// The parts of a frame.
 #[derive(Debug, Clone)]
-pub(crate) struct Frame {
-    pub(crate) tags: Vec<u16>,
-    pub(crate) source: IpAddr,
-    pub(crate) destination: IpAddr,
-    pub(crate) protocol: u8,
-    pub(crate) hop_limit: u8,
+pub struct Frame {
+    /// Tags of VLANs, the outermost first.
+    pub tags: Vec<u16>,
+    /// The source.
+    pub source: IpAddr,
+    /// The destination, of the same family.
+    pub destination: IpAddr,
+    /// The protocol above IP.
+    pub protocol: u8,
+    /// The time to live, or the hop limit.
+    pub hop_limit: u8,
     /// Options of IPv4, or extension headers of IPv6 that end with `protocol`.
-    pub(crate) extra: Vec<u8>,
+    pub extra: Vec<u8>,
     /// The flags and the offset of a fragment in IPv4.
-    pub(crate) fragment: u16,
+    pub fragment: u16,
     /// The next header of IPv6, if extension headers come first.
-    pub(crate) next_header: Option<u8>,
-    pub(crate) segment: Vec<u8>,
-    pub(crate) padding: usize,
+    pub next_header: Option<u8>,
+    /// What follows the header of IP and its options.
+    pub segment: Vec<u8>,
+    /// Zeros behind the packet.
+    pub padding: usize,
 }
 
-pub(crate) const ROUTER: [u8; 6] = [2, 0, 0, 0, 0, 1];
-pub(crate) const HOST: [u8; 6] = [2, 0, 0, 0, 0, 9];
+/// The link address that frames go to.
+pub const ROUTER: [u8; 6] = [2, 0, 0, 0, 0, 1];
+/// The link address that frames come from.
+pub const HOST: [u8; 6] = [2, 0, 0, 0, 0, 9];
 
 impl Frame {
-    pub(crate) fn new(source: &str, destination: &str, protocol: u8, segment: Vec<u8>) -> Self {
-        let (source, destination) = (source.parse().unwrap(), destination.parse().unwrap());
+    /// A frame with this segment, whose checksum is filled in.
+    ///
+    /// # Panics
+    /// A text is no address.
+    pub fn new(source: &str, destination: &str, protocol: u8, segment: Vec<u8>) -> Self {
+        let address = |text: &str| text.parse().unwrap_or_else(|_| panic!("{text:?} is no address"));
+        let (source, destination) = (address(source), address(destination));
         let mut frame = Self {
             tags: vec![],
             source,
@@ -44,14 +58,16 @@ impl Frame {
         frame
     }
 
-    pub(crate) fn udp(source: (&str, u16), destination: (&str, u16), payload: &[u8]) -> Self {
+    /// A datagram of UDP.
+    pub fn udp(source: (&str, u16), destination: (&str, u16), payload: &[u8]) -> Self {
         let length = 8 + payload.len() as u16;
         let fields = [source.1, destination.1, length, 0];
         let segment = fields.iter().flat_map(|field| field.to_be_bytes()).chain(payload.iter().copied());
         Self::new(source.0, destination.0, 17, segment.collect())
     }
 
-    pub(crate) fn tcp(source: (&str, u16), destination: (&str, u16), flags: u8, payload: &[u8]) -> Self {
+    /// A segment of TCP.
+    pub fn tcp(source: (&str, u16), destination: (&str, u16), flags: u8, payload: &[u8]) -> Self {
         let mut segment = vec![0; 20];
         segment[..2].copy_from_slice(&source.1.to_be_bytes());
         segment[2..4].copy_from_slice(&destination.1.to_be_bytes());
@@ -62,14 +78,15 @@ impl Frame {
     }
 
     /// The same segment of TCP with these numbers.
-    pub(crate) fn at(mut self, sequence: u32, acknowledgement: u32) -> Self {
+    pub fn at(mut self, sequence: u32, acknowledgement: u32) -> Self {
         self.segment[4..8].copy_from_slice(&sequence.to_be_bytes());
         self.segment[8..12].copy_from_slice(&acknowledgement.to_be_bytes());
         self.fill_checksum();
         self
     }
 
-    pub(crate) fn echo(source: &str, destination: &str, is_reply: bool, identifier: u16) -> Self {
+    /// An echo request of ICMP, or the reply.
+    pub fn echo(source: &str, destination: &str, is_reply: bool, identifier: u16) -> Self {
         let is_v4 = !source.contains(':');
         let kind = match (is_v4, is_reply) {
             (true, false) => 8,
@@ -83,14 +100,14 @@ impl Frame {
     }
 
     /// An ICMP error about a packet, which is given without its Ethernet header.
-    pub(crate) fn error(source: &str, destination: &str, kind: u8, quoted: &[u8]) -> Self {
+    pub fn error(source: &str, destination: &str, kind: u8, quoted: &[u8]) -> Self {
         let mut segment = vec![kind, 1, 0, 0, 0, 0, 0, 0];
         segment.extend_from_slice(quoted);
         Self::new(source, destination, if source.contains(':') { 58 } else { 1 }, segment)
     }
 
     /// Writes the right checksum into the segment.
-    pub(crate) fn fill_checksum(&mut self) {
+    pub fn fill_checksum(&mut self) {
         let field = match self.protocol {
             6 => 16,
             17 => 6,
@@ -110,7 +127,8 @@ impl Frame {
         self.segment[field..field + 2].copy_from_slice(&sum.to_be_bytes());
     }
 
-    pub(crate) fn bytes(&self) -> Vec<u8> {
+    /// The bytes of the frame.
+    pub fn bytes(&self) -> Vec<u8> {
         let mut bytes = [ROUTER, HOST].concat();
         for (index, tag) in self.tags.iter().enumerate() {
             let is_service = index == 0 && self.tags.len() > 1;
@@ -124,7 +142,7 @@ impl Frame {
     }
 
     /// The bytes from the IP header on.
-    pub(crate) fn packet(&self) -> Vec<u8> {
+    pub fn packet(&self) -> Vec<u8> {
         let rest = [self.extra.as_slice(), &self.segment].concat();
         match (self.source, self.destination) {
             (IpAddr::V4(source), IpAddr::V4(destination)) => {

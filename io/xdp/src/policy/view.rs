@@ -2,13 +2,8 @@
 
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 
-pub use crate::policy_tables::{CompiledPolicy, MAX_PREFIXES, MAX_RANGES, MAX_RULES, PolicyTooLarge};
-use crate::{
-    Router, XdpError,
-    error::asked,
-    object,
-    policy_tables::{standing, standing_digest},
-};
+use super::tables::{MAX_RULES, standing, standing_digest};
+use crate::{Router, XdpError, error::asked, object};
 
 impl Router {
     /// Whether the router stands with a policy.

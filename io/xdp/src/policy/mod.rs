@@ -1,0 +1,7 @@
+//! The firewall of the router: a policy as tables of the program, and as it stands.
+
+mod tables;
+mod view;
+
+pub use tables::{CompiledPolicy, MAX_PREFIXES, MAX_RANGES, MAX_RULES, PolicyTooLarge};
+pub(crate) use tables::{NAMES, SETTINGS_BYTES, fill, finish, prepare};
