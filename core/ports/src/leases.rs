@@ -163,7 +163,7 @@ impl Leases {
             return Err(LeaseError::SameMachine);
         }
         if entry.lease.phase == Phase::Lapsed {
-            return Ok(self.finish(key, to, now));
+            return self.finish(key, to, now).ok_or(unknown);
         }
         let within_seconds = u32::try_from(within.as_secs()).unwrap_or(u32::MAX);
         entry.lease.phase = Phase::Draining { to, within_seconds };
@@ -175,27 +175,25 @@ impl Leases {
     /// # Errors
     /// Nobody has the slice.
     pub fn machine_is_off(&mut self, key: SliceKey, to: Option<EdgeId>, now: Instant) -> Result<Lease, LeaseError> {
+        let unknown = LeaseError::Unknown(key.0, key.1);
         match self.get(key) {
-            Some(lease) if lease.phase != Phase::Free => Ok(self.finish(key, to, now)),
-            _ => Err(LeaseError::Unknown(key.0, key.1)),
+            Some(lease) if lease.phase != Phase::Free => self.finish(key, to, now).ok_or(unknown),
+            _ => Err(unknown),
         }
     }
 
-    /// Gives the slice to the next machine, or to nobody.
-    fn finish(&mut self, key: SliceKey, to: Option<EdgeId>, now: Instant) -> Lease {
-        let Some(entry) = self.entries.get_mut(&key) else {
-            // Callers have found the entry.
-            return self.begin(key, to.unwrap_or(EdgeId::from_bytes([0; 16])), 1, now);
-        };
+    /// Gives the slice to the next machine, or to nobody. `None` if there is no lease.
+    fn finish(&mut self, key: SliceKey, to: Option<EdgeId>, now: Instant) -> Option<Lease> {
+        let entry = self.entries.get_mut(&key)?;
         match to {
             Some(machine) => {
                 let term = entry.lease.term + 1;
-                self.begin(key, machine, term, now)
+                Some(self.begin(key, machine, term, now))
             }
             None => {
                 entry.lease.phase = Phase::Free;
                 entry.closed = None;
-                entry.lease.clone()
+                Some(entry.lease.clone())
             }
         }
     }
@@ -220,7 +218,7 @@ impl Leases {
         match entry.lease.phase {
             // The machine has missed the end of its lease, or has started anew: it needs a lease that it may trust.
             Phase::Held => Some(self.begin(key, machine, term + 1, now)),
-            Phase::Draining { to, .. } if !found.has_flows => Some(self.finish(key, to, now)),
+            Phase::Draining { to, .. } if !found.has_flows => self.finish(key, to, now),
             Phase::Draining { .. } => {
                 entry.closed.get_or_insert(now);
                 None
@@ -241,11 +239,11 @@ impl Leases {
         let mut changed = Vec::new();
         for key in due {
             let Some(entry) = self.entries.get_mut(&key) else { continue };
-            changed.push(match entry.lease.phase {
+            changed.extend(match entry.lease.phase {
                 Phase::Draining { to, .. } => self.finish(key, to, now),
                 Phase::Held | Phase::Lapsed | Phase::Free => {
                     entry.lease.phase = Phase::Lapsed;
-                    entry.lease.clone()
+                    Some(entry.lease.clone())
                 }
             });
         }

@@ -215,10 +215,7 @@ impl App {
                 ApiError::new(StatusCode::CONFLICT, "slice-taken", detail)
             }
             LeaseError::NoneFree(_) => ApiError::new(StatusCode::CONFLICT, "no-slice-free", error.to_string()),
-            LeaseError::Unknown(..) => {
-                let detail = format!("{error}: `sallyport egress slice ls` lists them");
-                ApiError::new(StatusCode::NOT_FOUND, "not-found", detail)
-            }
+            LeaseError::Unknown(..) => ApiError::new(StatusCode::NOT_FOUND, "not-found", error.to_string()),
             LeaseError::SameMachine => ApiError::field("edge", error),
         })
     }

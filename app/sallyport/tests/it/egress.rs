@@ -220,7 +220,7 @@ fn datagrams(home: &Home, up: &Up) {
 fn feed_is_valid(home: &Home, up: &Up) {
     let feed = up.curl("api.localhost", "/geofeed.csv", &[]);
     assert_eq!((feed.status, feed.header("content-type")), (200, Some("text/csv; charset=utf-8")));
-    let printed = text(&home.run(&["egress", "geofeed", "-o", "text"]).stdout);
+    let printed = text(&home.run(&["egress", "geofeed"]).stdout);
     assert_eq!(printed.trim(), feed.body.trim());
     assert_eq!(checked(&feed.body), Ok(json!({"198.51.100.7/32": "CH", "198.51.100.8/32": "BT"})));
     for (from, to) in [("/32,CH", "/24,CH"), (",CH,", ",Swiss,"), ("CH-ZH", "DE-BE"), ("Zürich,", "Zürich,8000")] {

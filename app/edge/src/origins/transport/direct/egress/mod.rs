@@ -50,8 +50,11 @@ struct State {
     flows: BTreeMap<SliceKey, Arc<AtomicUsize>>,
     /// Why slices cannot be used on this machine.
     problems: BTreeMap<SliceKey, String>,
-    /// The slices from which connections may be opened, and how often they have changed.
+    /// Whether the edge has leases, and so a rule to leave from slices.
+    has_rule: bool,
+    /// The slices from which connections may be opened.
     usable: Arc<[SliceKey]>,
+    /// How often the two have changed.
     epoch: u32,
 }
 
@@ -144,6 +147,7 @@ impl Egress {
             config: Arc::default(),
             flows: BTreeMap::new(),
             problems: BTreeMap::new(),
+            has_rule: false,
             usable: Arc::default(),
             epoch: 0,
         };
@@ -218,8 +222,9 @@ impl Egress {
         state.problems = problems;
         let open = state.holder.open(Instant::now());
         let usable: Vec<_> = open.into_iter().filter(|key| !state.problems.contains_key(key)).collect();
-        if *state.usable != *usable {
-            state.usable = usable.into();
+        let has_rule = state.holder.refusal().is_some();
+        if *state.usable != *usable || state.has_rule != has_rule {
+            (state.usable, state.has_rule) = (usable.into(), has_rule);
             state.epoch += 1;
         }
     }
