@@ -57,7 +57,7 @@ export function quoted(value: string): string {
   return /\s/.test(whole) ? `"${whole}"` : whole;
 }
 
-const FIELDS: Record<string, (one: Exchange) => string | number | null | undefined> = {
+const FIELDS: Partial<Record<string, (one: Exchange) => string | number | null | undefined>> = {
   'path:': (one) => one.path.split('?')[0],
   'status:': (one) => one.status,
   'method:': (one) => one.method,
