@@ -16,7 +16,6 @@ use std::{
 };
 
 use bytes::Bytes;
-use sallyport_inspect::From;
 use sallyport_model::{EdgeName, TunnelId};
 use sallyport_net::{RelayEnd, pass_writes};
 use sallyport_wire::{Open, StreamProtocol};
@@ -30,6 +29,15 @@ use tokio::{
 const MAX_QUEUED_EVENTS: usize = 16_384;
 /// How many copied bytes may wait for the inspector.
 const MAX_QUEUED_BYTES: usize = 6 * 1024 * 1024;
+
+/// Who sent relayed bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RelayedFrom {
+    /// The client, by the edge.
+    Client,
+    /// The service.
+    Service,
+}
 
 /// A stream, as the inspector hears of it.
 #[derive(Debug)]
@@ -58,14 +66,14 @@ pub enum CaptureEvent {
         /// The stream.
         stream: u64,
         /// The sender.
-        from: From,
+        from: RelayedFrom,
         /// How many bytes the sender had sent before.
         offset: u64,
         /// The bytes.
         data: Bytes,
     },
     /// The sender has ended its direction.
-    Ended(u64, From),
+    Ended(u64, RelayedFrom),
     /// The stream is closed, with the reason if it broke.
     Closed(u64, Option<String>),
 }
@@ -76,17 +84,17 @@ pub struct Wanted([AtomicU64; 2]);
 
 impl Wanted {
     /// Says that bytes before this place need not be copied.
-    pub fn set(&self, from: From, place: u64) {
+    pub fn set(&self, from: RelayedFrom, place: u64) {
         self.0[direction(from)].store(place, Ordering::Relaxed);
     }
 
-    fn get(&self, from: From) -> u64 {
+    fn get(&self, from: RelayedFrom) -> u64 {
         self.0[direction(from)].load(Ordering::Relaxed)
     }
 }
 
-fn direction(from: From) -> usize {
-    usize::from(from == From::Service)
+fn direction(from: RelayedFrom) -> usize {
+    usize::from(from == RelayedFrom::Service)
 }
 
 /// The capture of a connector's streams; clones share it.
@@ -147,7 +155,7 @@ impl Capture {
         self.events.try_send(CaptureEvent::Opened(stream)).ok()?;
         let tap = |from| TapHalf { capture: self.clone(), stream: number, wanted: wanted.clone(), from, passed: 0 };
         let end = CaptureEnd { number, last: Some(last), reason: None };
-        Some(Box::new(Tap { client: tap(From::Client), service: tap(From::Service), end }))
+        Some(Box::new(Tap { client: tap(RelayedFrom::Client), service: tap(RelayedFrom::Service), end }))
     }
 }
 
@@ -182,7 +190,7 @@ pub(crate) struct TapHalf {
     capture: Capture,
     stream: u64,
     wanted: Arc<Wanted>,
-    from: From,
+    from: RelayedFrom,
     passed: u64,
 }
 

@@ -18,7 +18,7 @@ mod services;
 
 use std::{sync::Arc, time::Duration};
 
-pub use capture::{Capture, CaptureEvent, Captured, CapturedStream, Wanted};
+pub use capture::{Capture, CaptureEvent, Captured, CapturedStream, RelayedFrom, Wanted};
 use dial::{Edge, EdgeAddress};
 pub use dial::{Transport, TransportChoice, UnknownTransport};
 pub use origin_tls::{OriginTls, OriginTlsError};

@@ -513,6 +513,9 @@ impl From<&Exchange> for Details {
         if let Some(reason) = &exchange.refused {
             fact("Not served", reason);
         }
+        if let Some(target) = &exchange.public_target {
+            fact("Path at the edge", target);
+        }
         if exchange.is_target_redacted {
             fact("Redacted", "values in the query");
         }
@@ -538,6 +541,13 @@ impl From<&KeptFrame> for Frame {
             // The cut may be within a letter.
             true => Some(String::from_utf8_lossy(&frame.data).into_owned()),
             false => std::str::from_utf8(&frame.data).ok().map(str::to_owned),
+        };
+        let text = match frame.data.split_first_chunk::<2>() {
+            Some((code, reason)) if frame.kind == crate::FrameKind::Close => {
+                let reason = String::from_utf8_lossy(reason);
+                Some(format!("{} {reason}", u16::from_be_bytes(*code)).trim_end().to_owned())
+            }
+            _ => text,
         };
         let text = text.filter(|_| !matches!(frame.kind, crate::FrameKind::Binary | crate::FrameKind::Grpc));
         let base64 = text.is_none().then(|| BASE64_STANDARD.encode(&frame.data));

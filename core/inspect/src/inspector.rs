@@ -18,6 +18,8 @@ const MAX_HELD_BYTES: usize = 16 * 1024 * 1024;
 const MAX_STREAMS: usize = 4_096;
 /// How many exchanges are searched for the one that a record belongs to.
 const MAX_SEARCHED: usize = 2_000;
+/// Records cut targets at this length, in bytes.
+const MAX_RECORDED_TARGET_BYTES: usize = 1_024;
 /// How many sentences about problems an exchange has.
 const MAX_PROBLEMS: usize = 8;
 /// The field that marks what this inspector sent again. The edge drops fields of this name that strangers send.
@@ -349,17 +351,23 @@ impl Inspector {
         let encoding = text("grpc-encoding").unwrap_or_default();
         let redacted = redact::target(&target);
         let is_target_redacted = redacted.is_some();
+        // Several clients may share a stream, and the edge says for each request who it is.
+        let mut source = stream.open.source.clone();
+        if stream.open.replay_of.is_none() {
+            source.client = text("x-forwarded-for").or(source.client);
+        }
         let request = Message { version, fields: kept_fields(fields), ..Message::default() };
         let mut exchange = Exchange {
             id: 0,
             request_id,
             at_ms: now.wall_ms,
             began: now.instant,
-            source: stream.open.source.clone(),
+            source,
             protocol: if is_grpc { Protocol::Grpc } else { Protocol::Http },
             method,
             target: redacted.unwrap_or(target),
             is_target_redacted,
+            public_target: None,
             host,
             request,
             status: None,
@@ -387,6 +395,7 @@ impl Inspector {
         });
         let id = match known.and_then(|id| self.store.get(id)) {
             Some(record) => {
+                exchange.public_target = Some(record.target.clone()).filter(|target| *target != exchange.target);
                 (exchange.rule, exchange.refused) = (record.rule.clone(), record.refused.clone());
                 exchange.identity = exchange.identity.or_else(|| record.identity.clone());
                 (exchange.id, exchange.is_recorded, exchange.status) = (record.id, true, record.status);
@@ -540,13 +549,18 @@ impl Inspector {
     pub fn record(&mut self, record: Record, now: Now) {
         let wanted = Some(record.request_id.as_str());
         let known = self.searched().find(|one| one.request_id.as_deref() == wanted && one.replay_of.is_none());
-        let Record { identity, rule, refused, status, .. } = record.clone();
+        let Record { identity, rule, refused, status, source, .. } = record.clone();
         if let Some(id) = known.map(|known| known.id) {
+            // A longer one is cut.
+            let target = Some(record.target).filter(|target| target.len() < MAX_RECORDED_TARGET_BYTES);
+            let public_target = target.map(|target| redact::target(&target).unwrap_or(target));
             self.store.update(id, |exchange| {
                 exchange.is_recorded = true;
                 exchange.identity = identity.or(exchange.identity.take());
                 exchange.rule = rule;
                 exchange.refused = refused;
+                exchange.public_target = public_target.filter(|target| *target != exchange.target);
+                exchange.source.client = source.client.or(exchange.source.client.take());
                 exchange.status = exchange.status.or(Some(status));
             });
             return self.changed(Change::Exchange(id));
@@ -565,6 +579,7 @@ impl Inspector {
             method: record.method,
             target: redacted.unwrap_or(record.target),
             is_target_redacted,
+            public_target: None,
             host: String::new(),
             request,
             status: Some(status),

@@ -193,6 +193,8 @@ pub struct Exchange {
     pub target: String,
     /// Whether secrets were taken out of the target.
     pub is_target_redacted: bool,
+    /// The path with its query before the edge changed it for the service, without secrets, if it differs.
+    pub public_target: Option<String>,
     /// The requested host.
     pub host: String,
     /// The request.
@@ -233,7 +235,9 @@ impl Exchange {
         let frames: usize = self.frames.iter().map(|frame| frame.data.len() + 96).sum();
         let problems: usize = self.problems.iter().map(String::len).sum();
         let response = self.response.as_ref().map_or(0, Message::size);
-        512 + self.method.len()
+        let public = self.public_target.as_ref().map_or(0, String::len);
+        512 + public
+            + self.method.len()
             + self.target.len()
             + self.host.len()
             + problems

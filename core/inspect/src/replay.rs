@@ -22,8 +22,8 @@ const MAX_FIELDS: usize = 512;
 /// The longest head, in bytes.
 const MAX_HEAD_BYTES: usize = 256 * 1024;
 
-/// Whether a field with this name in lower case is not sent again: hop-by-hop fields (RFC 9110 section 7.6.1), and those
-/// by which the edge says who somebody is.
+/// Whether a field with this name in lower case is not sent again: hop-by-hop fields (RFC 9110 section 7.6.1), and
+/// those by which the edge says who somebody is.
 #[must_use]
 pub fn is_stripped(name: &str) -> bool {
     let folded: String = name

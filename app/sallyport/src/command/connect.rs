@@ -117,7 +117,8 @@ impl ConnectArgs {
 pub(crate) async fn run(context: &Context, args: ConnectCommand) -> anyhow::Result<()> {
     let request = args.connect.read()?;
     let addresses = request.addresses();
-    let inspection = Inspection::start(&args.inspect, context.output.terminal, &addresses).await?;
+    let is_shown = context.output.terminal && request.create.socket_type.is_http();
+    let inspection = Inspection::start(&args.inspect, is_shown, &addresses).await?;
     let target = context.target()?;
     let client = context.client(&target)?;
     // From here on the socket must be removed, whatever ends the command.

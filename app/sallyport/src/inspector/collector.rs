@@ -4,7 +4,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use anyhow::Context as _;
-use sallyport_connector::{CaptureEvent, Captured, CapturedStream, Wanted};
+use sallyport_connector::{CaptureEvent, Captured, CapturedStream, RelayedFrom, Wanted};
 use sallyport_inspect::{From, StreamEvent, StreamOpen, StreamProtocol};
 
 use super::{Shared, now};
@@ -29,9 +29,9 @@ fn take(shared: &Shared, wanted: &mut HashMap<u64, Arc<Wanted>>, event: CaptureE
     let (event, seen) = match event {
         CaptureEvent::Opened(stream) => (opened(shared, wanted, stream), None),
         CaptureEvent::Bytes { stream, from, offset, data } => {
-            (StreamEvent::Bytes { stream, from, offset, data }, Some((stream, from)))
+            (StreamEvent::Bytes { stream, from: sender(from), offset, data }, Some(stream))
         }
-        CaptureEvent::Ended(stream, from) => (StreamEvent::Ended(stream, from), None),
+        CaptureEvent::Ended(stream, from) => (StreamEvent::Ended(stream, sender(from)), None),
         CaptureEvent::Closed(stream, reason) => {
             wanted.remove(&stream);
             (StreamEvent::Closed(stream, reason), None)
@@ -39,13 +39,13 @@ fn take(shared: &Shared, wanted: &mut HashMap<u64, Arc<Wanted>>, event: CaptureE
     };
     let mut inspector = shared.inspector.lock();
     inspector.handle(event, now());
-    if let Some((stream, from)) = seen
+    if let Some(stream) = seen
         && let Some(wanted) = wanted.get(&stream)
     {
-        wanted.set(from, inspector.unwanted_until(stream, from));
         // The head of a response may end the interest in the request's body, and the other way round.
-        let other = if from == From::Client { From::Service } else { From::Client };
-        wanted.set(other, inspector.unwanted_until(stream, other));
+        for from in [RelayedFrom::Client, RelayedFrom::Service] {
+            wanted.set(from, inspector.unwanted_until(stream, sender(from)));
+        }
     }
     shared.tell(&mut inspector);
 }
@@ -56,4 +56,11 @@ fn opened(shared: &Shared, wanted: &mut HashMap<u64, Arc<Wanted>>, stream: Captu
     wanted.insert(stream.number, stream.wanted);
     let protocol = if stream.is_http2 { StreamProtocol::Http2 } else { StreamProtocol::Http1 };
     StreamEvent::Opened(stream.number, StreamOpen { protocol, source, replay_of: None })
+}
+
+fn sender(from: RelayedFrom) -> From {
+    match from {
+        RelayedFrom::Client => From::Client,
+        RelayedFrom::Service => From::Service,
+    }
 }

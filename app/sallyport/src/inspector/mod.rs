@@ -1,8 +1,8 @@
 //! The inspector of a connector: it keeps requests that pass, and serves a page of this machine with them.
 //! Uses `args` and `failure`.
 //!
-//! [`Inspection`] is what commands see. `collector` is the thread that reads what the connector copies, `server` has the
-//! listener and its guards, `routes` the API, `page` the page, and `replay` sends requests again.
+//! [`Inspection`] is what commands see. `collector` is the thread that reads what the connector copies. `server` has the
+//! listener and its guards, `routes` the API, `page` the page. `replay` sends requests again.
 
 mod collector;
 mod page;
@@ -70,16 +70,16 @@ struct Known {
 }
 
 impl Inspection {
-    /// Starts the inspector, if it is wanted: on a terminal, or by its option.
+    /// Starts the inspector, if it is wanted: where people look, or by its option.
     ///
     /// # Errors
     /// The address of the option cannot be used, or is that of a service.
     pub(crate) async fn start(
         args: &InspectArgs,
-        is_terminal: bool,
+        is_usual: bool,
         origins: &[OriginAddr],
     ) -> anyhow::Result<Option<Self>> {
-        if args.no_inspect || (args.inspect.is_none() && !is_terminal) {
+        if args.no_inspect || (args.inspect.is_none() && !is_usual) {
             return Ok(None);
         }
         let is_origin = |address: SocketAddr| origins.iter().any(|origin| is_at(origin, address));
@@ -305,5 +305,32 @@ impl Known {
         } else if self.edges.len() < Self::MAX_EDGES {
             self.edges.push(EdgeState { name: name.to_owned(), is_up });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_taken_port_and_that_of_a_service_are_passed_over() {
+        let first = first_free(|_| false).await.unwrap().local_addr().unwrap().port();
+        let held = first_free(|address| address.port() == first).await.unwrap();
+        let second = held.local_addr().unwrap().port();
+        assert_ne!(first, second, "it is that of a service");
+        let third = first_free(|address| address.port() == first).await.unwrap().local_addr().unwrap().port();
+        assert_ne!(second, third, "it is taken");
+        assert!([first, second, third].iter().all(|port| (FIRST_PORT..FIRST_PORT + TRIED_PORTS).contains(port)));
+        assert!(first_free(|_| true).await.is_none());
+    }
+
+    #[test]
+    fn the_inspector_is_known_by_each_name_of_this_machine() {
+        let address = SocketAddr::from(([127, 0, 0, 1], 4_040));
+        let is_inspector = |host: &str, port| is_at(&OriginAddr { host: host.to_owned(), port }, address);
+        for host in ["localhost", "LOCALHOST.", "x.localhost", "127.0.0.1", "127.1.2.3", "::1", "0.0.0.0", "::"] {
+            assert!(is_inspector(host, 4_040) && !is_inspector(host, 4_041), "{host}");
+        }
+        assert!(!is_inspector("10.0.0.1", 4_040) && !is_inspector("shop.internal", 4_040));
     }
 }

@@ -3,6 +3,7 @@
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
     net::{SocketAddr, TcpListener, TcpStream},
+    path::PathBuf,
     process::{Command, Stdio},
     sync::{Arc, Mutex},
     thread,
@@ -11,6 +12,7 @@ use std::{
 use serde_json::{Value, json};
 
 use crate::{
+    fleet::{Bus, ControlHere, EdgeHere, edges},
     harness::{Home, HttpResponse, Program, Up, curl, text, wait_until},
     json_schema,
     protocols::{call, service, tool},
@@ -24,11 +26,16 @@ struct Page {
     key: String,
     /// The public host.
     host: String,
-    ca: std::path::PathBuf,
+    ca: PathBuf,
 }
 
 impl Page {
     fn start(home: &Home, up: &Up, origin: SocketAddr, more: &[&str]) -> Self {
+        Self::start_by(home, up.ca.clone(), origin, more)
+    }
+
+    /// The same, with the authority of the edges in this file.
+    fn start_by(home: &Home, ca: PathBuf, origin: SocketAddr, more: &[&str]) -> Self {
         let port = origin.port().to_string();
         let mut args = vec!["connect", &port, "--host", "127.0.0.1", "--inspect", "127.0.0.1:0", "-o", "json"];
         args.extend(more);
@@ -39,7 +46,7 @@ impl Page {
         assert!(key.len() >= 43, "256 bits: {key}");
         let attached: Value = serde_json::from_str(&connect.wait_for("\"attached\"")).unwrap();
         let host = attached["url"].as_str().unwrap().strip_prefix("https://").unwrap().split(':').next().unwrap();
-        Self { at: at.to_owned(), key: key.to_owned(), host: host.to_owned(), connect, ca: up.ca.clone() }
+        Self { at: at.to_owned(), key: key.to_owned(), host: host.to_owned(), connect, ca }
     }
 
     /// A request with these options of curl, without the key.
@@ -558,4 +565,31 @@ fn events_reach_the_page_as_they_pass() {
         Program::start(&mut home.command(&["connect", &origin.address.port().to_string(), "--host", "127.0.0.1"]));
     plain.wait_for("https://");
     assert!(!plain.output().contains("inspector"), "in a pipe there is none: {}", plain.output());
+}
+
+#[test]
+fn two_edges_behind_one_connect_are_one_list() {
+    let home = Home::new();
+    let Some(bus) = Bus::start(&home, "") else { return };
+    let _control = ControlHere::start(&home, &bus);
+    home.account();
+    let (a, b) = (EdgeHere::join(&home, "eu-1", "eu"), EdgeHere::join(&home, "us-1", "us"));
+    wait_until("both edges are there", || {
+        let edges = edges(&home);
+        (edges.len() == 2 && edges.iter().all(|edge| edge["state"] == "up")).then_some(())
+    });
+    let origin = Recorder::start(&[]);
+    let ca = home.data().join("ca.pem");
+    let page = Page::start_by(&home, ca, origin.address, &["--name", "shop", "--redundancy", "2"]);
+    wait_until("both hold the tunnel", || {
+        let state = page.json("/api/state", "State");
+        let edges = state["edges"].as_array().unwrap();
+        (edges.len() == 2 && edges.iter().all(|edge| edge["is_up"] == true)).then_some(())
+    });
+    wait_until("the name is known", || (a.knows(&home, &page.host) && b.knows(&home, &page.host)).then_some(()));
+    for (edge, path, name) in [(&a, "/from-a", "eu-1"), (&b, "/from-b", "us-1")] {
+        wait_until(path, || (edge.get(&home, &page.host, path).0 == 200).then_some(()));
+        let shown = wait_until(path, || page.list(&format!("path:{path} status:200")).into_iter().next());
+        assert_eq!(shown["edge"], name, "{shown}");
+    }
 }

@@ -277,8 +277,8 @@ fn block_of(payload: &[u8], flags: u8) -> Option<&[u8]> {
     payload.get(start..end)
 }
 
-/// The status of a response, if its block begins with one from the static table, or with a literal. Otherwise the edge's
-/// record has it.
+/// The status of a response, if its block begins with one from the static table, or with a literal. Otherwise the
+/// edge's record has it.
 fn status_of(block: &[u8]) -> Option<u16> {
     const FIXED: [u16; 7] = [200, 204, 206, 304, 400, 404, 500];
     match *block {

@@ -2,7 +2,10 @@
 
 use std::process::Command;
 
-use sallyport_inspect::export::{curl, har};
+use sallyport_inspect::{
+    Record,
+    export::{curl, har},
+};
 
 use crate::drive::{OK, Rig, post};
 
@@ -85,6 +88,18 @@ fn secrets_and_identity_are_left_out_and_said() {
     let (words, _) = run_by_sh(&command);
     let headers: Vec<&String> = words.windows(2).filter(|pair| pair[0] == "--header").map(|pair| &pair[1]).collect();
     assert_eq!(headers, ["x-empty;", "accept: */*"]);
+}
+
+#[test]
+fn exports_have_the_public_address() {
+    let mut rig = Rig::new();
+    let head =
+        "GET /v2/x HTTP/1.1\r\nhost: localhost:3000\r\nx-forwarded-host: shop.example.com\r\nx-request-id: r\r\n";
+    rig.exchange(format!("{head}\r\n"), OK);
+    let (request_id, target) = ("r".to_owned(), "/api/x?token=1".to_owned());
+    rig.record(Record { request_id, target, ..Record::default() });
+    let command = curl(rig.last());
+    assert!(command.contains("'https://shop.example.com/api/x?token=%5Bredacted%5D'"), "{command}");
 }
 
 #[test]
