@@ -19,7 +19,7 @@ export function exchange(id, given = {}) {
     const bytes = text(body);
     const fields = [...(type ? [['content-type', type]] : []), ...headers].map(([name, value]) => ({ name, value }));
     return {
-      message: { version: 'HTTP/1.1', headers: fields, bytes: bytes.length, kept: kept ?? bytes.length, is_truncated: kept !== undefined, content_type: type, ...more },
+      message: { version: 'HTTP/1.1', headers: fields, bytes: bytes.length, kept: kept ?? bytes.length, is_truncated: kept !== undefined, content_type: type, trailers: [], redacted: [], missed: 0, is_complete: true, ...more },
       body: bytes,
     };
   };

@@ -174,6 +174,9 @@ export function Body({ id, side, message, revision }: { id: number; side: Side; 
           Only {size(message.kept)} of {size(message.bytes)} were kept.
         </p>
       )}
+      {message.missed > 0 && (
+        <p class="note-line">{size(message.missed)} were not taken in, because traffic does not wait for the inspector.</p>
+      )}
       {form === 'view' && loaded.is === 'there' && (
         <>
           {loaded.value.problem && loaded.value.kind !== 'json' && <p class="note-line">{plain(loaded.value.problem)}</p>}

@@ -1,7 +1,7 @@
 // What can be written into the filter, and the filters that the reader keeps.
 import { signal } from '@preact/signals';
 import type { Exchange } from '../api/wire';
-import { exchange, shown, state } from './store';
+import { newest, state } from './store';
 
 const KEPT = 'sallyport-inspector-filters';
 const MAX_KEPT = 50;
@@ -57,7 +57,7 @@ export function quoted(value: string): string {
   return /\s/.test(whole) ? `"${whole}"` : whole;
 }
 
-const FIELDS: Record<string, (one: Exchange) => string | number | null | undefined> = {
+const FIELDS: Partial<Record<string, (one: Exchange) => string | number | null | undefined>> = {
   'path:': (one) => one.path.split('?')[0],
   'status:': (one) => one.status,
   'method:': (one) => one.method,
@@ -84,11 +84,9 @@ function values(key: string): string[] {
   const add = (value: string | number | null | undefined) => {
     if (value != null && value !== '') counts.set(String(value), (counts.get(String(value)) ?? 0) + 1);
   };
-  for (const id of shown.peek().slice(-1000)) {
-    const one = exchange(id);
-    if (!one) continue;
-    const read = FIELDS[key];
-    if (read) add(read(one));
+  const read = FIELDS[key];
+  for (const one of read ? newest(1000) : []) {
+    add(read!(one));
   }
   const found = [...counts].sort((a, b) => b[1] - a[1]).map(([value]) => value);
   return [...(FIXED[key] ?? []), ...found];

@@ -130,6 +130,9 @@ export function Frames({ id }: { id: number }) {
         />
         <span class="soft facts">{count(shown.length)} messages</span>
       </div>
+      {frames.length > 0 && frames[0]!.number > 1 && (
+        <p class="note-line">The first {count(frames[0]!.number - 1)} are not kept any more.</p>
+      )}
       {problem && <p class="note-line">{problem}</p>}
       <div
         ref={scroller}

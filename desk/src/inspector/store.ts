@@ -55,6 +55,8 @@ export const shown = computed<readonly number[]>(() => {
 
 export const total = computed(() => (version.value, ids.length));
 export const exchange = (id: number): Exchange | undefined => (version.value, byId.get(id));
+/** The newest exchanges, whatever the filter. */
+export const newest = (count: number): Exchange[] => ids.slice(-count).map((id) => byId.get(id)!);
 export const current = computed(() => (chosen.value === null ? undefined : exchange(chosen.value)));
 
 // Events of one frame of the screen are taken in together.
