@@ -79,21 +79,29 @@ export function Pairs({ of, label }: { of: [string, string][]; label: string }) 
   return (
     <table class="pairs" aria-label={label}>
       <tbody>
-        {of.map(([name, value], at) => (
+        {of.slice(0, MAX_PAIRS).map(([name, value], at) => (
           <tr key={at}>
             <th scope="row">{plain(name)}</th>
             <td>{plain(value)}</td>
           </tr>
         ))}
+        {of.length > MAX_PAIRS && (
+          <tr>
+            <td colSpan={2}>and {of.length - MAX_PAIRS} more</td>
+          </tr>
+        )}
       </tbody>
     </table>
   );
 }
+const MAX_PAIRS = 1000;
+const MAX_PARTS = 200;
 
 function Parts({ parts }: { parts: Part[] }) {
   return (
     <div class="parts">
-      {parts.map((part, at) => (
+      {parts.length > MAX_PARTS && <p class="note-line">The first {MAX_PARTS} of {parts.length} parts are shown.</p>}
+      {parts.slice(0, MAX_PARTS).map((part, at) => (
         <section key={at} class="part">
           <h4>
             {plain(part.name ?? `Part ${at + 1}`)}

@@ -1,5 +1,5 @@
 // The messages of a WebSocket, of server-sent events or of gRPC, as they pass.
-import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks';
 import { api } from '../api/client';
 import type { Frame } from '../api/wire';
 import { clock, count, fromBase64, plain, size } from '../parts/format';
@@ -69,13 +69,14 @@ function preview(frame: Frame): string {
 }
 
 function Content({ frame }: { frame: Frame }) {
-  if (frame.text != null) {
-    let node: Node | undefined;
+  const node = useMemo((): Node | undefined => {
     try {
-      if (/^\s*[[{]/.test(frame.text)) node = parse(frame.text);
+      return /^\s*[[{]/.test(frame.text ?? '') ? parse(frame.text!) : undefined;
     } catch {
-      node = undefined;
+      return undefined;
     }
+  }, [frame]);
+  if (frame.text != null) {
     return node ? <Tree node={node} /> : <Plain text={frame.text} limit={20_000} />;
   }
   return frame.base64 ? <Hex bytes={fromBase64(frame.base64)} /> : <p class="soft">Nothing inside</p>;
@@ -96,8 +97,13 @@ export function Frames({ id }: { id: number }) {
     isFollowing.current = true;
   }, [id]);
   const wanted = words.toLowerCase();
-  const shown = frames.filter(
-    (frame) => (which === 'all' || frame.from === which) && (!wanted || (frame.text ?? '').toLowerCase().includes(wanted)),
+  const shown = useMemo(
+    () =>
+      frames.filter(
+        (frame) =>
+          (which === 'all' || frame.from === which) && (!wanted || (frame.text ?? '').toLowerCase().includes(wanted)),
+      ),
+    [frames, which, wanted],
   );
   const end = shown.at(-1)?.number;
   useLayoutEffect(() => {
