@@ -36,6 +36,7 @@ function Question({ title, text, go, label, onClose }: { title: string; text: st
 }
 
 const CONTEXT = 3;
+const MAX_LINES = 2000;
 const MARKS = { same: ' ', removed: '−', added: '+' };
 const NAMES = { same: '', removed: 'Removed: ', added: 'Added: ' };
 
@@ -70,8 +71,9 @@ function Comparison({ pair: [a, b] }: { pair: [number, number] }) {
         loaded.value.sections.map((section) => (
           <section key={section.title}>
             <h3>{plain(section.title)}</h3>
+            {folded(section.lines).length > MAX_LINES && <p class="note-line">The first {MAX_LINES} lines are shown.</p>}
             <div class="code diff" role="group" aria-label={section.title}>
-              {folded(section.lines).map((line, at) =>
+              {folded(section.lines).slice(0, MAX_LINES).map((line, at) =>
                 typeof line === 'number' ? (
                   <div key={at} class="gap">{line} equal {line === 1 ? 'line' : 'lines'}</div>
                 ) : (
