@@ -60,6 +60,8 @@ async fn a_site_gets_a_balancer_and_edges_get_told() {
     assert!(again.notes.iter().any(|note| note.contains("10.7.0.1 is private")), "{:?}", again.notes);
     let listed: Page<Balancer> = api.get("/v1/balancers", Some(&owner)).await.read(StatusCode::OK);
     assert_eq!(listed.items.iter().map(|one| one.site.as_str()).collect::<Vec<_>>(), ["eu"]);
+    let actions = api.actions(&owner).await;
+    assert!(actions.ends_with(&["balancer.set".to_owned(), "balancer.set".to_owned()]), "{actions:?}");
     // A restart publishes it again, before it serves.
     let api = api.restart().await;
     assert_eq!(api.balancers.all().len(), 1);
