@@ -656,7 +656,7 @@ const MIGRATIONS: &[&str] = &[
     ) STRICT;
     CREATE TABLE egress_leases (
         address TEXT NOT NULL REFERENCES egress_addresses (address) ON DELETE CASCADE,
-        slice   INTEGER NOT NULL CHECK (slice BETWEEN 1 AND 31),
+        slice   INTEGER NOT NULL,
         content TEXT NOT NULL,
         PRIMARY KEY (address, slice)
     ) STRICT;
