@@ -75,7 +75,7 @@ fn shown() {}
 #[expect(dead_code, reason = "it stands for a path")]
 fn frames() {}
 
-/// Server-sent events: `exchange` (Exchange), `frame` (FrameEvent), `cleared`, `state` (State).
+/// Server-sent events: `exchange` (`Exchange`), `frame` (`FrameEvent`), `cleared`, `state` (`State`).
 #[utoipa::path(get, path = "/api/stream", responses((status = 200, body = String, content_type = "text/event-stream")))]
 #[expect(dead_code, reason = "it stands for a path")]
 fn stream() {}

@@ -280,7 +280,8 @@ fn an_exported_command_runs_nothing_and_sends_the_same() {
     let body = home.dir.path().join("body");
     std::fs::write(&body, b"a\0'b\n$(touch ./x)%s\\n\xff").unwrap();
     let data = format!("@{}", body.display());
-    for path in ["/a'b", "/$(touch$IFS./x)", "/`touch$IFS./x`", "/\";touch$IFS./x;\"", "/%0a%00/[1-2]{a,b}"] {
+    // The edge refuses quotes and backticks that are not escaped.
+    for path in ["/a'b;touch$IFS./x;'", "/$(touch$IFS./x)", "/%60touch%20x%60/%0a%00"] {
         let more = ["--http1.1", "--globoff", "-X", "PUT", "--data-binary", &data];
         assert_eq!(up.curl(&page.host, path, &more).status, 200, "{path}");
         let first = origin.last();
@@ -448,49 +449,48 @@ fn hostile_answers_of_a_service_are_shown_as_what_they_are() {
 
 #[test]
 fn a_large_upload_keeps_its_bytes_and_takes_little_memory() {
-    const MEBIBYTES: usize = 192;
+    const MEBIBYTES: usize = 96;
     let home = Home::new();
     let up = home.up(&[]);
     home.account();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    // Answers each upload with the sum of its bytes.
+    let block: Vec<u8> = (0..1_u32 << 20).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let expected = block.clone();
+    // Answers each upload with the number of bytes that are as they were sent.
     thread::spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
             let mut reader = BufReader::new(stream.try_clone().unwrap());
-            let (mut head, mut sum, mut left) = (String::new(), 0_u64, MEBIBYTES << 20);
+            let mut head = String::new();
             while !head.ends_with("\r\n\r\n") {
                 reader.read_line(&mut head).unwrap();
             }
-            let mut piece = vec![0; 64 << 10];
-            while left > 0 {
-                let read = reader.read(&mut piece).unwrap();
-                sum = piece[..read].iter().fold(sum, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(*byte)));
-                left -= read;
+            let (mut came, mut right, mut piece) = (0, 0, vec![0; 64 << 10]);
+            while came < MEBIBYTES << 20 {
+                let at = came % expected.len();
+                let wanted = piece.len().min(expected.len() - at);
+                let read = reader.read(&mut piece[..wanted]).unwrap();
+                assert!(read > 0, "the upload ended early");
+                right += if piece[..read] == expected[at..at + read] { read } else { 0 };
+                came += read;
             }
-            let text = sum.to_string();
-            write!(&stream, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{text}", text.len())
-                .unwrap();
+            let text = right.to_string();
+            let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", text.len());
+            write!(&stream, "{head}{text}").unwrap();
         }
     });
     let page = Page::start(&home, &up, address, &[]);
     let file = home.dir.path().join("large");
-    let block: Vec<u8> = (0..1_u32 << 20).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
-    let mut large = std::fs::File::create(&file).unwrap();
-    let mut sum = 0_u64;
-    for _ in 0..MEBIBYTES {
-        large.write_all(&block).unwrap();
-        sum = block.iter().fold(sum, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(*byte)));
-    }
+    std::fs::write(&file, block.repeat(MEBIBYTES)).unwrap();
     let data = file.to_str().unwrap();
-    // The first one brings both programs to their usual size.
     for path in ["/first", "/second"] {
         let before = page.connect.peak_memory_kib();
         let answer = up.curl(&page.host, path, &["--http1.1", "-T", data]);
-        assert_eq!((answer.status, answer.body), (200, sum.to_string()), "{path}");
+        assert_eq!((answer.status, answer.body), (200, (MEBIBYTES << 20).to_string()), "{path}");
         let grown = page.connect.peak_memory_kib() - before;
         println!("{path}: {grown} KiB more");
-        assert!(grown < 48 << 10, "{path}: {grown} KiB");
+        // The first one brings the connector to its usual size.
+        assert!(path == "/first" || grown <= 16 << 10, "{path}: {grown} KiB");
     }
     let found = page.wait_for("path:/second");
     assert_eq!(

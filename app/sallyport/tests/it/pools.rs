@@ -122,6 +122,7 @@ impl Embedded {
             keepalive: Duration::from_secs(10),
             drain: Duration::from_secs(10),
             shards: Default::default(),
+            capture: None,
         };
         let (events_in, mut events) = tokio::sync::mpsc::channel(1_024);
         let shutdown = Shutdown::new();
