@@ -126,6 +126,8 @@ export function hostile(mock) {
   add({ path: '/xml', response: { type: 'text/xml', body: `<a b="${'<'.repeat(20)}"><!-- ${SCRIPT} ` } });
   add({ path: '/multipart', request: { type: 'multipart/form-data', body: 'x' }, views: { request: { kind: 'multipart', bytes: 1, is_truncated: false, problem: IMAGE, parts: [{ name: IMAGE, file_name: `../../${SCRIPT}${turned}`, content_type: IMAGE, bytes: 3, text: SCRIPT }] } } });
   add({ path: '/form', request: { type: 'application/x-www-form-urlencoded', body: `${encodeURIComponent(IMAGE)}=${encodeURIComponent(SCRIPT)}` } });
+  add({ path: '/many-fields', request: { type: 'application/x-www-form-urlencoded', body: `${IMAGE}=1&`.repeat(5000) } });
+  add({ path: '/wide', response: { type: JSON_TYPE, body: `[${'0,'.repeat(200_000)}0]` } });
   add({ path: '/nested', response: { type: JSON_TYPE, body: '['.repeat(50_000) } });
   add({ path: '/invalid', response: { type: 'text/plain', body: Buffer.from([0xff, 0xfe, 0x00, 0x1b, 0x5b, 0x32, 0x4a]) } });
   add({ path: '/headers', request: { headers: Array.from({ length: 10_000 }, (_, at) => [`x-${at}`, IMAGE]) } });

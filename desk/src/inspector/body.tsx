@@ -1,5 +1,5 @@
 // A body: decoded for reading, raw, or as bytes.
-import { useEffect, useState } from 'preact/hooks';
+import { useEffect, useMemo, useState } from 'preact/hooks';
 import { api, type Side } from '../api/client';
 import type { Message, Part, View } from '../api/wire';
 import { mediaType, plain, size } from '../parts/format';
@@ -18,21 +18,25 @@ type Form = 'view' | 'text' | 'hex';
 const IMAGES = ['image/png', 'image/jpeg', 'image/gif', 'image/webp', 'image/avif', 'image/bmp', 'image/x-icon', 'image/svg+xml'];
 
 function Json({ text, isTruncated }: { text: string; isTruncated: boolean }) {
-  try {
-    return <Tree node={parse(text)} />;
-  } catch (error) {
-    const where = error instanceof JsonError ? error.message : 'It cannot be read.';
-    return (
-      <>
-        <p class="note-line">{isTruncated ? 'The JSON is cut, so it is shown as text.' : `This is no valid JSON. ${where}.`}</p>
-        <Plain text={text} />
-      </>
-    );
-  }
+  const read = useMemo(() => {
+    try {
+      return parse(text);
+    } catch (error) {
+      return error instanceof JsonError ? error : new JsonError('it cannot be read', 1, 1);
+    }
+  }, [text]);
+  if (!(read instanceof JsonError)) return <Tree node={read} />;
+  return (
+    <>
+      <p class="note-line">{isTruncated ? 'The JSON is cut, so it is shown as text.' : `This is no valid JSON. ${read.message}.`}</p>
+      <Plain text={text} />
+    </>
+  );
 }
 
 function Text({ text, type }: { text: string; type: string }) {
-  return <Plain text={/[/+]xml$/.test(type) ? indent(text) : text} />;
+  const laid = useMemo(() => (/[/+]xml$/.test(type) ? indent(text) : text), [text, type]);
+  return <Plain text={laid} />;
 }
 
 function Picture({ id, side, type }: { id: number; side: Side; type: string }) {
@@ -75,21 +79,29 @@ export function Pairs({ of, label }: { of: [string, string][]; label: string }) 
   return (
     <table class="pairs" aria-label={label}>
       <tbody>
-        {of.map(([name, value], at) => (
+        {of.slice(0, MAX_PAIRS).map(([name, value], at) => (
           <tr key={at}>
             <th scope="row">{plain(name)}</th>
             <td>{plain(value)}</td>
           </tr>
         ))}
+        {of.length > MAX_PAIRS && (
+          <tr>
+            <td colSpan={2}>and {of.length - MAX_PAIRS} more</td>
+          </tr>
+        )}
       </tbody>
     </table>
   );
 }
+const MAX_PAIRS = 1000;
+const MAX_PARTS = 200;
 
 function Parts({ parts }: { parts: Part[] }) {
   return (
     <div class="parts">
-      {parts.map((part, at) => (
+      {parts.length > MAX_PARTS && <p class="note-line">The first {MAX_PARTS} of {parts.length} parts are shown.</p>}
+      {parts.slice(0, MAX_PARTS).map((part, at) => (
         <section key={at} class="part">
           <h4>
             {plain(part.name ?? `Part ${at + 1}`)}

@@ -57,6 +57,9 @@ const MAX_HEADERS = 1000;
 function Half({ id, side, message, path, revision }: { id: number; side: Side; message: Message; path: string; revision: unknown }) {
   const pairs = side === 'request' ? query(path) : [];
   const count = message.headers.length;
+  if (side === 'request' && !message.version && !count) {
+    return <p class="note-line">Only the record of the edge is here: the request did not come to this machine.</p>;
+  }
   return (
     <>
       {pairs.length > 0 && (
@@ -137,14 +140,17 @@ function About({ all }: { all: Details }) {
   );
 }
 
+const WHY_NOT = 'A WebSocket cannot be sent again.';
+
 function Actions({ one }: { one: Exchange }) {
   const isMarked = marked.value === one.id;
+  const isSocket = one.protocol === 'websocket';
   return (
     <div class="actions" role="toolbar" aria-label="Actions">
-      <button type="button" class="main" onClick={() => replay(one.id)} title="Send it again (r)">
+      <button type="button" class="main" disabled={isSocket} onClick={() => replay(one.id)} title={isSocket ? WHY_NOT : 'Send it again (r)'}>
         <Icon name="replay" /> Replay
       </button>
-      <button type="button" onClick={() => (editing.value = one.id)} title="Change it and send it (e)">
+      <button type="button" disabled={isSocket} onClick={() => (editing.value = one.id)} title={isSocket ? WHY_NOT : 'Change it and send it (e)'}>
         <Icon name="edit" /> Edit
       </button>
       <button type="button" onClick={() => copyCurl(one.id)} title="Copy it as a curl command (c)">

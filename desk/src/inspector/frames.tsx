@@ -1,5 +1,5 @@
 // The messages of a WebSocket, of server-sent events or of gRPC, as they pass.
-import { useEffect, useRef, useState } from 'preact/hooks';
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks';
 import { api } from '../api/client';
 import type { Frame } from '../api/wire';
 import { clock, count, fromBase64, plain, size } from '../parts/format';
@@ -69,13 +69,14 @@ function preview(frame: Frame): string {
 }
 
 function Content({ frame }: { frame: Frame }) {
-  if (frame.text != null) {
-    let node: Node | undefined;
+  const node = useMemo((): Node | undefined => {
     try {
-      if (/^\s*[[{]/.test(frame.text)) node = parse(frame.text);
+      return /^\s*[[{]/.test(frame.text ?? '') ? parse(frame.text!) : undefined;
     } catch {
-      node = undefined;
+      return undefined;
     }
+  }, [frame]);
+  if (frame.text != null) {
     return node ? <Tree node={node} /> : <Plain text={frame.text} limit={20_000} />;
   }
   return frame.base64 ? <Hex bytes={fromBase64(frame.base64)} /> : <p class="soft">Nothing inside</p>;
@@ -89,11 +90,26 @@ export function Frames({ id }: { id: number }) {
   const [words, setWords] = useState('');
   const [at, setAt] = useState<number | null>(null);
   const scroller = useRef<HTMLDivElement>(null);
-  useEffect(() => setAt(null), [id]);
+  // New messages are followed as long as the end of the list is in view.
+  const isFollowing = useRef(true);
+  useEffect(() => {
+    setAt(null);
+    isFollowing.current = true;
+  }, [id]);
   const wanted = words.toLowerCase();
-  const shown = frames.filter(
-    (frame) => (which === 'all' || frame.from === which) && (!wanted || (frame.text ?? '').toLowerCase().includes(wanted)),
+  const shown = useMemo(
+    () =>
+      frames.filter(
+        (frame) =>
+          (which === 'all' || frame.from === which) && (!wanted || (frame.text ?? '').toLowerCase().includes(wanted)),
+      ),
+    [frames, which, wanted],
   );
+  const end = shown.at(-1)?.number;
+  useLayoutEffect(() => {
+    const element = scroller.current!;
+    if (isFollowing.current) element.scrollTop = element.scrollHeight;
+  }, [end, which, wanted]);
   const open = at === null ? undefined : frames.find(({ number }) => number === at);
   const step = (event: KeyboardEvent) => {
     const by = event.key === 'ArrowDown' || event.key === 'j' ? 1 : event.key === 'ArrowUp' || event.key === 'k' ? -1 : 0;
@@ -143,6 +159,9 @@ export function Frames({ id }: { id: number }) {
         aria-activedescendant={open ? `frame-${open.number}` : undefined}
         tabIndex={0}
         onKeyDown={step}
+        onScroll={({ currentTarget: { scrollTop, clientHeight, scrollHeight } }) => {
+          isFollowing.current = scrollTop + clientHeight >= scrollHeight - 4;
+        }}
       >
         <VirtualRows
           count={shown.length}
