@@ -7,7 +7,7 @@ import { chromium } from 'playwright-core';
 
 export const CHROMIUM = ['/usr/bin/chromium', '/usr/bin/chromium-browser'].find((path) => existsSync(path));
 const AXE = createRequire(import.meta.url)('axe-core').source;
-export const LIMIT_MS = 20_000;
+export const LIMIT_MS = 60_000;
 
 /** One browser for the tests of a file. */
 export function browsing() {

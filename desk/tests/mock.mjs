@@ -219,7 +219,7 @@ export class Mock {
       replay_of: one.summary.id,
       request: {
         type: one.request.message.content_type,
-        headers: (changes.headers ?? one.request.message.headers).map(({ name, value }) => [name, value]).filter(([name]) => name !== 'content-type'),
+        headers: (changes.headers ?? one.request.message.headers).map(({ name, value }) => [name, value]).filter(([name]) => name !== 'content-type').concat([['x-sallyport-replay', String(one.summary.id)]]),
         body: changes.body_base64 === undefined ? one.request.body : Buffer.from(changes.body_base64, 'base64'),
       },
       response: { type: 'application/json', body: '{"ok":true}' },

@@ -12,6 +12,7 @@ export type Part = Schemas['Part'];
 export type Frame = Schemas['Frame'];
 export type State = Schemas['State'];
 export type Diff = Schemas['Diff'];
+export type DiffSection = Schemas['DiffSection'];
 export type DiffLine = Schemas['DiffLine'];
 export type Replay = Partial<Schemas['Replay']>;
 export type Problem = Partial<Schemas['Problem']>;

@@ -1,7 +1,7 @@
 // The dialogs of the page, one at a time: questions, the comparison and the keys.
 import { useSignal } from '@preact/signals';
 import { api } from '../api/client';
-import type { DiffLine } from '../api/wire';
+import type { DiffLine, DiffSection } from '../api/wire';
 import { lines, plain } from '../parts/format';
 import { Dialog } from '../parts/dialog';
 import { useLoaded } from '../parts/use';
@@ -56,6 +56,9 @@ function folded(all: DiffLine[]): (DiffLine | number)[] {
 
 function Comparison({ pair: [a, b] }: { pair: [number, number] }) {
   const loaded = useLoaded((signal) => api.diff(a, b, signal), `${a} ${b}`);
+  const sections = loaded.is === 'there' ? loaded.value.sections : [];
+  const isEqual = (section: DiffSection) => section.lines.every(({ op }) => op === 'same');
+  const equal = sections.filter(isEqual).map(({ title }) => plain(title));
   const title = (id: number) => `#${id} ${plain(exchange(id)?.method ?? '')} ${plain(exchange(id)?.path ?? '')}`;
   return (
     <Dialog title={`Comparison of #${a} and #${b}`} class="large" onClose={() => (compared.value = null)}>
@@ -64,11 +67,10 @@ function Comparison({ pair: [a, b] }: { pair: [number, number] }) {
         <span class="added">{MARKS.added} {title(b)}</span>
       </p>
       {loaded.is === 'failed' && <p class="note-line bad">{loaded.sentence}</p>}
-      {loaded.is === 'there' && loaded.value.sections.every((section) => section.lines.every(({ op }) => op === 'same')) && (
-        <p class="note-line">Both are equal.</p>
-      )}
-      {loaded.is === 'there' &&
-        loaded.value.sections.map((section) => (
+      {loaded.is === 'there' && equal.length === sections.length && <p class="note-line">Both are equal.</p>}
+      {sections
+        .filter((section) => !isEqual(section))
+        .map((section) => (
           <section key={section.title}>
             <h3>{plain(section.title)}</h3>
             {folded(section.lines).length > MAX_LINES && <p class="note-line">The first {MAX_LINES} lines are shown.</p>}
@@ -87,6 +89,7 @@ function Comparison({ pair: [a, b] }: { pair: [number, number] }) {
             </div>
           </section>
         ))}
+      {equal.length > 0 && equal.length < sections.length && <p class="note-line">Equal: {equal.join(', ')}.</p>}
     </Dialog>
   );
 }

@@ -8,6 +8,7 @@ import { complain, say } from '../parts/toast';
 const MAX_ROWS = 20_000;
 const PAGE = 1000;
 const FILTER_PAGE = 500;
+const STATE_MS = 2000;
 const RETRY_MS = [300, 600, 1200, 2500, 5000];
 
 export type Link = 'connecting' | 'open' | 'lost';
@@ -77,7 +78,17 @@ function flush(): void {
   waiting = [];
   if (!events.length) return;
   merge(events);
+  stateSoon();
   if (filter.value.trim()) matchSoon();
+}
+
+// What is kept changes with each exchange; it is asked for now and then.
+let stateTimer: ReturnType<typeof setTimeout> | undefined;
+function stateSoon(): void {
+  stateTimer ??= setTimeout(() => {
+    stateTimer = undefined;
+    if (link.value === 'open') api.state().then((value) => (state.value = value), () => undefined);
+  }, STATE_MS);
 }
 
 function merge(exchanges: Exchange[]): void {
@@ -219,7 +230,10 @@ async function stay(signal: AbortSignal): Promise<void> {
         {
           exchange: take,
           frame: (id, frame) => frameListeners.forEach((listener) => listener(id, frame)),
-          cleared: forget,
+          cleared: () => {
+            forget();
+            stateSoon();
+          },
           state: (value) => (state.value = value),
         },
         () => {

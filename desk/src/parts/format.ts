@@ -27,6 +27,7 @@ const two = (value: number): string => String(value).padStart(2, '0');
 /** The time of day, to the second. */
 export function clock(at: string): string {
   const time = new Date(at);
+  if (Number.isNaN(time.getTime())) return '--:--:--';
   return `${two(time.getHours())}:${two(time.getMinutes())}:${two(time.getSeconds())}`;
 }
 
