@@ -71,22 +71,6 @@ pub enum NewSource {
 }
 
 impl Router {
-    /// Says what would become of a packet that comes in by this port or VLAN. No counter moves.
-    ///
-    /// # Errors
-    /// No router stands.
-    pub fn explain(&self, question: &Question, from: &StandingPort) -> Result<Verdict, XdpError> {
-        self.explain_frame(&question.to_frame(from), from.parent)
-    }
-
-    /// Says what would become of a frame that comes in by this device. No counter moves.
-    ///
-    /// # Errors
-    /// No router stands, or the frame has fewer than 14 bytes.
-    pub fn explain_frame(&self, frame: &[u8], ifindex: u32) -> Result<Verdict, XdpError> {
-        self.runner()?.explain(frame, ifindex)
-    }
-
     /// Runs the router over frames that come in by this device: what XDP says to each, and the frame after it.
     ///
     /// # Errors
@@ -112,6 +96,14 @@ pub struct Runner {
 }
 
 impl Runner {
+    /// Says what would become of a packet that comes in by this port or VLAN. No counter moves.
+    ///
+    /// # Errors
+    /// The kernel does not run the program.
+    pub fn ask(&self, question: &Question, from: &StandingPort) -> Result<Verdict, XdpError> {
+        self.explain(&question.to_frame(from), from.parent)
+    }
+
     /// Says what would become of a frame that comes in by this device. No counter moves.
     ///
     /// # Errors

@@ -177,12 +177,16 @@ pub struct FibStatus {
     pub written: Written,
     /// Rules of `ip rule` that the tables do not know. The kernel looks up as long as there are any.
     pub rules: u64,
+    /// Routes beyond the bound. The kernel looks up as long as there are any.
+    pub left_out: u64,
+    /// Next-hop objects beyond the bound.
+    pub objects_left_out: u64,
 }
 
 impl FibStatus {
     /// Its numbers, with their names.
     #[must_use]
-    pub fn numbers(&self) -> [(&'static str, u64); 13] {
+    pub fn numbers(&self) -> [(&'static str, u64); 15] {
         [
             ("prefixes", self.prefixes),
             ("refused_prefixes", self.refused),
@@ -197,6 +201,8 @@ impl FibStatus {
             ("written_next_hops", self.written.next_hops),
             ("written_groups", self.written.groups),
             ("other_rules", self.rules),
+            ("left_out_routes", self.left_out),
+            ("left_out_objects", self.objects_left_out),
         ]
     }
 
@@ -213,6 +219,8 @@ impl FibStatus {
             listings: word[8],
             written: Written { tables: word[9], next_hops: word[10], groups: word[11] },
             rules: word[12],
+            left_out: word[13],
+            objects_left_out: word[14],
         }
     }
 

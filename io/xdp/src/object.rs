@@ -134,7 +134,7 @@ pub(crate) fn load_with(
     nat::prepare(&mut open, pins, &settings, may_make)?;
     policy::prepare(&mut open, pins, compiled, may_make)?;
     load_program(open).map_err(|error| match error {
-        // A pinned table of sessions or flows with other keys or values.
+        // A pinned table of sessions or flows with other keys, values or entries.
         XdpError::Load { said, .. } if said.contains("parameter mismatch") => XdpError::OtherLayout(pins.to_owned()),
         error => error,
     })

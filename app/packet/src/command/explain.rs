@@ -7,7 +7,7 @@ use sallyport_cli::{
     failure::Failure,
     output::{Output, pairs},
 };
-use sallyport_xdp::{NewSource, Question, Router, StandingPort, Verdict, XdpError};
+use sallyport_xdp::{NewSource, Question, Router, Runner, StandingPort, Verdict, XdpError};
 use serde::Serialize;
 
 use crate::{
@@ -76,15 +76,17 @@ pub(super) async fn explain(output: Output, router: &Router, args: ExplainArgs) 
     };
     let ports = router.ports()?;
     let (_, devices) = kernel().await?;
+    // The kernel takes its time to load the programs: once for both questions.
+    let runner = router.runner()?;
     let from = match &args.from {
         Some(name) => {
             let device = device_of(&devices, name)?;
             let port = ports.iter().find(|port| port.ifindex == device.index);
             *port.ok_or_else(|| Failure::usage(format!("{name} is no port of the router")))?
         }
-        None => way_back(router, &question, &ports)?,
+        None => way_back(&runner, &question, &ports)?,
     };
-    let verdict = router.explain(&question, &from)?;
+    let verdict = runner.ask(&question, &from)?;
     let Verdict { reason, to, hop, mtu, mac: address, new_source, new_destination, rule, .. } = verdict;
     let rules = rule.map(|_| router.policy_hits()).transpose()?.map_or(0, |(hits, _)| hits.len());
     let rule = rule.map(|place| if place as usize > rules { "default".to_owned() } else { place.to_string() });
@@ -122,9 +124,9 @@ pub(super) async fn explain(output: Output, router: &Router, args: ExplainArgs) 
 }
 
 /// The port that leads back to the source; the first one if none does.
-fn way_back(router: &Router, question: &Question, ports: &[StandingPort]) -> Result<StandingPort, XdpError> {
+fn way_back(runner: &Runner, question: &Question, ports: &[StandingPort]) -> Result<StandingPort, XdpError> {
     let first = *ports.first().ok_or(XdpError::NotUp)?;
     let back = Question { source: question.destination, destination: question.source, ..*question };
-    let to = router.explain(&back, &first)?.to;
+    let to = runner.ask(&back, &first)?.to;
     Ok(ports.iter().find(|port| Some(port.ifindex) == to).copied().unwrap_or(first))
 }

@@ -42,6 +42,8 @@ pub(crate) struct Config {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Limits {
+    /// Routes that the process keeps in its memory, of about 200 bytes: all of the tables `local` and `main`.
+    pub(crate) routes: u32,
     /// Blocks of IPv4, of 1 KiB: one for each /24 that has longer prefixes.
     pub(crate) ipv4_blocks: u32,
     /// Nodes of IPv6, of 96 bytes: at most two for each prefix.
@@ -59,7 +61,15 @@ pub(crate) struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         let FibSizes { blocks, nodes, next_hops, groups, neighbors } = FibSizes::default();
-        Self { ipv4_blocks: blocks, ipv6_nodes: nodes, next_hops, groups, neighbors, netlink_bytes: 32 << 20 }
+        Self {
+            routes: 4_000_000,
+            ipv4_blocks: blocks,
+            ipv6_nodes: nodes,
+            next_hops,
+            groups,
+            neighbors,
+            netlink_bytes: 32 << 20,
+        }
     }
 }
 
@@ -69,8 +79,9 @@ impl Limits {
     /// # Errors
     /// A number is 0 or too large.
     pub(crate) fn sizes(self) -> Result<FibSizes, Failure> {
-        let Self { ipv4_blocks, ipv6_nodes, next_hops, groups, neighbors, netlink_bytes } = self;
+        let Self { routes, ipv4_blocks, ipv6_nodes, next_hops, groups, neighbors, netlink_bytes } = self;
         let numbers = [
+            ("routes", routes, 1 << 26),
             ("ipv4_blocks", ipv4_blocks, 1 << 20),
             ("ipv6_nodes", ipv6_nodes, 1 << 24),
             ("next_hops", next_hops, 1 << 22),

@@ -1,7 +1,8 @@
 //! Devices that cannot, programs of others, and a killed process.
 
-use std::process::Stdio;
+use std::{fs, process::Stdio};
 
+use libbpf_rs::{MapHandle, MapType, libbpf_sys};
 use serde_json::Value;
 
 use crate::rig::{Rig, done, text};
@@ -71,6 +72,31 @@ fn packets_go_on_after_kill_9_and_the_state_is_found_again() {
     assert_eq!(down["detached"], serde_json::json!(["d0", "d1"]));
     assert!(!rig.pins().exists() && program_at(&rig, "d0").is_none());
     assert_eq!(rig.probe("192.0.2.7", &[]), "echo 32", "the kernel forwards");
+}
+
+#[test]
+fn tables_of_an_older_build_are_refused_and_the_router_stays() {
+    let Some(rig) = Rig::new() else { return };
+    rig.up(&["--dev", "d0,d1"]);
+    let before = program_at(&rig, "d0");
+    assert!(before.is_some());
+    rig.write("policy.toml", "default = \"accept\"\n");
+    let nat = "[nat]\ninside = [\"10.0.0.0/24\"]\npool = [\"10.0.1.1\"]\nmax-sessions = 1024\n";
+    for (table, head, tail) in [("nat_sessions", "", nat), ("policy_flows", "policy = \"policy.toml\"\n", "")] {
+        let options = libbpf_sys::bpf_map_create_opts {
+            sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
+            ..Default::default()
+        };
+        let mut old = MapHandle::create(MapType::Hash, Some(table), 12, 20, 1024, &options).unwrap();
+        old.pin(rig.pins().join(table)).unwrap();
+        let file = format!("{head}[[port]]\ndev = \"d0\"\n[[port]]\ndev = \"d1\"\n{tail}");
+        let file = rig.write("router.toml", &file);
+        let output = rig.run(&["router", "up", "--config", file.to_str().unwrap()]);
+        let said = text(&output.stderr);
+        assert!(output.status.code() == Some(1) && said.contains("has another layout: run `sallyport"), "{said}");
+        assert_eq!(program_at(&rig, "d0"), before, "{table}");
+        fs::remove_file(rig.pins().join(table)).unwrap();
+    }
 }
 
 #[test]

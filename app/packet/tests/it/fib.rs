@@ -300,6 +300,28 @@ fn a_full_table_leaves_packets_to_the_kernel_and_says_so() {
 }
 
 #[test]
+fn routes_beyond_the_bound_of_the_process_are_counted_and_the_kernel_looks_up() {
+    let Some(mut rig) = Rig::new() else { return };
+    rig.resolve();
+    drop(rig.serve("sink", &["echo"]));
+    let listed =
+        |table| ["-4", "-6"].map(|family| rig.ip("dut", &format!("{family} route show table {table}")).lines().count());
+    let routes: usize = ["main", "local"].map(listed).concat().iter().sum();
+    let _router = run_with(&rig, &format!("[limits]\nroutes = {routes}"));
+    assert_eq!(number(&rig, "left_out_routes"), 0, "{}", status(&rig));
+    assert_eq!(explained(&rig, "192.0.2.7")["reason"], "forwarded");
+    // A longer prefix that the process cannot keep must still decide.
+    rig.ip("dut", "route add 192.0.2.7/32 via 10.0.1.99");
+    let shown = wait("the bound", || Some(status(&rig)).filter(|shown| shown["numbers"]["left_out_routes"] == 1));
+    assert!(shown["notes"][0].as_str().unwrap().starts_with("1 routes are more than `routes` of [limits]"), "{shown}");
+    assert_eq!(explained(&rig, "192.0.2.7")["reason"], "not-routed");
+    rig.ip("dut", "route del 192.0.2.7/32 via 10.0.1.99");
+    rig.ip("dut", "route del fd00:2::/64 via fd00:1::2");
+    wait_reason(&rig, "192.0.2.7", "forwarded");
+    assert_eq!(number(&rig, "left_out_routes"), 0);
+}
+
+#[test]
 fn addresses_and_vlans_of_devices_are_followed() {
     let Some(mut rig) = Rig::new() else { return };
     rig.resolve();

@@ -117,9 +117,10 @@ fn inside_the_namespace() {
         ("IPv6, from multicast", changed(good6.clone(), 22, 0xff), Reason::Martian),
     ];
     let frames: Vec<_> = cases.iter().map(|(_, frame, _)| frame.clone()).collect();
+    let runner = router.runner().unwrap();
     let ran = router.run_frames(&frames, port).unwrap();
     for ((name, frame, wanted), (verdict, after)) in cases.iter().zip(ran) {
-        let said = router.explain_frame(frame, port).unwrap();
+        let said = runner.explain(frame, port).unwrap();
         assert_eq!(said.reason, *wanted, "{name}");
         let expected = match wanted.action() {
             sallyport_xdp::Action::Forward => REDIRECT,

@@ -117,23 +117,21 @@ fn explain_asks_nat_and_policy_about_the_first_packet_of_a_flow() {
         let args: Vec<_> = ["explain", "-o", "json"].into_iter().chain(question.split(' ')).collect();
         serde_json::from_str(&done(&mut rig.packet(&args))).unwrap()
     };
-    let reason = |question: &str| explained(question)["reason"].as_str().unwrap().to_owned();
-    assert_eq!(reason("10.0.0.2 192.0.2.3 tcp 40000 443"), "forwarded");
-    assert_eq!(reason("10.0.0.2 192.0.2.3 tcp 40000 22"), "policy");
-    assert_eq!(reason("10.0.0.2 192.0.2.3 udp 5000 53"), "forwarded");
-    assert_eq!(reason("10.0.0.2 192.0.2.200 udp 7 9"), "policy-reject");
-    assert_eq!(reason("10.0.0.2 192.0.2.3 tcp 40000 443 --size 0"), "forwarded", "the least size of TCP");
-    assert_eq!(reason("10.0.0.2 192.0.2.3"), "forwarded", "an echo request begins a flow");
-    assert_eq!(reason("fd00::2 fd00:2::7 tcp 40000 443"), "forwarded");
-    assert_eq!(reason("fd00::2 fd00:2::7 udp 5000 54"), "forwarded", "media");
+    // What becomes of the packet, and which rule decides, by its place in the file.
+    let verdict = |question: &str| {
+        let said = explained(question);
+        (said["reason"].as_str().unwrap().to_owned(), said["rule"].as_str().map(str::to_owned))
+    };
+    let decided = |reason: &str, rule: &str| (reason.to_owned(), Some(rule.to_owned()));
+    assert_eq!(verdict("10.0.0.2 192.0.2.3 tcp 40000 443"), decided("forwarded", "3"));
+    assert_eq!(verdict("10.0.0.2 192.0.2.3 tcp 40000 22"), decided("policy", "default"));
+    assert_eq!(verdict("10.0.0.2 192.0.2.200 udp 7 9"), decided("policy-reject", "5"));
+    assert_eq!(verdict("10.0.0.2 192.0.2.3 tcp 40000 443 --size 0"), decided("forwarded", "3"), "the least size");
+    assert_eq!(verdict("10.0.0.2 192.0.2.3"), decided("forwarded", "7"), "an echo request begins a flow");
+    assert_eq!(verdict("fd00::2 fd00:2::7 udp 5000 54"), decided("forwarded", "6"));
+    assert_eq!(verdict("10.0.0.2 10.0.0.1").1, None, "this machine: nobody asks the policy");
     let sessions = done(&mut rig.packet(&["nat", "show", "sessions", "-o", "json"]));
     assert_eq!(sessions.trim(), "[]", "no session begins");
-    // Which rule decides, by its place in the file, and what the NAT writes.
-    let rule = |question: &str| explained(question)["rule"].clone();
-    assert_eq!(rule("10.0.0.2 192.0.2.3 tcp 40000 443"), "3");
-    assert_eq!(rule("10.0.0.2 192.0.2.3 tcp 40000 22"), "default");
-    assert_eq!(rule("10.0.0.2 192.0.2.200 udp 7 9"), "5");
-    assert_eq!(rule("10.0.0.2 10.0.0.1"), Value::Null, "this machine: nobody asks the policy");
     let media = "10.0.0.2 192.0.2.200 udp 5000 9";
     assert_eq!(explained(media)["new_source"], "the pool chooses");
     rig.probe("192.0.2.200", &["from=5000", "to=9", "answer=0"]);

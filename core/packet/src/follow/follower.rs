@@ -35,6 +35,9 @@ struct Candidate {
     way: Way,
 }
 
+/// The most next-hop objects, and the most neighbours that do not answer, which are kept.
+pub const MAX_KEPT: usize = 1 << 20;
+
 /// What found no room in the table. The kernel forwards its packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Full {
@@ -44,6 +47,10 @@ pub struct Full {
     pub covering: usize,
     /// Ways without a next hop or a group.
     pub ways: usize,
+    /// Routes beyond the bound, which are not kept: the kernel is to forward all packets.
+    pub routes: usize,
+    /// Next-hop objects beyond the bound, which are not kept.
+    pub objects: usize,
 }
 
 impl Full {
@@ -61,6 +68,12 @@ pub struct Follower<C> {
     kernel: u32,
     targets: Targets,
     routes: HashMap<IpNet, Vec<Candidate>>,
+    /// The routes that are kept: several of one prefix count each.
+    kept: usize,
+    /// The most routes that are kept.
+    room: usize,
+    /// Routes that are not kept.
+    left_out: usize,
     round: u32,
     /// Objects that this round of listing has seen.
     seen_objects: HashSet<u32>,
@@ -84,12 +97,28 @@ impl<C: Cells> Follower<C> {
             kernel,
             targets: Targets::new(kernel, groups),
             routes: HashMap::new(),
+            kept: 0,
+            room: usize::MAX,
+            left_out: 0,
             round: 0,
             seen_objects: HashSet::new(),
             refused: HashSet::new(),
             punted: HashSet::new(),
             is_unsettled: false,
         })
+    }
+
+    /// The same follower, which keeps at most so many routes. Those beyond are counted.
+    #[must_use]
+    pub fn with_room(mut self, routes: usize) -> Self {
+        self.room = routes;
+        self
+    }
+
+    /// Whether routes were left out and room is there again: the caller then lists all routes anew.
+    #[must_use]
+    pub fn has_room_again(&self) -> bool {
+        self.left_out > 0 && self.kept + self.left_out.min(self.room / 16) < self.room
     }
 
     /// The table.
@@ -107,13 +136,21 @@ impl<C: Cells> Follower<C> {
     /// What found no room.
     #[must_use]
     pub fn full(&self) -> Full {
-        Full { prefixes: self.refused.len(), covering: self.punted.len(), ways: self.targets.full() }
+        Full {
+            prefixes: self.refused.len(),
+            covering: self.punted.len(),
+            ways: self.targets.full(),
+            routes: self.left_out,
+            objects: self.targets.left_out(),
+        }
     }
 
     /// Begins a round of listing: all objects and routes follow, and then [`Follower::end`].
     pub fn begin(&mut self) {
         self.round = self.round.wrapping_add(1);
         self.seen_objects.clear();
+        self.left_out = 0;
+        self.targets.begin();
     }
 
     /// Ends a round of listing: what it has not seen is gone.
@@ -128,12 +165,18 @@ impl<C: Cells> Follower<C> {
         for id in gone {
             self.targets.set_object(&mut self.fib, id, None);
         }
+        self.targets.end();
     }
 
     /// A route is there, or has changed.
     pub fn set(&mut self, route: Route) {
         let Route { prefix, rank, way } = route;
         let round = self.round;
+        let is_kept = || self.routes.get(&prefix).is_some_and(|all| all.iter().any(|candidate| candidate.rank == rank));
+        if self.kept >= self.room && !is_kept() {
+            self.left_out = self.left_out.saturating_add(1);
+            return;
+        }
         self.change(prefix, |candidates| {
             let candidate = Candidate { rank, round, way };
             match candidates.binary_search_by_key(&rank, |candidate| candidate.rank) {
@@ -168,8 +211,9 @@ impl<C: Cells> Follower<C> {
 
     /// A next-hop object is there, has changed, or is gone. All its routes go with it.
     pub fn set_object(&mut self, id: u32, object: Option<Object>) {
-        self.seen_objects.insert(id);
-        self.targets.set_object(&mut self.fib, id, object);
+        if self.targets.set_object(&mut self.fib, id, object) {
+            self.seen_objects.insert(id);
+        }
     }
 
     /// A neighbour answers or does not. Groups leave out a member that does not, while another one answers.
@@ -216,7 +260,8 @@ impl<C: Cells> Follower<C> {
         self.punted = wanted;
     }
 
-    /// Lets what the table has left be used again, and tries ways again that found no room. The caller has waited until no reader can be there.
+    /// Lets what the table has left be used again, and tries ways again that found no room. The caller has waited until
+    /// no reader can be there.
     pub fn reuse(&mut self) {
         self.fib.reuse();
         self.is_unsettled = true;
@@ -239,7 +284,9 @@ impl<C: Cells> Follower<C> {
     fn change(&mut self, prefix: IpNet, change: impl FnOnce(&mut Vec<Candidate>)) {
         let candidates = self.routes.entry(prefix).or_default();
         let before = candidates.first().map(|candidate| candidate.way.clone());
+        self.kept -= candidates.len();
         change(candidates);
+        self.kept += candidates.len();
         let after = candidates.first().map(|candidate| candidate.way.clone());
         if after.is_none() {
             self.routes.remove(&prefix);

@@ -3,5 +3,5 @@
 mod follower;
 mod targets;
 
-pub use follower::{Follower, Full, Rank, Route};
+pub use follower::{Follower, Full, MAX_KEPT, Rank, Route};
 pub use targets::{Leg, Object, Way};

@@ -5,6 +5,7 @@ use std::{
     net::IpAddr,
 };
 
+use super::follower::MAX_KEPT;
 use crate::route::{Cells, Fib, Member, NextHop, RouteError};
 
 /// A neighbour on an interface, or the interface alone.
@@ -66,6 +67,10 @@ pub(super) struct Targets {
     left_groups: Vec<u32>,
     failed: HashSet<Leg>,
     down: HashSet<u32>,
+    /// Interfaces that this round of listing has seen.
+    seen: HashSet<u32>,
+    /// Objects that are not kept.
+    left_out: usize,
 }
 
 impl Targets {
@@ -81,7 +86,26 @@ impl Targets {
             left_groups: Vec::new(),
             failed: HashSet::new(),
             down: HashSet::new(),
+            seen: HashSet::new(),
+            left_out: 0,
         }
+    }
+
+    /// Begins a round of listing.
+    pub(super) fn begin(&mut self) {
+        self.seen.clear();
+        self.left_out = 0;
+    }
+
+    /// Ends a round of listing: interfaces that it has not seen are gone, and are forgotten.
+    pub(super) fn end(&mut self) {
+        self.down.retain(|interface| self.seen.contains(interface));
+        self.seen.clear();
+    }
+
+    /// Objects that are not kept.
+    pub(super) fn left_out(&self) -> usize {
+        self.left_out
     }
 
     /// Ways that found no room.
@@ -157,8 +181,13 @@ impl Targets {
         found
     }
 
-    /// Sets or removes an object. All its routes go there from now on.
-    pub(super) fn set_object<C: Cells>(&mut self, fib: &mut Fib<C>, id: u32, object: Option<Object>) {
+    /// Sets or removes an object. All its routes go there from now on. Says whether the object is kept, or was removed:
+    /// routes of one that is not kept go to the kernel.
+    pub(super) fn set_object<C: Cells>(&mut self, fib: &mut Fib<C>, id: u32, object: Option<Object>) -> bool {
+        if object.is_some() && self.objects.len() >= MAX_KEPT && !self.objects.contains_key(&id) {
+            self.left_out = self.left_out.saturating_add(1);
+            return false;
+        }
         match object {
             Some(object) => self.objects.insert(id, object),
             None => self.objects.remove(&id),
@@ -171,11 +200,16 @@ impl Targets {
                 self.write(fib, &way);
             }
         }
+        true
     }
 
     /// A neighbour answers or does not: groups leave out a member that does not.
     pub(super) fn set_failed<C: Cells>(&mut self, fib: &mut Fib<C>, leg: Leg, is_failed: bool) {
-        let has_changed = if is_failed { self.failed.insert(leg) } else { self.failed.remove(&leg) };
+        let has_changed = match is_failed {
+            // One beyond the bound keeps its share of groups.
+            true => self.failed.len() < MAX_KEPT && self.failed.insert(leg),
+            false => self.failed.remove(&leg),
+        };
         if has_changed {
             self.rewrite(fib, |other| *other == leg);
         }
@@ -183,6 +217,7 @@ impl Targets {
 
     /// An interface is up or not.
     pub(super) fn set_up<C: Cells>(&mut self, fib: &mut Fib<C>, interface: u32, is_up: bool) {
+        self.seen.insert(interface);
         let has_changed = if is_up { self.down.remove(&interface) } else { self.down.insert(interface) };
         if has_changed {
             self.rewrite(fib, |leg| leg.interface == interface);

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use sallyport_packet_model::{
-    follow::{Follower, Leg, Object, Rank, Route, Way},
+    follow::{Follower, Leg, MAX_KEPT, Object, Rank, Route, Way},
     route::{NextHop, Storage},
 };
 
@@ -131,4 +131,53 @@ fn ways_without_a_next_hop_or_a_group_go_to_the_kernel() {
     assert_eq!((to(&follower, "12.0.0.1", 0), follower.full().ways), (forward(3), 0), "the number is used again");
     follower.set(route("13.0.0.0/8", 0, Way::Legs(vec![(leg(1), 1), (leg(2), 1)])));
     assert_eq!((to(&follower, "13.0.0.1", 0), follower.full().ways), (Some(NextHop::Local), 1));
+}
+
+#[test]
+fn routes_beyond_the_bound_are_counted_and_listed_when_room_is_there() {
+    let mut follower = follower(8, 8, 8, 2).with_room(2);
+    follower.set(route("10.0.0.0/8", 100, by(1)));
+    follower.set(route("10.0.0.0/8", 50, by(2)));
+    // What is kept can change, and nothing new finds room.
+    follower.set(route("10.0.0.0/8", 50, by(3)));
+    follower.set(route("10.1.0.0/16", 0, by(1)));
+    follower.set(route("10.0.0.0/8", 10, by(1)));
+    assert_eq!((follower.full().routes, follower.prefixes(), follower.has_room_again()), (2, 1, false));
+    assert_eq!(to(&follower, "10.1.1.1", 0), forward(3));
+    assert!(follower.remove(&route("10.0.0.0/8", 100, by(1))));
+    assert!(follower.has_room_again(), "one has room, and a listing says which are left out");
+    follower.begin();
+    follower.list(route("10.0.0.0/8", 50, by(3)));
+    follower.list(route("10.1.0.0/16", 0, by(1)));
+    follower.end();
+    assert!(follower.full().is_none() && !follower.has_room_again());
+    assert_eq!((to(&follower, "10.1.1.1", 0), follower.prefixes()), (forward(1), 2));
+}
+
+#[test]
+fn objects_beyond_the_bound_are_the_kernels() {
+    let mut follower = follower(8, 8, 8, 2);
+    let object = || Some(Object::Way(by(1)));
+    let last = MAX_KEPT as u32;
+    (0..=last).for_each(|id| follower.set_object(id, object()));
+    assert_eq!(follower.full().objects, 1);
+    follower.set(route("10.0.0.0/8", 0, Way::Object(0)));
+    follower.set(route("10.1.0.0/16", 0, Way::Object(last)));
+    assert_eq!((to(&follower, "10.0.0.1", 0), to(&follower, "10.1.0.1", 0)), (forward(1), Some(NextHop::Local)));
+    follower.set_object(1, None);
+    follower.set_object(last, object());
+    assert_eq!(to(&follower, "10.1.0.1", 0), forward(1));
+}
+
+#[test]
+fn an_interface_that_a_listing_does_not_have_is_forgotten() {
+    let mut follower = follower(8, 8, 8, 2);
+    follower.set_up(1, false);
+    follower.set(route("10.0.0.0/8", 0, by(1)));
+    assert_eq!(to(&follower, "10.0.0.1", 0), Some(NextHop::Local));
+    follower.begin();
+    follower.end();
+    // The kernel gives the number to another interface.
+    follower.set(route("10.0.0.0/8", 0, by(1)));
+    assert_eq!(to(&follower, "10.0.0.1", 0), forward(1));
 }

@@ -112,7 +112,7 @@ pub(super) async fn run(output: Output, router: &Router, args: RunArgs) -> anyho
             refuse_rules()?;
         }
         let maps = router.tables(&sizes)?;
-        let follower = Follower::new(maps.storage(), sizes.groups)?;
+        let follower = Follower::new(maps.storage(), sizes.groups)?.with_room(config.limits.routes as usize);
         let mut made = Tables {
             maps,
             follower,
@@ -204,6 +204,7 @@ async fn follow(
                 tables.list(status)?;
                 (todo.lists, listed) = (false, Instant::now());
             }
+            todo.lists |= tables.follower.has_room_again();
             if std::mem::take(&mut todo.counts_rules) {
                 tables.look_at_rules(status)?;
             }
@@ -274,6 +275,7 @@ impl Tables {
             Event::Device(device) => todo.lists |= self.set_device(&device),
             Event::NoDevice(index) => {
                 self.up.remove(&index);
+                self.links.remove(&index);
                 self.follower.set_up(index, false);
                 todo.lists = true;
             }
@@ -288,19 +290,27 @@ impl Tables {
         if self.ignores_rules {
             return Ok(());
         }
+        let had_rules = status.rules > 0;
         status.rules = count_rules()?;
-        if self.is_by_kernel != (status.rules > 0) {
-            self.is_by_kernel = status.rules > 0;
-            note(if self.is_by_kernel {
+        if had_rules != (status.rules > 0) {
+            note(if status.rules > 0 {
                 "`ip rule` has a rule that the lookup fib does not follow: the kernel looks up until the rule is gone"
             } else {
                 "`ip rule` has no other rule any more: the lookup fib goes on"
             });
+        }
+        self.choose_lookup(status);
+        Ok(())
+    }
+
+    /// Lets the kernel look up where the tables would send packets another way.
+    fn choose_lookup(&mut self, status: &FibStatus) {
+        let is_by_kernel = status.rules > 0 || status.left_out > 0;
+        if std::mem::replace(&mut self.is_by_kernel, is_by_kernel) != is_by_kernel {
             for link in self.links.values().copied().collect::<Vec<_>>() {
                 self.set_link(link);
             }
         }
-        Ok(())
     }
 
     fn set_neighbor(&mut self, neighbor: &Neighbor, is_there: bool) {
@@ -401,6 +411,8 @@ impl Tables {
             refused: full.prefixes as u64,
             covering: full.covering as u64,
             ways: full.ways as u64,
+            left_out: full.routes as u64,
+            objects_left_out: full.objects as u64,
             neighbors: self.neighbors.len() as u64,
             neighbors_refused: self.refused_neighbors.len() as u64,
             written: self.maps.written(),
@@ -409,7 +421,15 @@ impl Tables {
         if next.refused > 0 && status.refused == 0 || next.ways > 0 && status.ways == 0 {
             note("the forwarding table is full: the kernel forwards what found no room; see `router show status`");
         }
+        if (next.left_out > 0) != (status.left_out > 0) {
+            note(if next.left_out > 0 {
+                "the kernel has more routes than `routes` of [limits] lets this process keep: the kernel looks up"
+            } else {
+                "all routes have room again: the lookup fib goes on"
+            });
+        }
         *status = next;
+        self.choose_lookup(status);
         self.maps.set_status(status).context("the status is not written")
     }
 }

@@ -117,6 +117,17 @@ fn notes(router: &Router, status: &FibStatus) -> Vec<String> {
             status.rules
         ));
     }
+    if status.left_out > 0 {
+        notes.push(format!(
+            "{} routes are more than `routes` of [limits] allows: the kernel looks up until there are fewer; raise \
+             the number",
+            status.left_out
+        ));
+    }
+    if status.objects_left_out > 0 {
+        let objects = status.objects_left_out;
+        notes.push(format!("{objects} next-hop objects are more than is kept: the kernel forwards by them"));
+    }
     if status.refused > 0 {
         notes.push(format!(
             "the table is full: the kernel forwards the packets of {} prefixes without room, and of {} around them; \
