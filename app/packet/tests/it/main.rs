@@ -26,4 +26,5 @@ mod nat;
 mod nat_model;
 mod policy;
 mod rig;
+mod shield;
 mod site;
