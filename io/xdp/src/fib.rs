@@ -441,7 +441,7 @@ impl StandingHops {
                 let place = *hop as usize * NEXT_HOP_CELLS..(*hop as usize + 1) * NEXT_HOP_CELLS;
                 let (before, after) = (&mut self.cells[place.clone()], &array.cells[place]);
                 let turn = &mut self.turns[*hop as usize];
-                let pair = if *turn % 2 == 0 { [&before[..], after] } else { [after, &before[..]] };
+                let pair = if turn.is_multiple_of(2) { [&before[..], after] } else { [after, &before[..]] };
                 for (bytes, turn) in [(&mut copied, *turn), (&mut turned, turn.wrapping_add(1))] {
                     let words = pair.iter().copied().flatten().chain([&turn, &0]);
                     bytes.extend(words.flat_map(|word| word.to_ne_bytes()));
