@@ -85,10 +85,12 @@ class Ipvs(Forwarder):
     way = "gue"
 
     def set_up(self, bed):
-        subprocess.run(["modprobe", "-q", "-a", "ip_vs", "ip_vs_mh"], capture_output=True, check=False)
+        path = f"{os.environ['PATH']}:/usr/sbin"
+        modprobe = shutil.which("modprobe", path=f"{path}:/sbin")
+        if modprobe:
+            subprocess.run([modprobe, "-q", "-a", "ip_vs", "ip_vs_mh"], capture_output=True, check=False)
         if not os.path.exists(f"/proc/{bed.router.pid}/net/ip_vs"):
             raise Unavailable("this kernel has no IPVS (CONFIG_IP_VS)")
-        path = f"{os.environ['PATH']}:/usr/sbin"
         if not shutil.which("ipvsadm", path=path):
             raise Unavailable("ipvsadm is not there; `scripts/need ipvsadm` installs it")
         bed.inside(bed.router, "ip", "addr", "add", f"{DEST}/32", "dev", "lo")

@@ -20,15 +20,15 @@ use crate::{
 
 const FRAMES: u64 = 20_000;
 /// How the outer test tells the inner one where things stand.
-const PINS: &str = "PACKET_TEST_PINS";
-const CONFIG: &str = "PACKET_TEST_CONFIG";
-const PORT: &str = "PACKET_TEST_PORT";
+pub(crate) const PINS: &str = "PACKET_TEST_PINS";
+pub(crate) const CONFIG: &str = "PACKET_TEST_CONFIG";
+pub(crate) const PORT: &str = "PACKET_TEST_PORT";
 const MAC: &str = "PACKET_TEST_MAC";
 /// The results of XDP.
-const DROP: u32 = 1;
-const PASS: u32 = 2;
-const TX: u32 = 3;
-const REDIRECT: u32 = 4;
+pub(crate) const DROP: u32 = 1;
+pub(crate) const PASS: u32 = 2;
+pub(crate) const TX: u32 = 3;
+pub(crate) const REDIRECT: u32 = 4;
 /// The MTU of edges' links.
 const MTU: u16 = 1600;
 const ELSEWHERE: &str = "198.51.100.6";
@@ -54,22 +54,23 @@ impl Random {
     }
 }
 
-fn inner(site: &Site, name: &str, part: &str, device: &str, config: &str) {
+/// Runs a part, which is an ignored test, in the namespace of a machine.
+pub(crate) fn inner(site: &Site, name: &str, part: &str, device: &str, config: &str) {
     let test = env::current_exe().unwrap();
     let (index, mac) = site.link(name, device);
     let mut inner = site.inside(name, test.to_str().unwrap());
-    inner.args(["--exact", &format!("balance_model::{part}"), "--ignored", "--nocapture"]);
+    inner.args(["--exact", part, "--ignored", "--nocapture"]);
     inner.env(PINS, site.pins(name)).env(CONFIG, config).env(PORT, index.to_string());
     let printed = done(inner.env(MAC, mac.map(|byte| byte.to_string()).join(",")));
     assert!(printed.contains("1 passed"), "{printed}");
     println!("{printed}");
 }
 
-fn variable(name: &str) -> String {
+pub(crate) fn variable(name: &str) -> String {
     env::var(name).unwrap()
 }
 
-fn mac() -> Vec<u8> {
+pub(crate) fn mac() -> Vec<u8> {
     variable(MAC).split(',').map(|byte| byte.parse().unwrap()).collect()
 }
 
@@ -99,7 +100,7 @@ fn the_balancer_and_its_model_agree() {
              slice = [{{ number = 1, machine = \"e1\" }}, {{ number = 2, machine = \"e3\" }}, {{ number = 31, machine = \"e2\" }}]\n"
         );
         site.balance(&text);
-        inner(&site, "lb", "inside_the_balancer", "b0", &text);
+        inner(&site, "lb", "balance_model::inside_the_balancer", "b0", &text);
     }
 }
 
@@ -251,7 +252,7 @@ fn inside_the_balancer() {
 fn an_edge_and_its_model_agree() {
     let Some(site) = Site::new(3) else { return };
     site.edge_up(1, &[]);
-    inner(&site, "e1", "inside_the_edge", "e0", "");
+    inner(&site, "e1", "balance_model::inside_the_edge", "e0", "");
 }
 
 #[test]

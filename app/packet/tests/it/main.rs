@@ -23,6 +23,7 @@ mod nat;
 mod nat_model;
 mod policy;
 mod rig;
+mod shield;
 mod site;
 
 use sallyport_packet_model::testing as model_frames;

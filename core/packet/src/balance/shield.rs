@@ -120,7 +120,7 @@ impl Sources {
 pub fn source_of(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => address,
-        IpAddr::V6(v6) => (u128::from(v6) >> 64 << 64).to_be_bytes().into(),
+        IpAddr::V6(v6) => ((u128::from(v6) >> 64) << 64).to_be_bytes().into(),
     }
 }
 
@@ -160,7 +160,7 @@ pub fn syn_cookie_answer(frame: &[u8], cookie: u32, segment: u16) -> Option<Vec<
     tcp.extend(arrival.flow.source_port.to_be_bytes());
     tcp.extend(cookie.to_be_bytes());
     tcp.extend(sequence.wrapping_add(1).to_be_bytes());
-    tcp.extend([(ANSWER_TCP / 4 << 4) as u8, Tcp::SYN | Tcp::ACK]);
+    tcp.extend([((ANSWER_TCP / 4) << 4) as u8, Tcp::SYN | Tcp::ACK]);
     tcp.extend(ANSWER_WINDOW.to_be_bytes());
     tcp.extend([0, 0, 0, 0, 2, 4]);
     tcp.extend(segment.to_be_bytes());
