@@ -188,6 +188,11 @@ fn engines_processors_times_and_namespaces_that_cannot_be() {
     failed(&to(&["--receive-dev", "s0", "--receive-netns", "/nowhere"]), 4, "there is no network namespace /nowhere");
     failed(&to(&["--receive-dev", "s0", "--receive-netns", "/etc/passwd"]), 2, "/etc/passwd is no network namespace");
     failed(&to(&["--receive-dev", "s0", "--receive-netns", "/proc/self/ns/mnt"]), 2, "is no network namespace");
+    // Nobody writes into this pipe, and nobody waits for that.
+    let pipe = rig.path("pipe");
+    done(Command::new("mkfifo").arg(&pipe));
+    let pipe = pipe.to_str().unwrap();
+    failed(&[&to(&["--receive-dev", "s0", "--receive-netns"])[..], &[pipe]].concat(), 2, "is no network namespace");
     failed(
         &[&to(&["--receive-dev", "s9", "--receive-netns"])[..], &[&rig.namespace("sink")]].concat(),
         4,
