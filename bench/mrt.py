@@ -14,6 +14,7 @@ import re
 import signal
 import struct
 import time
+import zlib
 
 import full_table
 import packet
@@ -153,7 +154,7 @@ def table_of(bed):
         write(path, made())
     try:
         return [prefix for prefix in read(path) if not is_left_out(*prefix)]
-    except (OSError, EOFError, ValueError) as error:
+    except (OSError, EOFError, ValueError, zlib.error) as error:
         raise Unavailable(str(error)) from error
 
 

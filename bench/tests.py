@@ -303,6 +303,13 @@ class Mrt(unittest.TestCase):
             with self.assertRaisesRegex(ValueError, words):
                 mrt.read(self.path("broken", broken))
 
+    def test_what_cannot_be_unpacked_has_a_sentence(self):
+        packed = bytearray(gzip.compress(self.written(mrt.made(1_000))))
+        packed[10:40] = b"\xff" * 30
+        path = self.path("broken.gz", bytes(packed))
+        with unittest.mock.patch.dict(os.environ, {"BENCH_MRT": path}), self.assertRaisesRegex(mrt.Unavailable, "decompressing"):
+            mrt.table_of(None)
+
 
 class Lookups(unittest.TestCase):
     """The cost of a lookup, net of what only makes the addresses."""

@@ -7,6 +7,7 @@ use std::{
 };
 
 use rustix::{
+    fs::{Mode, OFlags},
     io::Errno,
     thread::{LinkNameSpaceType, move_into_link_name_space},
 };
@@ -30,14 +31,16 @@ impl Namespace {
     /// There is none.
     pub fn open(name: &str) -> Result<Self, XdpError> {
         let path = if name.contains('/') { name.to_owned() } else { format!("{NAMED}/{name}") };
-        let file = match File::open(&path) {
+        // A pipe without a writer would keep the command waiting.
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let file = match rustix::fs::open(&path, flags, Mode::empty()).map_err(io::Error::from) {
             Ok(file) if !matches!(name, "" | "." | "..") => file,
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 return Err(pinned(format!("open {path}"))(error));
             }
             _ => return Err(XdpError::NoNamespace(name.to_owned())),
         };
-        Ok(Self { name: name.to_owned(), file: file.into() })
+        Ok(Self { name: name.to_owned(), file })
     }
 
     /// Moves this thread into the namespace. The end of what is returned moves it back.

@@ -182,6 +182,9 @@ fn addresses(words: &[String]) -> Result<Vec<Ipv4Addr>, String> {
         }
         for bits in first..=last {
             let address = Ipv4Addr::from_bits(bits);
+            if !is_host(address) {
+                return Err(format!("{address} in `pool` is no address of a host"));
+            }
             if pool.contains(&address) {
                 return Err(format!("{address} is in `pool` twice"));
             }
@@ -189,6 +192,11 @@ fn addresses(words: &[String]) -> Result<Vec<Ipv4Addr>, String> {
         }
     }
     Ok(pool)
+}
+
+/// Whether packets can have this source on the wire.
+fn is_host(address: Ipv4Addr) -> bool {
+    (1..224).contains(&address.octets()[0]) && !address.is_loopback()
 }
 
 /// A range of ports.
@@ -232,6 +240,9 @@ mod tests {
         assert!(with("pool = [\"203.0.113.9-203.0.113.1\"]").contains("is empty"));
         assert!(with("pool = [\"10.0.0.9\"]").contains("10.0.0.9 of the pool is in an inside network"));
         assert!(with("pool = [\"x\"]").contains("no address and no range"));
+        for pool in ["0.0.0.0", "0.1.2.3", "127.0.0.1", "126.255.255.255-127.0.0.1", "224.0.0.1", "255.255.255.255"] {
+            assert!(with(&format!("pool = [\"{pool}\"]")).contains("is no address of a host"), "{pool}");
+        }
         assert!(with("ports = \"80\"").contains("a range such as 1024-65535"));
         assert!(with("ports = \"0-80\"").contains("begins with 0"));
         assert!(with("inside = []").contains("from 1 to 16 networks"));

@@ -12,6 +12,8 @@ use super::{protocol, read};
 
 /// The most bytes of the file.
 const MAX_FILE_BYTES: u64 = 64 << 20;
+/// The most bytes of the name of a device.
+const MAX_DEVICE_BYTES: usize = 15;
 
 /// The file.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -177,7 +179,10 @@ impl PolicyFile {
         for section in &self.rules {
             let wrong = |reason: String| Failure::usage(format!("the rule {:?}: {reason}", section.name));
             let ranges = |ports: &[Port]| ports.iter().map(Port::range).collect::<Result<Vec<_>, _>>().map_err(wrong);
-            let mut device = |name: &Option<String>| name.as_deref().map(&mut index).transpose();
+            let mut device = |name: &Option<String>| {
+                let known = |name| device_name(name).map_err(wrong).and_then(&mut index);
+                name.as_deref().map(known).transpose()
+            };
             rules.push(Rule {
                 name: section.name.clone(),
                 action: section.action.into(),
@@ -196,6 +201,15 @@ impl PolicyFile {
             (name.clone(), set)
         });
         Policy::new(rules, sets.collect(), self.default.into()).map_err(|error| Failure::usage(error.to_string()))
+    }
+}
+
+/// A name that a device can have, and that nftables takes as it is: there, `*` stands for any end, and `"` ends it.
+fn device_name(name: &str) -> Result<&str, String> {
+    let is_plain = |byte: u8| byte.is_ascii_graphic() && !b"\"\\*/:".contains(&byte);
+    match (1..=MAX_DEVICE_BYTES).contains(&name.len()) && name.bytes().all(is_plain) {
+        true => Ok(name),
+        false => Err(format!("{name:?} is no name of a device: `ip link` lists the devices")),
     }
 }
 
@@ -245,6 +259,10 @@ mod tests {
         wrong(&format!("{rule}from = [\"@office\"]"), "names the set \"office\"");
         wrong(&format!("{rule}from = [\"office\"]"), "is no network and no address");
         wrong(&format!("{rule}protocol = \"tpc\""), "expected tcp, udp, icmp");
+        for name in ["", "eth*", "eth1\\\" ; drop", "a b", "a\\nb", "sixteen-letters-"] {
+            wrong(&format!("{rule}in = \"{name}\""), "is no name of a device");
+            wrong(&format!("{rule}out = \"{name}\""), "is no name of a device");
+        }
         wrong(&format!("{rule}[[rule]]\nname = \"web\"\naction = \"drop\""), "two rules have the name \"web\"");
     }
 }

@@ -188,6 +188,11 @@ fn engines_processors_times_and_namespaces_that_cannot_be() {
     failed(&to(&["--receive-dev", "s0", "--receive-netns", "/nowhere"]), 4, "there is no network namespace /nowhere");
     failed(&to(&["--receive-dev", "s0", "--receive-netns", "/etc/passwd"]), 2, "/etc/passwd is no network namespace");
     failed(&to(&["--receive-dev", "s0", "--receive-netns", "/proc/self/ns/mnt"]), 2, "is no network namespace");
+    // Nobody writes into this pipe, and nobody waits for that.
+    let pipe = rig.path("pipe");
+    done(Command::new("mkfifo").arg(&pipe));
+    let pipe = pipe.to_str().unwrap();
+    failed(&[&to(&["--receive-dev", "s0", "--receive-netns"])[..], &[pipe]].concat(), 2, "is no network namespace");
     failed(
         &[&to(&["--receive-dev", "s9", "--receive-netns"])[..], &[&rig.namespace("sink")]].concat(),
         4,
@@ -212,4 +217,26 @@ fn engines_processors_times_and_namespaces_that_cannot_be() {
     done(rig.inside("dut", "ethtool").args(["-K", "d0", "gro", "off"]));
     failed(&to(&["--engine", "live"]), 5, "the driver of g0 sends no XDP frames");
     assert_eq!(seen(&rig, 20, &["--engine", "xsk"]).len(), 20);
+}
+
+#[test]
+fn a_device_that_goes_ends_the_run_with_a_sentence() {
+    let Some(rig) = ready() else { return };
+    for engine in ["live", "xsk"] {
+        rig.wire("gen", "gone", "peer");
+        for state in ["off", "on"] {
+            done(rig.inside("dut", "ethtool").args(["-K", "peer", "gro", state]));
+        }
+        let args = ["--dev", "gone", "--to", NOBODY, "--engine", engine, "--rate", "1k", "--duration", "1h"];
+        let child = command(&rig, "gen", &args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        rig.wait_for(|| {
+            let link: Value = serde_json::from_str(&rig.ip("dut", "-j -s link show peer")).unwrap();
+            link[0]["stats64"]["rx"]["packets"].as_u64() > Some(50)
+        });
+        rig.ip("gen", "link del gone");
+        let output = child.wait_with_output().unwrap();
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(4), "{engine}: {said}");
+        assert!(said.contains("there is no device gone in this network namespace"), "{engine}: {said}");
+    }
 }

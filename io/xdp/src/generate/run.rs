@@ -14,6 +14,10 @@ use nix::sys::{
     signal::{SigSet, Signal},
     signalfd::{SfdFlags, SignalFd},
 };
+use rustix::{
+    io::Errno,
+    net::{AddressFamily, SocketFlags, SocketType, netdevice::index_to_name, socket_with},
+};
 use sallyport_packet_model::generate::Pace;
 
 use super::{Plan, layout::State, live::LiveSender, pinned::Pinned, xsk::XskSender};
@@ -25,6 +29,8 @@ use crate::{
 
 /// How often the state is looked at.
 const LOOK: Duration = Duration::from_millis(2);
+/// After how many looks the device is looked for. The kernel takes frames for one that is gone, without a word.
+const LOOKS_FOR_DEVICE: u32 = 50;
 
 /// How frames come to the driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +45,7 @@ pub enum Engine {
 #[derive(Debug)]
 pub struct Generator {
     senders: Vec<Sender>,
+    device: (u32, String),
 }
 
 #[derive(Debug)]
@@ -119,7 +126,8 @@ impl Generator {
             Engine::Live => LiveSender::load(&part, device).map(Sender::Live),
             Engine::Xsk => XskSender::open(part, device, queue).map(|sender| Sender::Xsk(Box::new(sender))),
         };
-        Ok(Self { senders: (0..).zip(parts).map(sender).collect::<Result<_, _>>()? })
+        let senders = (0..).zip(parts).map(sender).collect::<Result<_, _>>()?;
+        Ok(Self { senders, device: (device.index, device.name.clone()) })
     }
 
     /// Sends, each sender on its processor, until the plan is done or an interrupt or the signal to terminate comes.
@@ -128,7 +136,7 @@ impl Generator {
     /// every few milliseconds with how far the run is. It may set another pace.
     ///
     /// # Errors
-    /// The kernel refuses.
+    /// The kernel refuses, or the device is gone.
     pub fn run(
         &self,
         processors: &[usize],
@@ -158,7 +166,15 @@ impl Generator {
             result
         });
         signals.thread_unblock().map_err(refused)?;
+        if self.is_device_gone() {
+            return Err(XdpError::NoDevice(self.device.1.clone()));
+        }
         result.and_then(|()| self.progress())
+    }
+
+    fn is_device_gone(&self) -> bool {
+        let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None);
+        socket.is_ok_and(|socket| matches!(index_to_name(socket, self.device.0), Err(Errno::NODEV | Errno::NXIO)))
     }
 
     fn progress(&self) -> Result<Progress, XdpError> {
@@ -175,9 +191,12 @@ impl Generator {
         has_ended: &AtomicBool,
         mut watch: impl FnMut(Progress) -> Option<Pace>,
     ) {
+        let mut looks = 0_u32;
         while !has_ended.load(Ordering::Relaxed) {
             thread::sleep(LOOK);
-            if asked.read_signal().is_ok_and(|signal| signal.is_some()) {
+            looks = looks.wrapping_add(1);
+            let is_gone = looks.is_multiple_of(LOOKS_FOR_DEVICE) && self.is_device_gone();
+            if is_gone || asked.read_signal().is_ok_and(|signal| signal.is_some()) {
                 is_stopped.store(true, Ordering::Relaxed);
             }
             let Ok(states) = self.senders.iter().map(Sender::state).collect::<Result<Vec<_>, _>>() else {
