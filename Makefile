@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
 
-.PHONY: help demo test test-packet lint instructions instructions-accept bench bench-quick flame docs build release release-verify release-twice clean
+.PHONY: help demo test test-packet lint desk instructions instructions-accept bench bench-quick flame docs build release release-verify release-twice clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -21,6 +21,7 @@ test: ## run every test, and count the instructions of the hot paths
 	@scripts/need knotd kdig nsd named unbound ldns || echo "test: not all name servers are there; the tests with them say that they are skipped"
 	@scripts/need iproute ethtool bird stayrtr || echo "test: BIRD or stayrtr is not there; the tests of announcements say that they are skipped"
 	@scripts/need conntrack tcpdump || echo "test: conntrack or tcpdump is not there; the tests of the packet path that need them say so"
+	@scripts/need node npm || echo "test: node or npm is not there; the tests of pages cannot run"
 	@scripts/need strace || echo "test: strace is not there; the tests of system calls say that they are skipped"
 	@scripts/need dropbear plink || echo "test: not all ssh clients are there; the tests that call them say that they are skipped"
 	@scripts/need etcd || echo "test: etcd is not there; the tests with a Kubernetes API server say that they are skipped"
@@ -36,6 +37,7 @@ test: ## run every test, and count the instructions of the hot paths
 	@python3 integrations/kubernetes/tests.py
 	@scripts/machine root >/dev/null || echo "test: there are no whole machines here; the tests with them say that they are skipped"
 	@scripts/test
+	@desk/test
 	@integrations/terraform/test
 	@python3 integrations/terraform/machines/tests.py
 	@python3 packaging/tests.py
@@ -56,7 +58,7 @@ instructions-accept: ## write these counts into bench/instructions/counts.json
 	@cargo xtask instructions --accept
 
 lint: ## formatting, clippy, rustdoc, licences, the rule of the folders, the API's description, the pages
-	@scripts/need rust cc clang
+	@scripts/need rust cc clang node npm
 	@scripts/lint
 
 bench: ## compare with other tunnels, side by side on this machine (asks for root; hours; ROWS=tcp: one set)
@@ -74,6 +76,10 @@ bench-quick: ## the same with the main rows and one short round (asks for root; 
 flame: ## draw where the time of a request goes, by perf (asks for root; ROWS=down_8: other rows)
 	@scripts/need rust cc python3 curl openssl iproute nginx wrk h2load perf
 	@python3 bench/run.py --flame --quick --only sallyport --rows $(or $(ROWS),keepalive h2_100_streams tcp_keepalive)
+
+desk: ## build the pages of the desk into desk/dist (commit them with their sources)
+	@scripts/need node npm
+	@desk/build
 
 docs: ## build the book and the API documentation
 	@scripts/need rust cc clang
