@@ -5,14 +5,16 @@ use std::{path::Path, process::Command};
 
 use anyhow::{Context as _, Result, bail};
 
-/// The files, each with the package whose example `openapi` prints it.
-const FILES: [(&str, &str); 2] =
-    [("api/openapi.json", "sallyport-control"), ("api/inspector.json", "sallyport-inspect")];
+/// The files, each with the package and its example that prints it.
+const FILES: [(&str, &str, &str); 2] = [
+    ("api/openapi.json", "sallyport-control", "openapi"),
+    ("api/inspector.json", "sallyport-inspect", "inspector_openapi"),
+];
 
 /// Writes the descriptions.
 pub(crate) fn write(root: &Path) -> Result<()> {
-    for (file, package) in FILES {
-        let text = generate(root, package)?;
+    for (file, package, example) in FILES {
+        let text = generate(root, package, example)?;
         std::fs::write(root.join(file), text).with_context(|| format!("writing {file}"))?;
         println!("openapi: wrote {file}");
     }
@@ -21,11 +23,11 @@ pub(crate) fn write(root: &Path) -> Result<()> {
 
 /// Fails if a committed description is not current.
 pub(crate) fn check(root: &Path) -> Result<()> {
-    FILES.into_iter().try_for_each(|(file, package)| check_file(root, file, package))
+    FILES.into_iter().try_for_each(|(file, package, example)| check_file(root, file, package, example))
 }
 
-fn check_file(root: &Path, file: &str, package: &str) -> Result<()> {
-    let generated = generate(root, package)?;
+fn check_file(root: &Path, file: &str, package: &str, example: &str) -> Result<()> {
+    let generated = generate(root, package, example)?;
     let committed = std::fs::read_to_string(root.join(file)).with_context(|| format!("reading {file}"))?;
     if let Some((line, (old, new))) = first_difference(&committed, &generated) {
         bail!(
@@ -38,16 +40,16 @@ fn check_file(root: &Path, file: &str, package: &str) -> Result<()> {
 }
 
 /// The description as JSON, from a program of its own, so that the other checks need no build of the API.
-fn generate(root: &Path, package: &str) -> Result<String> {
+fn generate(root: &Path, package: &str, example: &str) -> Result<String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
-        .args(["run", "--quiet", "--locked", "--package", package, "--example", "openapi"])
+        .args(["run", "--quiet", "--locked", "--package", package, "--example", example])
         .current_dir(root)
         .stderr(std::process::Stdio::inherit())
         .output()
         .context("cargo did not start")?;
     if !output.status.success() {
-        bail!("openapi: the example `openapi` of {package} did not build or run");
+        bail!("openapi: the example `{example}` of {package} did not build or run");
     }
     String::from_utf8(output.stdout).context("the description is not UTF-8")
 }

@@ -199,7 +199,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Server-sent events: `exchange` (Exchange), `frame` (FrameEvent), `cleared`, `state` (State). */
+        /** Server-sent events: `exchange` (`Exchange`), `frame` (`FrameEvent`), `cleared`, `state` (`State`). */
         get: operations["stream"];
         put?: never;
         post?: never;
