@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use sallyport_packet_model::{
-    follow::{Follower, Leg, MAX_KEPT, Object, Rank, Route, Way},
+    follow::{Follower, Leg, Object, Rank, Route, Way},
     route::{NextHop, Storage},
 };
 
@@ -152,21 +152,6 @@ fn routes_beyond_the_bound_are_counted_and_listed_when_room_is_there() {
     follower.end();
     assert!(follower.full().is_none() && !follower.has_room_again());
     assert_eq!((to(&follower, "10.1.1.1", 0), follower.prefixes()), (forward(1), 2));
-}
-
-#[test]
-fn objects_beyond_the_bound_are_the_kernels() {
-    let mut follower = follower(8, 8, 8, 2);
-    let object = || Some(Object::Way(by(1)));
-    let last = MAX_KEPT as u32;
-    (0..=last).for_each(|id| follower.set_object(id, object()));
-    assert_eq!(follower.full().objects, 1);
-    follower.set(route("10.0.0.0/8", 0, Way::Object(0)));
-    follower.set(route("10.1.0.0/16", 0, Way::Object(last)));
-    assert_eq!((to(&follower, "10.0.0.1", 0), to(&follower, "10.1.0.1", 0)), (forward(1), Some(NextHop::Local)));
-    follower.set_object(1, None);
-    follower.set_object(last, object());
-    assert_eq!(to(&follower, "10.1.0.1", 0), forward(1));
 }
 
 #[test]
