@@ -286,3 +286,26 @@ fn quic_packets_go_to_the_server_that_their_id_names() {
     let others = edges_of("400c000c0102030405060708090aaabbcc");
     assert_eq!(others["e2"], Value::Null, "{others}");
 }
+
+#[test]
+fn every_kind_of_tunnel_carries_both_families() {
+    let Some(site) = Site::new(2) else { return };
+    site.resolve();
+    site.edges_up(1..=2, &[]);
+    let ipip = "encapsulation = \"ipip\"";
+    for (head, is_v6) in [(ipip, false), (ipip, true), ("", true)] {
+        let mut text = site.config(head, &[(1, ""), (2, "")]);
+        if is_v6 {
+            text = text.replace("\"10.2.1.2\"", "\"fd02:1::2\"").replace("\"10.2.2.2\"", "\"fd02:2::2\"");
+        }
+        site.balance(&text);
+        for address in [VIRTUAL4, VIRTUAL6] {
+            let before = site.count("lb", "balanced");
+            let mut talker = site.hold(address, 20);
+            let held = talker.hear();
+            assert_eq!(held["edges"].as_object().unwrap().len(), 2, "{head} {is_v6} {address}: {held}");
+            assert!(site.count("lb", "balanced") > before + 40);
+        }
+    }
+    assert_eq!(site.count("lb", "no-route") + site.count("e1", "tunnel") + site.count("e2", "tunnel"), 0);
+}

@@ -1,5 +1,6 @@
 //! An edge behind balancers: whose packets it takes, what it drops, and what a user may ask for. Slices too.
 
+use sallyport_packet_model::balance::{BalanceConfig, Numbers};
 use sallyport_xdp::balance::Balancer;
 use serde_json::Value;
 
@@ -280,4 +281,61 @@ fn every_port_inside_the_balancer() {
         let machine = 100 + (number / 2_048) as u8;
         assert_eq!((action, &after[30..34]), (4, [10, 2, 1, machine].as_slice()), "port {number}");
     }
+}
+
+#[test]
+fn the_files_of_the_page_are_right() {
+    let page = include_str!("../../../../docs/packet-balance.md");
+    let blocks: Vec<&str> = page.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    assert_eq!(blocks.len(), 2, "the file of a balancer, and its egress addresses");
+    // The second block continues the first.
+    for text in [blocks[0].to_owned(), blocks.concat()] {
+        let config: BalanceConfig = toml::from_str(&text).unwrap();
+        let tables = config.compile(&mut Numbers::default()).unwrap();
+        assert_eq!((config.edges.len(), tables.pools.len()), (2, 1));
+    }
+}
+
+#[test]
+fn packets_for_another_site_go_to_its_balancer() {
+    let Some(site) = Site::new(2) else { return };
+    // The second machine is the balancer of the other site, and the first one works there.
+    done(site.inside("e2", "sysctl").args(["-qw", "net.ipv4.ip_forward=1"]));
+    site.json("e1", &["decap", "up", "--dev", "e0", "--from", "10.2.2.2", "--address", EGRESS]);
+    done(site.inside("e1", "sysctl").args(["-qw", "net.ipv4.ip_local_port_range=2048 65535"]));
+    let there = format!(
+        "dev = [\"e0\"]\nsource = [\"10.2.2.2\"]\n[[machine]]\nname = \"m\"\naddress = \"10.2.1.2\"\n\
+         [[site]]\nname = \"here\"\nbalancer = \"{SOURCE4}\"\n\
+         [[egress]]\naddress = \"{EGRESS}\"\nslice = [{{ number = 5, machine = \"m\" }}]\n"
+    );
+    let file = site.write("there.toml", &there);
+    site.json("e2", &["balance", "up", "--config", file.to_str().unwrap()]);
+    let here = site.config("", &[(1, "")])
+        + &format!(
+            "[[site]]\nname = \"fra\"\nbalancer = \"10.2.2.2\"\n[[egress]]\naddress = \"{EGRESS}\"\nsite = \"fra\"\n"
+        );
+    site.balance(&here);
+    site.start("cl", &["serve", "far", "80", "10.1.0.2"]);
+    let args = ["dial", "10.1.0.2", "80", EGRESS, "10240", "12287", "100"];
+    assert_eq!(done(&mut site.python("e1", &args)).trim(), "100");
+    let counted = |name: &str, reason: &str| {
+        let counts = site.json(name, &["balance", "show", "drops", "--all"]);
+        let counts = counts.as_array().unwrap().iter().filter(|count| count["reason"] == reason);
+        counts.map(|count| count["packets"].as_u64().unwrap()).sum::<u64>()
+    };
+    let sent = site.count("lb", "site");
+    assert!(sent >= 300, "{sent}");
+    assert_eq!(counted("e2", "slice"), sent, "the other site has steered all of them");
+    // If both say that the other one has the address, a packet does not go around.
+    let loops = there.replace("slice = [{ number = 5, machine = \"m\" }]", "site = \"here\"");
+    let file = site.write("there.toml", &loops);
+    site.json("e2", &["balance", "up", "--config", file.to_str().unwrap()]);
+    site.client(&["quiet", EGRESS, "10241", "00"]);
+    site.wait_for("its end", || counted("e2", "site-loop") == 1);
+    // A balancer takes tunnels only of sites of its file.
+    let stranger = there.replace(SOURCE4, "10.9.0.77");
+    let file = site.write("there.toml", &stranger);
+    site.json("e2", &["balance", "up", "--config", file.to_str().unwrap()]);
+    site.client(&["quiet", EGRESS, "10241", "00"]);
+    site.wait_for("its end", || counted("e2", "stranger") == 1);
 }

@@ -1,11 +1,12 @@
 //! The slot tables of edges, what a file may say, and slices of ports.
 
-use std::net::IpAddr;
+use std::{net::IpAddr, time::Duration};
 
 use sallyport_packet_model::{
     balance::{
         BalanceConfig, EdgeConfig, EdgeState, EgressConfig, MachineConfig, Member, Numbers, POOL_SLOTS, PortSlices,
-        Ports, Protocol, ServiceConfig, SiteConfig, SliceConfig, SliceError, Slot, Tables, fill_slots, steering_port,
+        Ports, Protocol, ServiceConfig, SiteConfig, SliceConfig, SliceError, Slot, Steering, Tables, fill_slots,
+        steering_port,
     },
     layout::SLICES,
     parse::parse,
@@ -229,4 +230,73 @@ fn packets_are_steered_by_the_port_that_a_server_chose() {
     assert_eq!(port(Frame::error("192.0.2.9", shared.0, 11, &sent.packet())), Some(5_000));
     assert_eq!(port(Frame { fragment: 0x2000, ..answer }), None);
     assert_eq!(port(Frame::new(server.0, shared.0, 47, vec![0; 9])), None);
+}
+
+/// The edge that a frame goes to.
+fn target(steering: &mut Steering, frame: &Frame, seconds: u64) -> u16 {
+    steering.steer(&frame.bytes(), Duration::from_secs(seconds), 1_600).target.unwrap()
+}
+
+/// The file with services for UDP too, and edges `a`, `b` and others by their last bytes.
+fn with_edges(hosts: &[u8]) -> BalanceConfig {
+    let edge = |host: &u8| edge(&format!("e{host}"), &format!("10.0.0.{host}"));
+    let services = [Protocol::Tcp, Protocol::Udp].map(|protocol| service("203.0.113.1", protocol, 443, 443));
+    BalanceConfig {
+        source: vec![address("10.0.0.1")],
+        edges: hosts.iter().map(edge).collect(),
+        services: services.to_vec(),
+        ..BalanceConfig::default()
+    }
+}
+
+#[test]
+fn connections_are_remembered_within_bounds() {
+    let mut numbers = Numbers::default();
+    let mut steering = Steering::new(compiled(&with_edges(&[2, 3]), &mut numbers), 100);
+    let client = |port| ("192.0.2.7", port);
+    let tcp = |port, flags| Frame::tcp(client(port), ("203.0.113.1", 443), flags, b"");
+    let udp = |port| Frame::udp(client(port), ("203.0.113.1", 443), b"data");
+    for port in 1..=500 {
+        steering.steer(&tcp(port, 2).bytes(), Duration::ZERO, 1_600);
+    }
+    assert_eq!(steering.connections(), 0, "a flood of SYN is not remembered");
+    let before: Vec<u16> = (1..=100).map(|port| target(&mut steering, &tcp(port, 0x10), 0)).collect();
+    let datagrams: Vec<u16> = (1..=50).map(|port| target(&mut steering, &udp(port), 0)).collect();
+    assert_eq!(steering.connections(), 100, "the oldest have made room");
+    let before_last = before[50..].to_vec();
+    // Two more edges take their shares of what is new, and of what is forgotten.
+    steering.set_tables(compiled(&with_edges(&[2, 3, 4, 5]), &mut numbers));
+    let after: Vec<u16> = (51..=100).map(|port| target(&mut steering, &tcp(port, 0x10), 1)).collect();
+    assert_eq!(after, before_last, "what is remembered stays");
+    let again: Vec<u16> = (1..=50).map(|port| target(&mut steering, &udp(port), 60)).collect();
+    assert_eq!(again, datagrams, "UDP stays within a minute");
+    let later: Vec<u16> = (1..=50).map(|port| target(&mut steering, &udp(port), 121)).collect();
+    assert_ne!(later, datagrams, "silent flows of UDP go where new ones go");
+    // A new connection of a known flow goes where new ones go, and is remembered there.
+    let port = (51..=100).find(|port| target(&mut steering, &tcp(*port, 2), 2) != before[*port as usize - 1]).unwrap();
+    let new = target(&mut steering, &tcp(port, 2), 2);
+    assert_eq!(target(&mut steering, &tcp(port, 0x10), 2), new);
+    // An edge that has left the file leaves no flow behind, even if another one gets its number.
+    let gone = before_last.iter().copied().min().unwrap();
+    let tables = compiled(&with_edges(&[3, 4, 5]), &mut numbers);
+    steering.set_tables(tables);
+    assert!((51..=100).all(|port| target(&mut steering, &tcp(port, 0x10), 3) != gone), "number {gone} is nobody's");
+}
+
+#[test]
+fn a_remembered_flow_names_the_slots_edge_as_second() {
+    let mut numbers = Numbers::default();
+    let mut steering = Steering::new(compiled(&with_edges(&[2, 3]), &mut numbers), 1_000);
+    let tcp = |port| Frame::tcp(("192.0.2.7", port), ("203.0.113.1", 443), 0x10, b"");
+    let before: Vec<u16> = (1..=200).map(|port| target(&mut steering, &tcp(port), 0)).collect();
+    let tables = compiled(&with_edges(&[2, 3, 4]), &mut numbers);
+    let new = *tables.targets.iter().find(|target| target.1.name == "e4").unwrap().0;
+    steering.set_tables(tables);
+    let mut moved = 0;
+    for (port, before) in (1..=200).zip(before) {
+        let steered = steering.steer(&tcp(port).bytes(), Duration::ZERO, 1_600);
+        assert_eq!(steered.target, Some(before));
+        moved += u32::from(steered.second == Some(new));
+    }
+    assert!(moved > 20, "{moved}");
 }
