@@ -1,6 +1,6 @@
 //! The slot tables of edges, what a file may say, and slices of ports.
 
-use std::net::IpAddr;
+use std::{net::IpAddr, time::Duration};
 
 use sallyport_packet_model::{
     balance::{
@@ -233,8 +233,8 @@ fn packets_are_steered_by_the_port_that_a_server_chose() {
 }
 
 /// The edge that a frame goes to.
-fn target(steering: &mut Steering, frame: &Frame, seconds: u32) -> u16 {
-    steering.steer(&frame.bytes(), seconds, 1_600).target.unwrap()
+fn target(steering: &mut Steering, frame: &Frame, seconds: u64) -> u16 {
+    steering.steer(&frame.bytes(), Duration::from_secs(seconds), 1_600).target.unwrap()
 }
 
 /// The file with services for UDP too, and edges `a`, `b` and others by their last bytes.
@@ -257,7 +257,7 @@ fn connections_are_remembered_within_bounds() {
     let tcp = |port, flags| Frame::tcp(client(port), ("203.0.113.1", 443), flags, b"");
     let udp = |port| Frame::udp(client(port), ("203.0.113.1", 443), b"data");
     for port in 1..=500 {
-        steering.steer(&tcp(port, 2).bytes(), 0, 1_600);
+        steering.steer(&tcp(port, 2).bytes(), Duration::ZERO, 1_600);
     }
     assert_eq!(steering.connections(), 0, "a flood of SYN is not remembered");
     let before: Vec<u16> = (1..=100).map(|port| target(&mut steering, &tcp(port, 0x10), 0)).collect();
@@ -294,7 +294,7 @@ fn a_remembered_flow_names_the_slots_edge_as_second() {
     steering.set_tables(tables);
     let mut moved = 0;
     for (port, before) in (1..=200).zip(before) {
-        let steered = steering.steer(&tcp(port).bytes(), 0, 1_600);
+        let steered = steering.steer(&tcp(port).bytes(), Duration::ZERO, 1_600);
         assert_eq!(steered.target, Some(before));
         moved += u32::from(steered.second == Some(new));
     }
