@@ -314,7 +314,7 @@ fn routes_beyond_the_bound_of_the_process_are_counted_and_the_kernel_looks_up() 
     rig.ip("dut", "route add 192.0.2.7/32 via 10.0.1.99");
     let shown = wait("the bound", || Some(status(&rig)).filter(|shown| shown["numbers"]["left_out_routes"] == 1));
     assert!(shown["notes"][0].as_str().unwrap().starts_with("1 routes are more than `routes` of [limits]"), "{shown}");
-    assert_eq!(explained(&rig, "192.0.2.7")["reason"], "not-routed");
+    assert_eq!(explained(&rig, "192.0.2.7")["reason"], "neighbor", "the kernel's longer prefix decides");
     rig.ip("dut", "route del 192.0.2.7/32 via 10.0.1.99");
     rig.ip("dut", "route del fd00:2::/64 via fd00:1::2");
     wait_reason(&rig, "192.0.2.7", "forwarded");
