@@ -118,7 +118,8 @@ impl<C: Cells> Follower<C> {
     /// Whether routes were left out and room is there again: the caller then lists all routes anew.
     #[must_use]
     pub fn has_room_again(&self) -> bool {
-        self.left_out > 0 && self.kept + self.left_out.min(self.room / 16) < self.room
+        let is_worth_it = self.kept + self.left_out.min(self.room / 16) <= self.room;
+        self.left_out > 0 && self.kept < self.room && is_worth_it
     }
 
     /// The table.

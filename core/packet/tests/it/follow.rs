@@ -155,6 +155,14 @@ fn routes_beyond_the_bound_are_counted_and_listed_when_room_is_there() {
 }
 
 #[test]
+fn the_last_route_that_is_left_out_is_listed_as_soon_as_one_has_room() {
+    let mut follower = follower(64, 8, 8, 2).with_room(32);
+    (0..33).for_each(|number| follower.set(route(&format!("10.{number}.0.0/16"), 0, by(1))));
+    assert_eq!((follower.full().routes, follower.has_room_again()), (1, false));
+    assert!(follower.remove(&route("10.0.0.0/16", 0, by(1))) && follower.has_room_again());
+}
+
+#[test]
 fn an_interface_that_a_listing_does_not_have_is_forgotten() {
     let mut follower = follower(8, 8, 8, 2);
     follower.set_up(1, false);
