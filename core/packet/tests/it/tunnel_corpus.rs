@@ -3,12 +3,12 @@
 use std::{fs, path::PathBuf};
 
 use proptest::prelude::*;
-use sallyport_packet_model::balance::{Encapsulation, Outer, wrap};
-
-use crate::{
-    frames::Frame,
-    tunnel_fuzz::{balancer, tunnel_frame},
+use sallyport_packet_model::{
+    balance::{Encapsulation, Outer, wrap},
+    testing::Frame,
 };
+
+use crate::tunnel_fuzz::{balancer, tunnel_frame};
 
 fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/tunnel_frame")

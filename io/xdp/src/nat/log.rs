@@ -14,7 +14,7 @@ use super::{
 use crate::{
     Router, XdpError, dump,
     error::{asked, pinned},
-    object,
+    pins,
 };
 
 /// How long the program goes on without news from the reader. The reader renews more often.
@@ -64,9 +64,9 @@ impl Router {
     /// No router stands, it has no NAT with tables, or another process reads.
     pub fn nat_log(&self) -> Result<NatLog, XdpError> {
         self.require_tables()?;
-        let state = object::map(self.pins(), "nat_state")?;
-        let ring = object::map(self.pins(), "nat_log")?;
-        let lease = object::map(self.pins(), "nat_lease")?;
+        let state = pins::map(self.pins(), "nat_state")?;
+        let ring = pins::map(self.pins(), "nat_log")?;
+        let lease = pins::map(self.pins(), "nat_lease")?;
         // `packet dump` locks the folder of the router, so the log has one of its own.
         let folder = self.pins().join(LOCK);
         drop(fs::create_dir(&folder));

@@ -10,7 +10,7 @@ use libbpf_rs::{MapCore as _, MapFlags};
 use sallyport_packet_model::nat::{Session, SessionState};
 
 use super::{NatEngine, Settings, tables::end_of};
-use crate::{Router, XdpError, dump, error::asked, object};
+use crate::{Router, XdpError, dump, error::asked, pins};
 
 /// The use of the ports of an address outside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,7 +55,7 @@ impl Router {
     /// # Errors
     /// No router stands.
     pub fn nat_engine(&self) -> Result<Option<NatEngine>, XdpError> {
-        object::map(self.pins(), "nat_settings")?;
+        pins::map(self.pins(), "nat_settings")?;
         Ok(Settings::standing(self.pins()).engine())
     }
 
@@ -65,7 +65,7 @@ impl Router {
     /// No router stands, or it has no NAT with tables.
     pub fn nat_sessions(&self, most: usize) -> Result<Vec<Session>, XdpError> {
         self.require_tables()?;
-        let map = object::map(self.pins(), "nat_sessions")?;
+        let map = pins::map(self.pins(), "nat_sessions")?;
         let mut sessions = Vec::new();
         for key in map.keys().take(most) {
             // A session may end meanwhile.
@@ -85,7 +85,7 @@ impl Router {
     pub fn nat_pool(&self) -> Result<PoolUse, XdpError> {
         self.require_tables()?;
         let settings = Settings::standing(self.pins());
-        let pool = object::map(self.pins(), "nat_pool")?;
+        let pool = pins::map(self.pins(), "nat_pool")?;
         let mut used = BTreeMap::new();
         for index in 0..settings.pool() {
             let found = pool.lookup(&index.to_ne_bytes(), MapFlags::ANY).map_err(asked("read the pool"))?;
@@ -95,13 +95,13 @@ impl Router {
                 }
             }
         }
-        let externals = object::map(self.pins(), "nat_externals")?;
+        let externals = pins::map(self.pins(), "nat_externals")?;
         for key in externals.keys().take(externals.max_entries() as usize) {
             if let Some(end) = end_of(&key) {
                 *used.entry((end.address, end.protocol)).or_insert(0) += 1;
             }
         }
-        let state = object::map(self.pins(), "nat_state")?;
+        let state = pins::map(self.pins(), "nat_state")?;
         let state = state.lookup(&[0; 4], MapFlags::ANY).map_err(asked("read the number of sessions"))?;
         let sessions = state.and_then(|state| Some(i64::from_ne_bytes(state.get(..8)?.try_into().ok()?)));
         let (first, last) = settings.ports();

@@ -3,7 +3,7 @@
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 
 use super::tables::{MAX_RULES, standing, standing_digest};
-use crate::{Router, XdpError, error::asked, object};
+use crate::{Router, XdpError, error::asked, pins};
 
 impl Router {
     /// Whether the router stands with a policy.
@@ -29,8 +29,8 @@ impl Router {
     /// # Errors
     /// No router stands, or it has no policy.
     pub fn policy_hits(&self) -> Result<(Vec<u64>, u64), XdpError> {
-        object::map(self.pins(), "policy_settings")?;
-        let hits = object::map(self.pins(), "policy_hits").map_err(|_| XdpError::NoPolicy)?;
+        pins::map(self.pins(), "policy_settings")?;
+        let hits = pins::map(self.pins(), "policy_hits").map_err(|_| XdpError::NoPolicy)?;
         let rules = standing(self.pins())[4..8].try_into().map_or(0, u32::from_ne_bytes);
         let read = |hits: &MapHandle, place: u32| {
             let found = hits.lookup_percpu(&place.to_ne_bytes(), MapFlags::ANY);
