@@ -19,6 +19,7 @@ mod pins;
 pub mod policy;
 mod reason;
 mod router;
+mod standing;
 mod table;
 
 pub use error::{XdpError, require_root};
@@ -29,4 +30,5 @@ pub use object::has_program;
 pub use pins::Changing;
 pub use reason::{Action, Reason};
 pub use router::{Change, Count, Router, StandingPort};
+pub use standing::{LogLine, NatLog, PoolUse, PortUse};
 pub use table::{MAX_ROUTER_PORTS, Urpf};

@@ -8,10 +8,7 @@ use sallyport_cli::{
     output::{Format, Output, json_line, line, note, table},
 };
 use sallyport_packet_model::nat::{Endpoint, SessionState};
-use sallyport_xdp::{
-    Router, dump,
-    nat::{LogLine, NatEngine},
-};
+use sallyport_xdp::{LogLine, Router, dump, nat::NatEngine};
 use serde::Serialize;
 
 /// The most sessions that are listed.

@@ -2,8 +2,12 @@
 
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 
-use super::tables::{MAX_RULES, standing, standing_digest};
-use crate::{Router, XdpError, error::asked, pins};
+use crate::{
+    Router, XdpError,
+    error::asked,
+    pins,
+    policy::{MAX_RULES, standing, standing_digest},
+};
 
 impl Router {
     /// Whether the router stands with a policy.

@@ -9,8 +9,12 @@ use std::{
 use libbpf_rs::{MapCore as _, MapFlags};
 use sallyport_packet_model::nat::{Session, SessionState};
 
-use super::{NatEngine, Settings, tables::end_of};
-use crate::{Router, XdpError, dump, error::asked, pins};
+use crate::{
+    Router, XdpError, dump,
+    error::asked,
+    nat::{NatEngine, Settings, end_of},
+    pins,
+};
 
 /// The use of the ports of an address outside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,14 +6,11 @@ use libbpf_rs::{MapCore as _, MapFlags, MapHandle, RingBuffer, RingBufferBuilder
 use rustix::fs::{FlockOperation, flock};
 use sallyport_packet_model::nat::Endpoint;
 
-use super::{
-    settings::KEY,
-    tables::{LOCK, end_of},
-    view::peer_of,
-};
+use super::nat::peer_of;
 use crate::{
     Router, XdpError, dump,
     error::{asked, pinned},
+    nat::{KEY, LOCK, end_of},
     pins,
 };
 
