@@ -93,6 +93,7 @@ fn failure_of(error: &XdpError) -> Failure {
         | XdpError::QueueBusy { .. }
         | XdpError::Changing
         | XdpError::UnsafeFolder(_)
+        | XdpError::OtherNamespace(_)
         | XdpError::NatRoom { .. }
         | XdpError::NatLogBusy
         | XdpError::NoConntrack => Kind::Refused,

@@ -109,6 +109,9 @@ pub enum XdpError {
     /// Another user could exchange the state.
     #[error("{0} belongs to another user, or others may write it: remove it, or use another folder by --pins")]
     UnsafeFolder(PathBuf),
+    /// The state of another network namespace.
+    #[error("{0} has the state of another network namespace, which still exists: use another folder here, by --pins")]
+    OtherNamespace(PathBuf),
     /// Two commands at once.
     #[error("another command changes this router at this moment: wait for its end")]
     Changing,

@@ -16,6 +16,12 @@ use crate::{
 
 /// The folder among the pins that a command locks while it changes the router.
 const LOCK: &str = "change";
+/// The folder among the pins that names the network namespace of the state: this and the inode of the namespace.
+const NAMESPACE: &str = "net-";
+/// Where `ip netns` keeps namespaces that no process is in.
+const NAMED_NAMESPACES: &str = "/run/netns";
+/// The most processes that are looked at.
+const MAX_PROCESSES: usize = 1 << 20;
 /// How often a lock is tried whose folder another command has removed.
 const LOCK_TRIES: usize = 10;
 /// Rights of the folder: others could lock it, and stop every command by that.
@@ -91,7 +97,9 @@ impl Changing {
             let is_same =
                 fs::metadata(&folder).is_ok_and(|now| lock.metadata().is_ok_and(|own| own.ino() == now.ino()));
             if is_same {
-                return Ok(Self { folder, _lock: lock });
+                let changing = Self { folder, _lock: lock };
+                claim(pins)?;
+                return Ok(changing);
             }
         }
         Err(XdpError::Changing)
@@ -103,7 +111,56 @@ impl Drop for Changing {
         drop(fs::remove_dir(&self.folder));
         // Only where nothing stands is the folder above empty.
         if let Some(pins) = self.folder.parent() {
+            if !has_state(pins) {
+                for mark in namespaces(pins) {
+                    drop(fs::remove_dir(pins.join(format!("{NAMESPACE}{mark}"))));
+                }
+            }
             drop(fs::remove_dir(pins));
         }
     }
+}
+
+/// Takes the state for the network namespace of this process.
+///
+/// The state of another namespace that lives is left alone: its programs would have no pins any more.
+fn claim(pins: &Path) -> Result<(), XdpError> {
+    let looked = pinned("look at the own network namespace");
+    let own = fs::metadata("/proc/thread-self/ns/net").map_err(looked)?.ino();
+    for other in namespaces(pins).into_iter().filter(|other| *other != own) {
+        if has_state(pins) && is_alive(other) {
+            return Err(XdpError::OtherNamespace(pins.to_owned()));
+        }
+        drop(fs::remove_dir(pins.join(format!("{NAMESPACE}{other}"))));
+    }
+    let mark = pins.join(format!("{NAMESPACE}{own}"));
+    let made = DirBuilder::new().recursive(true).mode(OWN).create(&mark);
+    made.map_err(pinned(format!("make {}", mark.display())))
+}
+
+/// The names in the folder.
+fn names(pins: &Path) -> impl Iterator<Item = String> {
+    let entries = fs::read_dir(pins).into_iter().flatten().filter_map(Result::ok);
+    entries.map(|entry| entry.file_name().to_string_lossy().into_owned())
+}
+
+/// The namespaces that the folder names, by their inodes.
+fn namespaces(pins: &Path) -> Vec<u64> {
+    names(pins).filter_map(|name| name.strip_prefix(NAMESPACE)?.parse().ok()).collect()
+}
+
+/// Whether the folder has more than the lock and the names of namespaces.
+fn has_state(pins: &Path) -> bool {
+    names(pins).any(|name| name != LOCK && !name.starts_with(NAMESPACE))
+}
+
+/// Whether a process is in this network namespace, or `ip netns` keeps it.
+fn is_alive(inode: u64) -> bool {
+    let is_named = |entry: fs::DirEntry| fs::metadata(entry.path()).is_ok_and(|found| found.ino() == inode);
+    if fs::read_dir(NAMED_NAMESPACES).into_iter().flatten().filter_map(Result::ok).any(is_named) {
+        return true;
+    }
+    let link = PathBuf::from(format!("net:[{inode}]"));
+    let mut processes = fs::read_dir("/proc").into_iter().flatten().take(MAX_PROCESSES).filter_map(Result::ok);
+    processes.any(|process| fs::read_link(process.path().join("ns/net")).is_ok_and(|found| found == link))
 }

@@ -47,6 +47,33 @@ fn a_program_of_another_is_named_and_left() {
 }
 
 #[test]
+fn the_state_of_another_namespace_is_left_until_the_namespace_is_gone() {
+    let Some(rig) = Rig::new() else { return };
+    rig.up(&["--dev", "d0,d1"]);
+    let before = program_at(&rig, "d0");
+    for words in [&["router", "up", "--dev", "g0"][..], &["router", "down"]] {
+        let mut command = rig.inside("gen", env!("CARGO_BIN_EXE_sallyport-packet"));
+        let output = command.arg("--pins").arg(rig.pins()).args(words).output().unwrap();
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(5), "{said}");
+        assert!(said.contains("has the state of another network namespace, which still exists"), "{said}");
+    }
+    // The first goes on, and can still change its router.
+    assert_eq!(program_at(&rig, "d0"), before);
+    assert_eq!(rig.up(&["--dev", "d0,d1"])["replaced"], serde_json::json!(["d0", "d1"]));
+    // No namespace has the inode 1: the state of one that is gone is taken over.
+    let mark = fs::read_dir(rig.pins()).unwrap().map(|entry| entry.unwrap().path());
+    let mark = mark.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with("net-")).collect::<Vec<_>>();
+    assert_eq!(mark.len(), 1, "{mark:?}");
+    fs::remove_dir(&mark[0]).unwrap();
+    fs::create_dir(rig.pins().join("net-1")).unwrap();
+    assert_eq!(rig.up(&["--dev", "d0,d1"])["replaced"], serde_json::json!(["d0", "d1"]));
+    assert!(mark[0].exists() && !rig.pins().join("net-1").exists());
+    done(&mut rig.packet(&["router", "down"]));
+    assert!(!rig.pins().exists(), "nothing stays");
+}
+
+#[test]
 fn packets_go_on_after_kill_9_and_the_state_is_found_again() {
     let Some(mut rig) = Rig::new() else { return };
     rig.resolve();
