@@ -2,7 +2,7 @@
 //!
 //! [`Slice`] is 2,048 ports of an [`EgressAddress`]. [`Leases`] is control's side: it grants, moves and ends leases, and
 //! never lets two machines open connections from one slice. [`Holder`] is the machine's side. [`order`] chooses an
-//! address for a visitor, and [`geofeed`] tells the world where addresses are.
+//! address for a visitor, and [`geofeed()`] tells the world where addresses are.
 //!
 //! A lease ends by time on both sides. The machine counts from the moment at which it sent a beat that the bus has
 //! acknowledged. Control counts from the moment at which it received a beat, and waits for a grace besides. So the
