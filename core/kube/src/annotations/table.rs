@@ -46,6 +46,11 @@ const FILE: OptionKind = Refused("an annotation cannot name a file", "give the f
 const GLOBAL: OptionKind =
     Refused("it is about the account, and not about one socket", "set it for the program, in the values of the chart");
 
+const PAGE: OptionKind = Refused(
+    "the inspector is a page on the machine of the person who looks at it",
+    "run `sallyport connect` on that machine, or read `sallyport flow log`",
+);
+
 const FLAG: &str = "true or false";
 const SECONDS: &str = "whole seconds, such as 5s";
 const LIST: &str = "words with commas between them, or off";
@@ -77,6 +82,8 @@ pub const OPTIONS: &[OptionRule] = &[
     rule("host", POD, ""),
     rule("host-header", Socket, "a host such as localhost:3000, origin, or off"),
     rule("identity-provider", Socket, LIST),
+    rule("inspect", PAGE, ""),
+    rule("inspect-keep", PAGE, ""),
     rule("keepalive", MACHINE, ""),
     rule("label", Socket, "KEY=VALUE, with commas between them"),
     rule("max-connections", Socket, LIMIT),
@@ -87,6 +94,7 @@ pub const OPTIONS: &[OptionRule] = &[
     rule("name-label", Socket, "a label of 1 to 63 characters"),
     rule("no-amplification-guard", Socket, FLAG),
     rule("no-cloudauth", Socket, FLAG),
+    rule("no-inspect", PAGE, ""),
     rule("no-passthrough", Socket, FLAG),
     rule("not-protected", SECRET, ""),
     rule("organisation", GLOBAL, ""),
