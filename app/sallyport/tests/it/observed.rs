@@ -46,6 +46,11 @@ fn metrics_have_the_names_that_their_page_gives_them() {
         "sallyport_edge_anycast_permit_refusals_total",
         "sallyport_edge_anycast_flow_edges",
         "sallyport_edge_anycast_bird_up",
+        // This edge has no slice of an egress address.
+        "sallyport_edge_egress_flows",
+        "sallyport_edge_egress_dials_total",
+        "sallyport_edge_egress_matches_total",
+        "sallyport_edge_egress_refusals_total",
         "sallyport_catchment_rows_total",
         "sallyport_catchment_measurements_total",
         "sallyport_edge_steering_refused_assignments_total",
