@@ -32,9 +32,15 @@ fn connections_reach_edges_which_answer_themselves() {
         assert!(number(&edges["e3"]) > number(&edges["e1"]), "weights are shares: {edges}");
         assert_eq!(number(&talker.say("ask")["alive"]), 200);
     }
-    let shown = site.json("lb", &["balance", "show", "edges"]);
+    // Clients acknowledge what came for a while yet.
+    let (mut shown, mut balanced) = (Value::Null, 0);
+    site.wait_for("the last packet", || {
+        let before = site.count("lb", "balanced") as usize;
+        shown = site.json("lb", &["balance", "show", "edges"]);
+        balanced = site.count("lb", "balanced") as usize;
+        balanced == before
+    });
     let sent: usize = shown.as_array().unwrap().iter().map(|edge| number(&edge["packets"])).sum();
-    let balanced = site.count("lb", "balanced") as usize;
     assert_eq!(balanced, sent, "{shown}");
     let came: usize = (1..=3).map(|edge| site.count(&Site::edge(edge), "decapsulated") as usize).sum();
     assert_eq!(came, sent, "all that was sent has come");

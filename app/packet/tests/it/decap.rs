@@ -287,9 +287,9 @@ fn every_port_inside_the_balancer() {
 fn the_files_of_the_page_are_right() {
     let page = include_str!("../../../../docs/packet-balance.md");
     let blocks: Vec<&str> = page.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
-    assert_eq!(blocks.len(), 2, "the file of a balancer, and its egress addresses");
-    // The second block continues the first.
-    for text in [blocks[0].to_owned(), blocks.concat()] {
+    assert_eq!(blocks.len(), 3, "the file of a balancer, its egress addresses, and its shield");
+    // The others continue the first.
+    for text in [blocks[0].to_owned(), blocks[..2].concat(), blocks.concat()] {
         let config: BalanceConfig = toml::from_str(&text).unwrap();
         let tables = config.compile(&mut Numbers::default()).unwrap();
         assert_eq!((config.edges.len(), tables.pools.len()), (2, 1));

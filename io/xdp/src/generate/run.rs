@@ -6,7 +6,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use nix::sys::{
@@ -29,6 +29,8 @@ use crate::{
 
 /// How often the state is looked at.
 const LOOK: Duration = Duration::from_millis(2);
+/// How long a device may be down before it is removed.
+const REMOVAL: Duration = Duration::from_secs(1);
 /// After how many looks the device is looked for. The kernel takes frames for one that is gone, without a word.
 const LOOKS_FOR_DEVICE: u32 = 50;
 
@@ -166,6 +168,11 @@ impl Generator {
             result
         });
         signals.thread_unblock().map_err(refused)?;
+        // A device that is removed goes down first.
+        let end = Instant::now() + REMOVAL;
+        while result.is_err() && !self.is_device_gone() && Instant::now() < end {
+            thread::sleep(LOOK);
+        }
         if self.is_device_gone() {
             return Err(XdpError::NoDevice(self.device.1.clone()));
         }
