@@ -20,7 +20,7 @@ use sallyport_xdp::{
 use serde::Serialize;
 
 use crate::command::{
-    balance::{DropsArgs, counts},
+    counts::{DropsArgs, counts},
     device_of, kernel, name_of,
 };
 

@@ -10,10 +10,7 @@ use sallyport_cli::{
 use sallyport_xdp::{NewSource, Question, Router, Runner, StandingPort, Verdict, XdpError};
 use serde::Serialize;
 
-use crate::{
-    command::{device_of, kernel, mac, name_of},
-    config::protocol,
-};
+use crate::command::{device_of, kernel, mac, name_of, question::QuestionArgs};
 
 /// Examples of the help.
 pub(super) const EXAMPLES: &str = "Examples:
@@ -24,25 +21,11 @@ pub(super) const EXAMPLES: &str = "Examples:
 /// The arguments of `explain`.
 #[derive(Debug, Args)]
 pub(crate) struct ExplainArgs {
-    /// The source
-    source: IpAddr,
-    /// The destination
-    destination: IpAddr,
-    /// The protocol: tcp, udp, icmp, or a number
-    #[arg(default_value = "icmp", value_parser = protocol)]
-    protocol: u8,
-    /// The port of the source
-    #[arg(default_value_t = 0)]
-    source_port: u16,
-    /// The port of the destination
-    #[arg(default_value_t = 0)]
-    destination_port: u16,
+    #[command(flatten)]
+    packet: QuestionArgs,
     /// The port or the VLAN that the packet comes in by; otherwise the one that leads back to the source
     #[arg(long, value_name = "DEVICE")]
     from: Option<String>,
-    /// The length of the packet with the header of IP
-    #[arg(long, value_name = "BYTES", default_value_t = 64, value_parser = clap::value_parser!(u16).range(..=3_000))]
-    size: u16,
 }
 
 #[derive(Debug, Serialize)]
@@ -64,16 +47,7 @@ struct VerdictView {
 
 /// Explains it.
 pub(super) async fn explain(output: Output, router: &Router, args: ExplainArgs) -> anyhow::Result<()> {
-    if args.source.is_ipv4() != args.destination.is_ipv4() {
-        return Err(Failure::usage("the source and the destination are of two families of IP").into());
-    }
-    let question = Question {
-        source: args.source,
-        destination: args.destination,
-        protocol: args.protocol,
-        ports: (args.source_port, args.destination_port),
-        length: args.size,
-    };
+    let question = args.packet.question()?;
     let ports = router.ports()?;
     let (_, devices) = kernel().await?;
     // The kernel takes its time to load the programs: once for both questions.

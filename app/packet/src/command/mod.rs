@@ -2,12 +2,14 @@
 
 mod balance;
 mod capture;
+mod counts;
 mod decap;
 mod dump;
 mod explain;
 mod generate;
 mod nat;
 mod policy;
+mod question;
 mod router;
 
 use std::{

@@ -10,7 +10,7 @@ use super::{
     installed::{COUNTERS, DUMP_CONTROL, DUMP_LOST, DUMP_RINGS, Installed, PORTS, clear, replace, write},
 };
 use crate::{
-    Change, Changing, Count, Question, Reason, Router, StandingPort, XdpError, error::asked, explain, kernel::Device,
+    Change, Changing, Count, Question, Reason, StandingPort, XdpError, error::asked, explain, kernel::Device,
     object::Shape, table::SLOTS,
 };
 
@@ -164,10 +164,7 @@ impl Balancer {
     /// # Errors
     /// No balancer stands.
     pub fn ports(&self) -> Result<Vec<StandingPort>, XdpError> {
-        if !self.is_up() {
-            return Err(XdpError::NoBalancer);
-        }
-        Router::new(self.pins()).ports()
+        self.installed.ports()
     }
 
     /// What the devices have counted, without zeros.
@@ -175,10 +172,7 @@ impl Balancer {
     /// # Errors
     /// No balancer stands.
     pub fn counts(&self) -> Result<Vec<Count>, XdpError> {
-        if !self.is_up() {
-            return Err(XdpError::NoBalancer);
-        }
-        Router::new(self.pins()).counts()
+        self.installed.counts()
     }
 
     /// What was sent to targets, without zeros.

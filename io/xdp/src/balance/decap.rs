@@ -13,7 +13,7 @@ use super::{
     bytes::{address_key, rate},
     installed::{COUNTERS, DUMP_CONTROL, DUMP_LOST, DUMP_RINGS, Installed, PORTS, replace, write},
 };
-use crate::{Change, Changing, Count, Router, StandingPort, XdpError, explain, kernel::Device, object::Shape};
+use crate::{Change, Changing, Count, StandingPort, XdpError, explain, kernel::Device, object::Shape};
 
 /// The program, compiled by build.rs; empty without clang.
 static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/decap.bpf.o"));
@@ -128,10 +128,7 @@ impl Decap {
     /// # Errors
     /// Nothing stands.
     pub fn ports(&self) -> Result<Vec<StandingPort>, XdpError> {
-        if !self.is_up() {
-            return Err(XdpError::NoDecap);
-        }
-        Router::new(self.pins()).ports()
+        self.installed.ports()
     }
 
     /// What the devices have counted, without zeros.
@@ -139,10 +136,7 @@ impl Decap {
     /// # Errors
     /// Nothing stands.
     pub fn counts(&self) -> Result<Vec<Count>, XdpError> {
-        if !self.is_up() {
-            return Err(XdpError::NoDecap);
-        }
-        Router::new(self.pins()).counts()
+        self.installed.counts()
     }
 
     /// The standing configuration.

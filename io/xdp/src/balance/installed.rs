@@ -9,7 +9,7 @@ use std::{
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, Object, Program};
 
 use crate::{
-    Change, Urpf, XdpError,
+    Change, Count, Router, StandingPort, Urpf, XdpError,
     attach::{Attached, id_of},
     dump,
     error::{asked, pinned, require_root},
@@ -50,6 +50,21 @@ impl Installed {
     /// Whether a program stands here.
     pub(super) fn is_there(&self) -> bool {
         self.pins.join(PORTS.name).exists()
+    }
+
+    /// The devices of the program that stands.
+    pub(super) fn ports(&self) -> Result<Vec<StandingPort>, XdpError> {
+        self.standing()?.ports()
+    }
+
+    /// What its devices have counted, without zeros.
+    pub(super) fn counts(&self) -> Result<Vec<Count>, XdpError> {
+        self.standing()?.counts()
+    }
+
+    /// The reader of the tables that every program here shares with the router.
+    fn standing(&self) -> Result<Router, XdpError> {
+        if self.is_there() { Ok(Router::new(&self.pins)) } else { Err((self.missing)()) }
     }
 
     /// A pinned map.

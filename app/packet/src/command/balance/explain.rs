@@ -1,20 +1,15 @@
 //! `packet balance explain`: which edge or machine would get a packet, and why.
 
-use std::net::IpAddr;
-
 use clap::Args;
 use sallyport_cli::{
     failure::Failure,
     output::{Output, pairs},
 };
-use sallyport_xdp::{Question, Reason, XdpError, balance::Balancer};
+use sallyport_xdp::{Reason, XdpError, balance::Balancer};
 use serde::Serialize;
 
 use super::state::State;
-use crate::{
-    command::{device_of, kernel, name_of},
-    config::protocol,
-};
+use crate::command::{device_of, kernel, name_of, question::QuestionArgs};
 
 /// Examples of the help.
 pub(super) const EXAMPLES: &str = "Examples:
@@ -24,25 +19,11 @@ pub(super) const EXAMPLES: &str = "Examples:
 /// The arguments of `explain`.
 #[derive(Debug, Args)]
 pub(crate) struct ExplainArgs {
-    /// The source
-    source: IpAddr,
-    /// The destination: a virtual address, or an egress address
-    destination: IpAddr,
-    /// The protocol: tcp, udp, icmp, or a number
-    #[arg(default_value = "icmp", value_parser = protocol)]
-    protocol: u8,
-    /// The port of the source
-    #[arg(default_value_t = 0)]
-    source_port: u16,
-    /// The port of the destination
-    #[arg(default_value_t = 0)]
-    destination_port: u16,
+    #[command(flatten)]
+    packet: QuestionArgs,
     /// The device that the packet comes in by; otherwise the first one of the balancer
     #[arg(long, value_name = "DEVICE")]
     from: Option<String>,
-    /// The length of the packet with the header of IP
-    #[arg(long, value_name = "BYTES", default_value_t = 64, value_parser = clap::value_parser!(u16).range(..=3_000))]
-    size: u16,
 }
 
 #[derive(Debug, Serialize)]
@@ -64,9 +45,7 @@ struct VerdictView {
 
 /// Explains it.
 pub(super) async fn explain(output: Output, balancer: &Balancer, args: ExplainArgs) -> anyhow::Result<()> {
-    if args.source.is_ipv4() != args.destination.is_ipv4() {
-        return Err(Failure::usage("the source and the destination are of two families of IP").into());
-    }
+    let question = args.packet.question()?;
     let mut state = State::standing(balancer)?.ok_or(XdpError::NoBalancer)?;
     let tables = state.compile()?;
     let ports = balancer.ports()?;
@@ -78,13 +57,6 @@ pub(super) async fn explain(output: Output, balancer: &Balancer, args: ExplainAr
             *port.ok_or_else(|| Failure::usage(format!("{name} is no device of the balancer")))?
         }
         None => *ports.first().ok_or(XdpError::NoBalancer)?,
-    };
-    let question = Question {
-        source: args.source,
-        destination: args.destination,
-        protocol: args.protocol,
-        ports: (args.source_port, args.destination_port),
-        length: args.size,
     };
     let verdict = balancer.runner()?.explain(&question, &from)?;
     let name = |number: Option<u16>| {

@@ -7,8 +7,6 @@ mod show;
 mod state;
 mod up;
 
-pub(super) use show::{DropsArgs, counts};
-
 use std::path::PathBuf;
 
 use clap::Subcommand;

@@ -2,18 +2,20 @@
 
 use std::net::IpAddr;
 
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 use sallyport_cli::output::{Output, table};
 use sallyport_packet_model::balance::{EdgeConfig, POOL_SLOTS, PortSlices, Tables};
 use sallyport_xdp::{
-    Action, Count, XdpError,
+    XdpError,
     balance::{Balancer, TargetCount},
-    kernel::Device,
 };
 use serde::Serialize;
 
 use super::state::State;
-use crate::command::{kernel, name_of};
+use crate::command::{
+    counts::{DropsArgs, counts},
+    kernel,
+};
 
 /// What is shown.
 #[derive(Debug, Subcommand)]
@@ -26,14 +28,6 @@ pub(crate) enum ShowCommand {
     Drops(DropsArgs),
     /// The slices of egress addresses, and their machines
     Slices,
-}
-
-/// The arguments of `drops`.
-#[derive(Debug, Args)]
-pub(crate) struct DropsArgs {
-    /// Also what was sent on, and what was left to the kernel
-    #[arg(long)]
-    pub(crate) all: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -67,16 +61,6 @@ struct SliceView {
     site: Option<String>,
     packets: u64,
     bytes: u64,
-}
-
-#[derive(Debug, Serialize)]
-struct CountView {
-    port: Option<String>,
-    action: &'static str,
-    reason: &'static str,
-    packets: u64,
-    bytes: u64,
-    meaning: &'static str,
 }
 
 /// Shows it.
@@ -181,27 +165,5 @@ fn slices(output: Output, state: &State, tables: &Tables, counts: &[TargetCount]
             [address, word(&number), word(&slice.ports), word(&slice.machine), word(&slice.site), packets, bytes]
         });
         table(["ADDRESS", "SLICE", "PORTS", "MACHINE", "SITE", "PACKETS OF IT", "BYTES OF IT"], rows)
-    })
-}
-
-/// Shows what ports have counted.
-pub(crate) fn counts(output: Output, devices: &[Device], counts: Vec<Count>, shows_all: bool) -> anyhow::Result<()> {
-    let counts = counts.into_iter().filter(|count| shows_all || count.reason.action() == Action::Drop);
-    let counts = counts.map(|count| CountView {
-        port: count.ifindex.map(|index| name_of(devices, index)),
-        action: count.reason.action().name(),
-        reason: count.reason.name(),
-        packets: count.packets,
-        bytes: count.bytes,
-        meaning: count.reason.sentence(),
-    });
-    let counts: Vec<_> = counts.collect();
-    output.list(&counts, "nothing was dropped", |counts| {
-        let rows = counts.iter().map(|count| {
-            let port = count.port.clone().unwrap_or_else(|| "-".to_owned());
-            let (action, reason) = (count.action.to_owned(), count.reason.to_owned());
-            [port, action, reason, count.packets.to_string(), count.bytes.to_string(), count.meaning.to_owned()]
-        });
-        table(["PORT", "ACTION", "REASON", "PACKETS", "BYTES", "MEANING"], rows)
     })
 }

@@ -9,12 +9,15 @@ use std::{
 use clap::{Args, Subcommand};
 use sallyport_cli::output::{Output, pairs, table};
 use sallyport_xdp::{
-    Action, FibStatus, Router,
+    FibStatus, Router,
     kernel::{self as of_kernel, Hop, netlink},
 };
 use serde::Serialize;
 
-use crate::command::{kernel, mac, name_of};
+use crate::command::{
+    counts::{DropsArgs, counts},
+    kernel, mac, name_of,
+};
 
 /// What is shown.
 #[derive(Debug, Subcommand)]
@@ -49,14 +52,6 @@ struct StatusView {
     notes: Vec<String>,
 }
 
-/// The arguments of `drops`.
-#[derive(Debug, Args)]
-pub(crate) struct DropsArgs {
-    /// Also what was forwarded, and what was left to the kernel
-    #[arg(long)]
-    all: bool,
-}
-
 #[derive(Debug, Serialize)]
 struct RouteView {
     prefix: String,
@@ -82,22 +77,12 @@ struct NeighborView {
     state: &'static str,
 }
 
-#[derive(Debug, Serialize)]
-struct CountView {
-    port: Option<String>,
-    action: &'static str,
-    reason: &'static str,
-    packets: u64,
-    bytes: u64,
-    meaning: &'static str,
-}
-
 /// Shows it.
 pub(super) async fn show(output: Output, router: &Router, command: ShowCommand) -> anyhow::Result<()> {
     match command {
         ShowCommand::Routes => routes(output, router).await,
         ShowCommand::Neighbors => neighbors(output, router).await,
-        ShowCommand::Drops(args) => counts(output, router, args.all).await,
+        ShowCommand::Drops(args) => drops(output, router, args.all).await,
         ShowCommand::Status(args) => status(output, router, &args.bird).await,
     }
 }
@@ -252,26 +237,8 @@ async fn neighbors(output: Output, router: &Router) -> anyhow::Result<()> {
     hints(output, router)
 }
 
-async fn counts(output: Output, router: &Router, shows_all: bool) -> anyhow::Result<()> {
-    let counts = router.counts()?;
-    let (_, devices) = kernel().await?;
-    let counts = counts.into_iter().filter(|count| shows_all || count.reason.action() == Action::Drop);
-    let counts = counts.map(|count| CountView {
-        port: count.ifindex.map(|index| name_of(&devices, index)),
-        action: count.reason.action().name(),
-        reason: count.reason.name(),
-        packets: count.packets,
-        bytes: count.bytes,
-        meaning: count.reason.sentence(),
-    });
-    let counts: Vec<_> = counts.collect();
-    output.list(&counts, "nothing was dropped", |counts| {
-        let rows = counts.iter().map(|count| {
-            let port = count.port.clone().unwrap_or_else(|| "-".to_owned());
-            let (action, reason) = (count.action.to_owned(), count.reason.to_owned());
-            [port, action, reason, count.packets.to_string(), count.bytes.to_string(), count.meaning.to_owned()]
-        });
-        table(["PORT", "ACTION", "REASON", "PACKETS", "BYTES", "MEANING"], rows)
-    })?;
+async fn drops(output: Output, router: &Router, shows_all: bool) -> anyhow::Result<()> {
+    let found = router.counts()?;
+    counts(output, &kernel().await?.1, found, shows_all)?;
     hints(output, router)
 }
