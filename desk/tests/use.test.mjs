@@ -63,7 +63,7 @@ test('the keyboard alone reaches everything', async (t) => {
   await page.waitForSelector('dialog', { state: 'detached' });
   assert.equal(replays(mock).length, 0);
   await page.keyboard.press('r');
-  await page.waitForSelector('dialog');
+  await until(page, () => document.activeElement.textContent === 'Cancel');
   await page.keyboard.press('Tab');
   await page.keyboard.press('Enter');
   await isChosen(page, last + 1);

@@ -1,6 +1,6 @@
 // A dialog above the page: the browser keeps the focus inside, and gives it back.
 import type { ComponentChildren } from 'preact';
-import { useEffect, useId, useRef } from 'preact/hooks';
+import { useId, useLayoutEffect, useRef } from 'preact/hooks';
 import { Icon } from './icon';
 
 interface Props {
@@ -15,7 +15,7 @@ interface Props {
 export function Dialog({ title, class: name = '', isSteady = false, onClose, children }: Props) {
   const element = useRef<HTMLDialogElement>(null);
   const id = useId();
-  useEffect(() => {
+  useLayoutEffect(() => {
     const dialog = element.current!;
     const before = document.activeElement as HTMLElement | null;
     dialog.showModal();
