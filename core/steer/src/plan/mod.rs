@@ -41,8 +41,8 @@ pub const SILENCE: Duration = Duration::from_secs(5);
 const GONE_AFTER: Duration = TERM.saturating_add(Duration::from_secs(2));
 /// After how long without a report an edge is forgotten that no other one can tell about.
 const FORGET_AFTER: Duration = Duration::from_secs(900);
-/// How long after the begin of its term a leader has seen what a former one still did, though an edge says nothing: the
-/// former one may have led for two terms of quotas more, and reports after that may be lost.
+/// How long after the begin of its term a leader waits for edges that it has never heard. Edges that it has heard must
+/// answer its term, or be gone: their neighbours may keep them the quotas of a former leader for any time.
 const GROW_AFTER: Duration = TERM.saturating_mul(3);
 /// By how much a term may be greater than that of the store, when the store was restored from an older copy.
 const MAX_LOST_TERMS: u64 = 1_000_000;
@@ -312,10 +312,11 @@ impl Planner {
         if !self.unheard.is_empty() || self.edges.values().any(may_follow_another) {
             return false;
         }
-        let has_learned = now.saturating_sub(since) >= GROW_AFTER;
-        let is_heard = |id: &EdgeId| self.edges.get(id).is_some_and(|edge| edge.term >= term);
-        let is_confirmed = |(id, edge): (&EdgeId, &EdgeState)| edge.term >= term || !self.names.contains_key(id);
-        has_learned || (self.names.keys().all(is_heard) && self.edges.iter().all(is_confirmed))
+        let is_confirmed = |edge: &EdgeState| edge.term >= term;
+        // An edge that this control has never heard had nothing, or it has given it up by now.
+        let has_waited = now.saturating_sub(since) >= GROW_AFTER;
+        self.names.keys().all(|id| self.edges.get(id).map_or(has_waited, is_confirmed))
+            && self.edges.iter().all(|(id, edge)| is_confirmed(edge) || !self.names.contains_key(id))
     }
 
     /// The edges that are not heard, those of a former leader first.

@@ -137,7 +137,8 @@ proptest! {
         for second in 0..110_u64 {
             if second == 20 {
                 // Both lead; edges follow the later one.
-                let planner = world.planner(2);
+                let mut planner = world.planner(2);
+                planner.set_former_holders(world.planners[0].holders(), world.now);
                 world.planners.push(planner);
             }
             if second == 40 {

@@ -385,14 +385,15 @@ async fn only_bytes_that_wait_for_the_origin_count_as_held() {
     assert_eq!(data(&mut recv, 1).await.unwrap(), b"x");
     held_is(0..=0).await;
     let (mut send, _recv) = websocket(&connection, "/unread").await;
-    let stuck = tokio::spawn(async move {
-        let bytes = frame(DATA, &[0; 65_536]);
-        while send.write_all(&bytes).await.is_ok() {}
-    });
+    let bytes = frame(DATA, &[0; 65_536]);
     // The client hears of free room once an eighth of the window is free.
     let window = STREAM_WINDOW_BYTES as usize;
-    held_is(window - window / 8..=window).await;
-    stuck.abort();
+    tokio::select! {
+        () = held_is(window - window / 8..=window) => {}
+        _ = async { while send.write_all(&bytes).await.is_ok() {} } => panic!("the stream ended"),
+    }
+    // A stream that is dropped ends in order, which an origin that reads nothing never hears.
+    send.reset(code(CANCELLED)).unwrap();
     held_is(0..=0).await;
 }
 
