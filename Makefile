@@ -23,6 +23,7 @@ test: ## run every test, and count the instructions of the hot paths
 	@scripts/need conntrack tcpdump || echo "test: conntrack or tcpdump is not there; the tests of the packet path that need them say so"
 	@scripts/need node npm || echo "test: node or npm is not there; the tests of pages cannot run"
 	@scripts/need strace || echo "test: strace is not there; the tests of system calls say that they are skipped"
+	@scripts/need tmux || echo "test: tmux is not there; the tests of the live screen say that they are skipped"
 	@scripts/need dropbear plink || echo "test: not all ssh clients are there; the tests that call them say that they are skipped"
 	@scripts/need etcd || echo "test: etcd is not there; the tests with a Kubernetes API server say that they are skipped"
 	@scripts/need nspawn debootstrap cloud-init || echo "test: systemd-nspawn or debootstrap is not there; the tests with whole machines say that they are skipped"

@@ -3,7 +3,8 @@
 //! The binary calls [`main`] and has nothing of its own: the library compiles beside the crates that it uses.
 //!
 //! Rooms from top to bottom, each of which uses those below it: `cli`, `command`, `roles`, `daemon`, `installation`,
-//! `context`, `view`, `inspector`, `args`, `machine`, `runtime`; and `failure`, which all but `machine` use.
+//! `context`, `view`, `screen`, `inspector`, `args`, `machine`, `runtime`, `units`; and `failure`, which all but
+//! `machine` use.
 
 // Doc comments of options are help texts, shown as they are, so rustdoc's markup cannot be used.
 #![allow(rustdoc::bare_urls, rustdoc::broken_intra_doc_links)]
@@ -19,6 +20,8 @@ mod installation;
 mod machine;
 mod roles;
 mod runtime;
+mod screen;
+mod units;
 mod view;
 
 use sallyport_cli::{duration, output, signals};

@@ -18,13 +18,19 @@ const MAX_SAID_CHARS: usize = 300;
 pub(super) struct Decapsulation {
     program: Option<PathBuf>,
     pins: Option<PathBuf>,
+    syn_cookies: Option<u32>,
     /// What stands, on which device, and since when.
     stands: Option<(Plan, String, Instant)>,
 }
 
 impl Decapsulation {
     pub(super) fn new(settings: &BalancedSettings) -> Self {
-        Self { program: settings.program.clone(), pins: settings.pins.clone(), stands: None }
+        Self {
+            program: settings.program.clone(),
+            pins: settings.pins.clone(),
+            syn_cookies: settings.syn_cookies,
+            stands: None,
+        }
     }
 
     /// Has packets of this plan taken out at the device. An error says why not, in one sentence.
@@ -36,7 +42,7 @@ impl Decapsulation {
             return Ok(());
         }
         self.stands = None;
-        self.ask(arguments(plan, device)).await?;
+        self.ask(arguments(plan, device, self.syn_cookies)).await?;
         self.stands = Some((plan.clone(), device.to_owned(), Instant::now()));
         Ok(())
     }
@@ -76,7 +82,7 @@ impl Decapsulation {
 }
 
 /// The command line for a plan.
-fn arguments(plan: &Plan, device: &str) -> Vec<OsString> {
+fn arguments(plan: &Plan, device: &str, syn_cookies: Option<u32>) -> Vec<OsString> {
     let mut words = ["decap", "up", "--dev", device].map(OsString::from).to_vec();
     for (option, addresses) in [("--from", &plan.balancers), ("--mate", &plan.mates), ("--address", &plan.addresses)] {
         if !addresses.is_empty() {
@@ -87,6 +93,9 @@ fn arguments(plan: &Plan, device: &str) -> Vec<OsString> {
     // A packet of IPIP names no second edge.
     if plan.encapsulation == Encapsulation::Ipip {
         words.push("--no-second-chance".into());
+    }
+    if let Some(per_second) = syn_cookies {
+        words.extend(["--syn-cookies".into(), per_second.to_string().into()]);
     }
     words
 }
@@ -107,23 +116,28 @@ mod tests {
 
     #[test]
     fn the_companion_gets_what_is_to_stand() {
-        let words = |plan: &Plan| arguments(plan, "eth0").join(" ".as_ref()).into_string().unwrap();
+        let words = |plan: &Plan, cookies| arguments(plan, "eth0", cookies).join(" ".as_ref()).into_string().unwrap();
         let two = plan(&["192.0.2.11", "192.0.2.12"], Encapsulation::Gue);
         assert_eq!(
-            words(&two),
+            words(&two, None),
             "decap up --dev eth0 --from 192.0.2.5 --mate 192.0.2.11,192.0.2.12 --address 198.51.100.1,2001:db8::1"
         );
         let alone = plan(&[], Encapsulation::Ipip);
         assert_eq!(
-            words(&alone),
-            "decap up --dev eth0 --from 192.0.2.5 --address 198.51.100.1,2001:db8::1 --no-second-chance"
+            words(&alone, Some(500)),
+            "decap up --dev eth0 --from 192.0.2.5 --address 198.51.100.1,2001:db8::1 --no-second-chance \
+             --syn-cookies 500"
         );
     }
 
     #[tokio::test]
     async fn a_companion_that_fails_or_is_missing_is_told_in_one_sentence() {
-        let of =
-            |program: Option<&str>| Decapsulation { program: program.map(PathBuf::from), pins: None, stands: None };
+        let of = |program: Option<&str>| Decapsulation {
+            program: program.map(PathBuf::from),
+            pins: None,
+            syn_cookies: None,
+            stands: None,
+        };
         let (plan, dev) = (plan(&[], Encapsulation::Gue), "eth0");
         let missing = of(None).bring_up(&plan, dev).await.unwrap_err();
         assert!(missing.contains("neither beside sallyport nor on PATH"), "{missing}");

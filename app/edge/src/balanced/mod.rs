@@ -14,7 +14,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use sallyport_bus::{Fleet, Orders, ServedBalancers};
+use sallyport_bus::{Fleet, Orders, ServedBalancers, ServedEgress};
 use sallyport_model::{EdgeId, Encapsulation, RegionName};
 use sallyport_net::Shutdown;
 use sallyport_quic::ServerNumber;
@@ -45,6 +45,8 @@ pub struct BalancedSettings {
     pub device: Option<String>,
     /// The balancers of sites.
     pub served: ServedBalancers,
+    /// The egress addresses, whose packets come by balancers too.
+    pub egress: ServedEgress,
     /// The edges that are there.
     pub fleet: Fleet,
     /// Which server number the edge has.
@@ -55,6 +57,8 @@ pub struct BalancedSettings {
     pub program: Option<PathBuf>,
     /// The folder of bpffs for its state; `None`: its own.
     pub pins: Option<PathBuf>,
+    /// The SYNs a second above which SYN cookies answer; `None`: they never do.
+    pub syn_cookies: Option<u32>,
     /// Whether a former process has made all stand, so that balancers send on meanwhile.
     pub is_takeover: bool,
 }
@@ -63,9 +67,9 @@ pub struct BalancedSettings {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Plan {
     encapsulation: Encapsulation,
-    /// The virtual addresses.
+    /// The virtual addresses, and the egress addresses of which the edge has slices.
     addresses: BTreeSet<IpAddr>,
-    /// The balancers.
+    /// The balancers of the site, and those of sites to which packets for the egress addresses come.
     balancers: BTreeSet<IpAddr>,
     /// The other edges of the site.
     mates: BTreeSet<IpAddr>,
@@ -123,12 +127,29 @@ impl Balanced {
         let cards = settings.fleet.edges().into_iter().map(|edge| edge.card);
         let mates = cards.filter(|card| card.edge != settings.edge && card.region == settings.region);
         let mates = mates.filter_map(|card| card.balanced.as_ref().map(|balanced| balanced.address));
-        Some(Plan {
+        let mut plan = Plan {
             encapsulation: balancer.encapsulation,
             addresses: balancer.addresses.iter().copied().collect(),
             balancers: balancer.balancers.iter().copied().collect(),
             mates: mates.collect(),
-        })
+        };
+        self.add_egress(&mut plan);
+        Some(plan)
+    }
+
+    /// Adds the egress addresses of which the edge has slices, in whatever state: flows go on while a slice moves.
+    fn add_egress(&self, plan: &mut Plan) {
+        let settings = &self.settings;
+        let egress = settings.egress.get();
+        let is_leased = |address: IpAddr| {
+            egress.leases.iter().any(|lease| lease.address == address && lease.machine == settings.edge)
+        };
+        for egress in egress.addresses.iter().filter(|egress| is_leased(egress.address)) {
+            plan.addresses.insert(egress.address);
+            if let Some(site) = egress.site.as_ref().and_then(|site| settings.served.of(site)) {
+                plan.balancers.extend(site.balancers);
+            }
+        }
     }
 
     /// Follows the balancer until the shutdown. What stands then stays: packets of running flows still come.
@@ -143,6 +164,7 @@ impl Balanced {
         let settings = &self.settings;
         let (mut served, mut edges, mut orders) =
             (settings.served.subscribe(), settings.fleet.subscribe(), settings.orders.subscribe());
+        let mut egress = settings.egress.subscribe();
         let mut decapsulation = Decapsulation::new(settings);
         let mut failures = 0;
         loop {
@@ -168,6 +190,7 @@ impl Balanced {
                 _ = served.changed() => {}
                 _ = edges.changed() => {}
                 _ = orders.changed() => {}
+                _ = egress.changed() => {}
                 () = tokio::time::sleep(LOOK_EVERY) => {}
             }
         }
@@ -178,7 +201,7 @@ impl Balanced {
         let settings = &self.settings;
         let plan = self.plan();
         *self.known.lock() = plan.clone();
-        let Some(plan) = plan else {
+        let Some(mut plan) = plan else {
             decapsulation.take_down().await;
             let region = &settings.region;
             return Err(format!("the region {region} has no balancer: `sallyport balancer set {region}` gives it one"));
@@ -193,6 +216,12 @@ impl Balanced {
                 .await?
                 .ok_or_else(|| format!("no device of this machine has the address {}", settings.address))?,
         };
+        // An egress address at a device of its own gets its packets by routing, and cannot be shared.
+        for address in settings.egress.get().addresses.iter().map(|egress| egress.address) {
+            if plan.addresses.contains(&address) && device_of(address).await?.is_some() {
+                plan.addresses.remove(&address);
+            }
+        }
         decapsulation.bring_up(&plan, &device).await
     }
 }

@@ -1,5 +1,7 @@
 //! What control knows of a site, followed by a balancer. Uses the API's client, and the configuration of core/packet.
 
+mod egress;
+mod known;
 mod plan;
 mod probes;
 
@@ -15,7 +17,7 @@ use std::{
 };
 
 use clap::Args;
-use sallyport_api::{Balancer, Secret};
+use sallyport_api::Secret;
 use sallyport_cli::{
     failure::{Failure, Kind},
     output::note,
@@ -28,10 +30,7 @@ use tokio::{
     task::JoinHandle,
 };
 
-use self::{
-    plan::{believed, plan},
-    probes::Probes,
-};
+use self::{egress::add_egress, known::Known, plan::plan, probes::Probes};
 
 /// The longest token, in bytes.
 const MAX_TOKEN_BYTES: u64 = 4_096;
@@ -83,7 +82,7 @@ impl ControlArgs {
 
 /// A site, followed until this is dropped.
 pub(crate) struct Site {
-    known: watch::Receiver<Balancer>,
+    known: watch::Receiver<Known>,
     /// Notified when control or an edge has news.
     news: Arc<Notify>,
     probes: Probes,
@@ -103,14 +102,14 @@ impl Site {
     /// Control does not answer, and there is no state file of the site.
     pub(crate) async fn follow(options: SiteOptions, interval: Duration) -> Result<Self, Failure> {
         let asked = options.ask().await;
-        let (balancer, problem) = match asked {
-            Ok(balancer) => {
-                let balancer = match options.kept() {
-                    Some(kept) => believed(&kept, balancer),
-                    None => balancer,
+        let (known, problem) = match asked {
+            Ok(said) => {
+                let known = match options.kept() {
+                    Some(kept) => kept.believing(said),
+                    None => said,
                 };
-                options.keep(&balancer)?;
-                (balancer, None)
+                options.keep(&known)?;
+                (known, None)
             }
             Err(problem) => match options.kept() {
                 Some(kept) => (kept, Some(problem)),
@@ -121,7 +120,7 @@ impl Site {
             let file = options.state.display();
             note(&format!("{}; the balancer begins with what {file} has", problem.message));
         }
-        let sender = watch::Sender::new(balancer);
+        let sender = watch::Sender::new(known);
         let known = sender.subscribe();
         let news = Arc::new(Notify::new());
         let probes = Probes::start(known.clone(), interval, news.clone());
@@ -138,14 +137,16 @@ impl Site {
 
     /// What this machine is to do now. `own` are its addresses.
     pub(crate) fn config(&mut self, base: &BalanceConfig, own: &BTreeSet<IpAddr>) -> BalanceConfig {
-        let balancer = self.known.borrow_and_update().clone();
-        plan(base, &balancer, own, |edge| self.probes.is_up(edge))
+        let known = self.known.borrow_and_update().clone();
+        let mut config = plan(base, &known.balancer, own, |edge| self.probes.is_up(edge));
+        add_egress(&mut config, &known.balancer.site, &known.egress_slices, &known.other_sites);
+        config
     }
 }
 
 impl SiteOptions {
-    /// The balancer of the site, as control knows it now.
-    async fn ask(&self) -> Result<Balancer, Failure> {
+    /// The site, as control knows it now.
+    async fn ask(&self) -> Result<Known, Failure> {
         let token = token_of(&self.token_file)?;
         let trust = self.ca.clone().map_or(Trust::System, Trust::Ca);
         let config = ClientConfig {
@@ -156,7 +157,16 @@ impl SiteOptions {
             agent: AGENT.to_owned(),
         };
         let client = ApiClient::new(config).map_err(|error| self.failure(&error))?;
-        client.balancer(&self.site).await.map_err(|error| self.failure(&error))
+        let balancer = client.balancer(&self.site).await.map_err(|error| self.failure(&error))?;
+        let egress_slices = client.egress_slices().await.map_err(|error| self.failure(&error))?;
+        // Without egress addresses, no packet goes from one site to another.
+        let mut other_sites = if egress_slices.is_empty() {
+            Vec::new()
+        } else {
+            client.balancers().await.map_err(|error| self.failure(&error))?
+        };
+        other_sites.retain(|other| other.site != self.site);
+        Ok(Known { balancer, egress_slices, other_sites })
     }
 
     fn failure(&self, error: &ClientError) -> Failure {
@@ -172,26 +182,20 @@ impl SiteOptions {
     }
 
     /// Asks again and again. What control said last counts while it is away.
-    async fn follow(
-        &self,
-        sender: &watch::Sender<Balancer>,
-        interval: Duration,
-        mut said: Option<String>,
-        news: &Notify,
-    ) {
+    async fn follow(&self, sender: &watch::Sender<Known>, interval: Duration, mut said: Option<String>, news: &Notify) {
         loop {
             tokio::time::sleep(interval).await;
             match self.ask().await {
-                Ok(balancer) => {
+                Ok(answer) => {
                     if said.take().is_some() {
                         note("control answers again");
                     }
-                    let balancer = believed(&sender.borrow(), balancer);
-                    let kept = if *sender.borrow() == balancer { Ok(()) } else { self.keep(&balancer) };
+                    let now = sender.borrow().believing(answer);
+                    let kept = if *sender.borrow() == now { Ok(()) } else { self.keep(&now) };
                     if let Err(failure) = kept {
                         note(&failure.message);
                     }
-                    if sender.send_if_modified(|known| std::mem::replace(known, balancer.clone()) != balancer) {
+                    if sender.send_if_modified(|known| std::mem::replace(known, now.clone()) != now) {
                         news.notify_one();
                     }
                 }
@@ -208,14 +212,14 @@ impl SiteOptions {
     }
 
     /// What the state file has, if that is of this site.
-    fn kept(&self) -> Option<Balancer> {
+    fn kept(&self) -> Option<Known> {
         let bytes = read(&self.state, MAX_STATE_BYTES).ok()?;
-        let balancer: Balancer = serde_json::from_slice(&bytes).ok()?;
-        (balancer.site == self.site).then_some(balancer)
+        let known: Known = serde_json::from_slice(&bytes).ok()?;
+        (known.balancer.site == self.site).then_some(known)
     }
 
     /// Writes the state file as a whole.
-    fn keep(&self, balancer: &Balancer) -> Result<(), Failure> {
+    fn keep(&self, known: &Known) -> Result<(), Failure> {
         let file = &self.state;
         let write = || -> std::io::Result<()> {
             if let Some(folder) = file.parent() {
@@ -225,7 +229,7 @@ impl SiteOptions {
             // In a folder where others may write, the name can be a link of theirs to any file.
             drop(fs::remove_file(&draft));
             let mut made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
-            made.write_all(&serde_json::to_vec(balancer)?)?;
+            made.write_all(&serde_json::to_vec(known)?)?;
             made.sync_all()?;
             fs::rename(&draft, file)
         };
@@ -285,7 +289,7 @@ mod tests {
         assert!(failure(Site::follow(options.clone(), interval).await).contains("one word on one line"));
         fs::write(&options.token_file, "spt_x\n").unwrap();
         assert!(failure(Site::follow(options.clone(), interval).await).contains("control is away"));
-        options.keep(&plan::tests::balancer()).unwrap();
+        options.keep(&known::tests::known()).unwrap();
         let mut site = Site::follow(options.clone(), interval).await.unwrap();
         let config = site.config(&BalanceConfig::default(), &BTreeSet::new());
         assert_eq!(config.edges.len(), 2);

@@ -81,24 +81,6 @@ fn few(services: &[&BalancedService]) -> Vec<(Ports, bool)> {
     ranges
 }
 
-/// What counts of what control says now: control that has lost sight of all edges is not believed about them.
-pub(super) fn believed(known: &Balancer, said: Balancer) -> Balancer {
-    let has_edges = |balancer: &Balancer| balancer.edges.iter().any(|edge| edge.state != BalancedEdgeState::Down);
-    let mut said = said;
-    if said.is_stale || (!has_edges(&said) && has_edges(known)) {
-        said.edges.clone_from(&known.edges);
-        // The ports of edges themselves come from edges.
-        said.services.clone_from(&known.services);
-        return said;
-    }
-    // An edge that is gone has no address any more, and its flows still need one.
-    for edge in said.edges.iter_mut().filter(|edge| edge.address.is_none()) {
-        let before = known.edges.iter().find(|before| before.name == edge.name);
-        (edge.address, edge.probe_port) = before.map_or((None, None), |before| (before.address, before.probe_port));
-    }
-    said
-}
-
 #[cfg(test)]
 pub(super) mod tests {
     use sallyport_packet_model::balance::Numbers;
@@ -154,24 +136,6 @@ pub(super) mod tests {
         assert_eq!(states(&plan(&base, &site, &own(), |_| false)), ["serving", "serving"]);
         site.edges[0].weight = 0;
         assert_eq!(states(&plan(&base, &site, &own(), |_| true)), ["draining", "serving"]);
-    }
-
-    #[test]
-    fn control_that_has_lost_sight_of_all_edges_is_not_believed_about_them() {
-        let known = balancer();
-        let mut said = balancer();
-        for edge in &mut said.edges {
-            (edge.state, edge.address) = (BalancedEdgeState::Down, None);
-        }
-        said.addresses.pop();
-        let counts = believed(&known, said.clone());
-        assert_eq!((counts.edges.clone(), counts.addresses.len()), (known.edges.clone(), 1));
-        said.edges[1] = BalancedEdge { state: BalancedEdgeState::Serving, ..known.edges[1].clone() };
-        let counts = believed(&known, said.clone());
-        assert_eq!(counts.edges[0].state, BalancedEdgeState::Down);
-        assert_eq!(counts.edges[0].address, known.edges[0].address, "flows of a gone edge still have its address");
-        said.is_stale = true;
-        assert_eq!(believed(&known, said).edges, known.edges);
     }
 
     #[test]

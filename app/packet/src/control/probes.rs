@@ -7,7 +7,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sallyport_api::Balancer;
 use sallyport_cli::output::note;
 use sallyport_packet_model::balance::Liveness;
 use tokio::{
@@ -15,6 +14,8 @@ use tokio::{
     sync::{Notify, watch},
     task::{JoinHandle, JoinSet},
 };
+
+use super::known::Known;
 
 /// How long a connection may take.
 const CONNECT_TIME: Duration = Duration::from_secs(1);
@@ -36,7 +37,7 @@ impl Drop for Probes {
 
 impl Probes {
     /// Probes each `interval`.
-    pub(super) fn start(known: watch::Receiver<Balancer>, interval: Duration, news: Arc<Notify>) -> Self {
+    pub(super) fn start(known: watch::Receiver<Known>, interval: Duration, news: Arc<Notify>) -> Self {
         let found = Found::default();
         let task = tokio::spawn(probe(known, interval, found.clone(), news));
         Self { found, task }
@@ -49,10 +50,10 @@ impl Probes {
     }
 }
 
-async fn probe(known: watch::Receiver<Balancer>, interval: Duration, found: Found, news: Arc<Notify>) {
+async fn probe(known: watch::Receiver<Known>, interval: Duration, found: Found, news: Arc<Notify>) {
     loop {
         let edges: Vec<_> =
-            known.borrow().edges.iter().filter_map(|edge| Some((edge.name.clone(), place(edge)?))).collect();
+            known.borrow().balancer.edges.iter().filter_map(|edge| Some((edge.name.clone(), place(edge)?))).collect();
         let mut running = JoinSet::new();
         for (name, place) in edges.clone() {
             running.spawn(async move {
@@ -85,7 +86,7 @@ fn place(edge: &sallyport_api::BalancedEdge) -> Option<SocketAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::plan::tests::balancer;
+    use crate::control::known::tests::known;
 
     async fn until(probes: &Probes, wanted: bool) {
         while probes.is_up("eu-1") != wanted {
@@ -97,10 +98,11 @@ mod tests {
     async fn an_edge_that_listens_no_more_is_down_and_comes_back() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let mut site = balancer();
-        site.edges.truncate(1);
-        (site.edges[0].address, site.edges[0].probe_port) = (Some(address.ip()), Some(address.port()));
-        let sender = watch::Sender::new(site);
+        let mut known = known();
+        let edges = &mut known.balancer.edges;
+        edges.truncate(1);
+        (edges[0].address, edges[0].probe_port) = (Some(address.ip()), Some(address.port()));
+        let sender = watch::Sender::new(known);
         let probes = Probes::start(sender.subscribe(), Duration::from_millis(5), Arc::default());
         tokio::time::timeout(Duration::from_secs(60), async {
             until(&probes, true).await;

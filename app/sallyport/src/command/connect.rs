@@ -18,6 +18,7 @@ use crate::{
     context::{Context, candidates},
     failure::{self, Failure, Kind},
     inspector::Inspection,
+    screen::{Screen, ScreenArgs},
     signals::Signals,
     view::live::Live,
 };
@@ -61,6 +62,8 @@ pub(crate) struct ConnectCommand {
     connect: ConnectArgs,
     #[command(flatten)]
     inspect: InspectArgs,
+    #[command(flatten)]
+    screen: ScreenArgs,
 }
 
 impl ConnectArgs {
@@ -136,6 +139,9 @@ pub(crate) async fn run(context: &Context, args: ConnectCommand) -> anyhow::Resu
     let mut made = Vec::new();
     let outcome = async {
         let services = request.services(socket.socket_type)?;
+        if args.screen.is_wanted(&context.output) && socket.socket_type.is_http() {
+            live.set_screen(Screen::start(&context.output, context.offset, inspection.as_ref())?);
+        }
         let origins: Vec<_> = services.iter().map(|one| (one.path.clone(), one.origin.to_string())).collect();
         live.header(&socket, &origins)?;
         if let Some(inspection) = &inspection {
@@ -144,7 +150,7 @@ pub(crate) async fn run(context: &Context, args: ConnectCommand) -> anyhow::Resu
         if !found.is_new && socket.tunnels_up > 0 {
             let already =
                 format!("{} has a service already: requests are shared among all that are there", socket.name);
-            context.output.hint(&already);
+            live.hint(&already);
         }
         let reference = socket.id.into();
         let mut tunnels = Vec::new();
@@ -164,6 +170,7 @@ pub(crate) async fn run(context: &Context, args: ConnectCommand) -> anyhow::Resu
         hold::hold(&target, tunnels, &mut live, &mut signals, inspection.as_ref()).await
     }
     .await;
+    live.end_screen();
     let (removed, text) = match request.is_named {
         false => (remove(&client, &socket, &mut signals).await, "socket removed".to_owned()),
         true => (tunnel::remove(&client, &socket.id.into(), &made, &mut signals).await, stays(&socket)),

@@ -14,7 +14,7 @@ use std::{
     collections::HashMap,
     net::{IpAddr, Ipv4Addr, SocketAddr},
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicU64, Ordering},
     },
     time::Instant,
@@ -24,8 +24,8 @@ use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use parking_lot::Mutex;
 use sallyport_connector::{Capture, ConnectorEvent, Services};
 use sallyport_inspect::{
-    Change, Inspector, Now, Record, Source,
-    answer::{EdgeState, Frame, FrameEvent, State, Summary, TunnelState},
+    Change, Inspector, Now, Record, Source, Store,
+    answer::{EdgeState, Frame, FrameEvent, Problem, Replay, State, Summary, TunnelState},
 };
 use sallyport_model::{OriginAddr, RequestRecord, TunnelId};
 use time::OffsetDateTime;
@@ -58,6 +58,8 @@ struct Shared {
     services: Mutex<Option<Services>>,
     /// Events for pages, as text.
     events: broadcast::Sender<Arc<str>>,
+    /// Called when exchanges have changed, for the screen of the command.
+    on_change: OnceLock<Box<dyn Fn() + Send + Sync>>,
     /// The number of the next request that is sent again.
     next_replay: AtomicU64,
 }
@@ -113,6 +115,7 @@ impl Inspection {
             known: Mutex::default(),
             services: Mutex::default(),
             events: broadcast::channel(MAX_QUEUED_EVENTS).0,
+            on_change: OnceLock::new(),
             next_replay: AtomicU64::new(1 << 63),
         });
         let (capture, captured) = Capture::new();
@@ -124,6 +127,11 @@ impl Inspection {
     /// The address of the page, with its key.
     pub(crate) fn url(&self) -> String {
         format!("http://{}/#key={}", self.address, self.key)
+    }
+
+    /// What was kept, for the screen of the command.
+    pub(crate) fn viewer(&self) -> Viewer {
+        Viewer(self.shared.clone())
     }
 
     /// The capture for the connector.
@@ -151,6 +159,29 @@ impl Inspection {
     /// Takes note of what the connector reports.
     pub(crate) fn observe(&self, event: &ConnectorEvent) {
         self.shared.observe(event);
+    }
+}
+
+/// What was kept, for this process itself.
+pub(crate) struct Viewer(Arc<Shared>);
+
+impl Viewer {
+    /// Reads what was kept. Nothing is added meanwhile, so it must not take long.
+    pub(crate) fn read<R>(&self, read: impl FnOnce(&Store) -> R) -> R {
+        read(self.0.inspector.lock().store())
+    }
+
+    /// Has this called when exchanges have changed. The first call counts.
+    pub(crate) fn on_change(&self, changed: impl Fn() + Send + Sync + 'static) {
+        drop(self.0.on_change.set(Box::new(changed)));
+    }
+
+    /// Begins to send an exchange again, and returns the number of the new one. Needs a tokio runtime.
+    ///
+    /// # Errors
+    /// It cannot be sent again, or the person must confirm it.
+    pub(crate) fn replay(&self, id: u64, is_confirmed: bool) -> Result<u64, Problem> {
+        replay::start(&self.0, id, &Replay { confirm: is_confirmed, ..Replay::default() })
     }
 }
 
@@ -240,6 +271,9 @@ impl Shared {
     /// Tells the pages what has changed.
     fn tell(&self, inspector: &mut Inspector) {
         let changes = inspector.take_changes();
+        if let Some(on_change) = self.on_change.get().filter(|_| !changes.is_empty()) {
+            on_change();
+        }
         if self.events.receiver_count() == 0 {
             return;
         }

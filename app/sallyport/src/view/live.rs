@@ -10,12 +10,14 @@ use sallyport_model::{
 };
 use serde::Serialize;
 use serde_json::{Value, json};
-use time::{OffsetDateTime, UtcOffset};
+use time::UtcOffset;
 
 use crate::{
     args::service::ShownPath,
     failure::Failure,
     output::{self, Format, Output, paint, safe, styled},
+    screen::{Screen, Served, Tone},
+    units::{bytes, clock, duration},
 };
 
 /// The width of the target's column, in characters; longer ones shift the rest.
@@ -40,6 +42,8 @@ pub(crate) enum ReloadCause {
 /// Shows events: on a terminal all of them, in a pipe the address and the requests, for programs as JSON or YAML.
 pub(crate) struct Live {
     output: Output,
+    /// The live screen, in place of lines.
+    screen: Option<Screen>,
     offset: UtcOffset,
     /// The names of services, if there may be several.
     names: Option<HashMap<TunnelId, String>>,
@@ -59,6 +63,7 @@ impl Live {
     pub(crate) fn new(output: Output, offset: UtcOffset) -> Self {
         Self {
             output,
+            screen: None,
             offset,
             names: None,
             are_paths: false,
@@ -79,6 +84,17 @@ impl Live {
         Self { are_paths: true, ..Self::of_services(output, offset) }
     }
 
+    /// From now on, all is shown on this screen.
+    pub(crate) fn set_screen(&mut self, screen: Screen) {
+        self.output.color = false;
+        self.screen = Some(screen);
+    }
+
+    /// Ends the screen, if there is one: what follows are lines.
+    pub(crate) fn end_screen(&mut self) {
+        self.screen = None;
+    }
+
     /// Sets the name of the service behind this tunnel.
     pub(crate) fn name(&mut self, tunnel: TunnelId, name: &str) {
         if let Some(names) = &mut self.names {
@@ -90,6 +106,9 @@ impl Live {
     pub(crate) fn forget(&mut self, tunnel: TunnelId) {
         if let Some(names) = &mut self.names {
             names.remove(&tunnel);
+        }
+        if let Some(screen) = &self.screen {
+            screen.remove_served(tunnel);
         }
         self.announced.remove(&tunnel);
         self.holders.remove(&tunnel);
@@ -110,7 +129,13 @@ impl Live {
         if self.output.format == Format::Table {
             let name = self.service(Some(tunnel)).map(|name| format!("{}: ", safe(name))).unwrap_or_default();
             let notes = socket.into_iter().flat_map(|socket| &socket.notes);
-            notes.for_each(|note| self.output.hint(&format!("{name}{}", safe(note))));
+            notes.for_each(|note| self.hint(&format!("{name}{}", safe(note))));
+            if let Some(screen) = &self.screen {
+                let known = self.service(Some(tunnel));
+                let name = known.or(socket.map(|socket| socket.name.as_str())).unwrap_or("service").to_owned();
+                let url = socket.map(|socket| socket.url.clone()).unwrap_or_default();
+                screen.set_served(Served { tunnel: Some(tunnel), name, url, origins: vec![origin.to_owned()] });
+            }
             return Ok(());
         }
         let mut event = json!({ "event": "service", "tunnel": tunnel, "origin": origin });
@@ -147,7 +172,7 @@ impl Live {
     /// The standard output is closed.
     pub(crate) fn not_reloaded(&self, failure: &Failure, cause: ReloadCause) -> anyhow::Result<()> {
         self.in_reload(failure, cause)?;
-        self.output.hint("  nothing was changed");
+        self.hint("  nothing was changed");
         Ok(())
     }
 
@@ -157,7 +182,10 @@ impl Live {
     /// The standard output is closed.
     pub(crate) fn in_reload(&self, failure: &Failure, cause: ReloadCause) -> anyhow::Result<()> {
         if self.output.format == Format::Table {
-            self.output.failure(failure);
+            match &self.screen {
+                Some(screen) => screen.say(Tone::Bad, failure.message.as_str()),
+                None => self.output.failure(failure),
+            }
             return Ok(());
         }
         self.emit(json!({ "event": "not-reloaded", "cause": cause, "error": failure }), None)
@@ -177,7 +205,17 @@ impl Live {
             }
             return self.emit(event, None);
         }
-        socket.notes.iter().for_each(|note| self.output.hint(&safe(note)));
+        socket.notes.iter().for_each(|note| self.hint(&safe(note)));
+        if let Some(screen) = &self.screen {
+            let origins = origins.iter().map(|(path, origin)| match path.is_plain() && origins.len() == 1 {
+                true => origin.clone(),
+                false => format!("{} {origin}", ShownPath(&path.prefix, path.rewrite.as_ref())),
+            });
+            let (name, url, origins) = (socket.name.to_string(), socket.url.clone(), origins.collect());
+            screen.set_served(Served { tunnel: None, name, url, origins });
+            domain_urls(socket).for_each(|url| screen.say(Tone::Quiet, format!("also at {url}")));
+            return Ok(());
+        }
         if !self.output.terminal {
             domain_urls(socket).for_each(|url| self.output.hint(&format!("also at {}", safe(&url))));
             return Ok(());
@@ -209,6 +247,10 @@ impl Live {
         if self.output.format != Format::Table {
             return self.emit(json!({ "event": "inspector", "url": url }), None);
         }
+        if let Some(screen) = &self.screen {
+            screen.set_inspector(url);
+            return Ok(());
+        }
         if !self.output.terminal {
             self.output.hint(&format!("inspector at {url}"));
             return Ok(());
@@ -227,14 +269,19 @@ impl Live {
         if self.output.format != Format::Table {
             return self.emit(as_json(event), tunnel);
         }
+        if let Some(screen) = &self.screen {
+            screen.observe(event);
+        }
         match event {
+            // A screen shows requests as they were kept.
+            ConnectorEvent::Request(_) if self.screen.as_ref().is_some_and(Screen::has_requests) => return Ok(()),
             ConnectorEvent::Request(record) => {
-                omitted(record.omitted_before)?;
-                return output::line(&self.request(record));
+                self.omitted(record.omitted_before)?;
+                return self.line(&self.request(record));
             }
             ConnectorEvent::Flow(record) => {
-                omitted(record.omitted_before)?;
-                return output::line(&self.flow(record));
+                self.omitted(record.omitted_before)?;
+                return self.line(&self.flow(record));
             }
             ConnectorEvent::Attached { tunnel, url, .. } if !self.output.terminal => {
                 let was_lost = std::mem::replace(&mut self.is_lost, false);
@@ -350,8 +397,8 @@ impl Live {
             SocketType::Tcp | SocketType::Tls => "connections are reset",
             SocketType::Udp => "datagrams are dropped",
         };
-        let name = self.service(tunnel).map(|name| format!("{}: ", safe(name))).unwrap_or_default();
-        output::note(&format!("note: {name}{}; {what} until the service is there", safe(reason)));
+        let name = self.service(tunnel).map(|name| format!("{name}: ")).unwrap_or_default();
+        self.note(Tone::Warning, &format!("{name}{reason}; {what} until the service is there"));
         Ok(())
     }
 
@@ -380,7 +427,46 @@ impl Live {
         }
     }
 
+    /// Reports that this many lines were omitted.
+    fn omitted(&self, count: u32) -> anyhow::Result<()> {
+        match count {
+            0 => Ok(()),
+            _ => self.line(&format!("          … {count} more, faster than they can be shown")),
+        }
+    }
+
+    /// One line about a request, a flow or what was omitted.
+    fn line(&self, text: &str) -> anyhow::Result<()> {
+        match &self.screen {
+            Some(screen) => {
+                screen.say(Tone::Quiet, text);
+                Ok(())
+            }
+            None => output::line(text),
+        }
+    }
+
+    /// A note for people.
+    fn note(&self, tone: Tone, text: &str) {
+        match &self.screen {
+            Some(screen) => screen.say(tone, text),
+            None => output::note(&format!("note: {}", safe(text))),
+        }
+    }
+
+    /// A hint for people.
+    pub(crate) fn hint(&self, text: &str) {
+        match &self.screen {
+            Some(screen) => screen.say(Tone::Quiet, text),
+            None => self.output.hint(text),
+        }
+    }
+
     fn state(&self, color: AnsiColor, text: &str) -> anyhow::Result<()> {
+        if let Some(screen) = &self.screen {
+            screen.say(tone_of(color), text);
+            return Ok(());
+        }
         let text = safe(text);
         output::line(&if self.output.color { paint(&text, color) } else { text.into_owned() })
     }
@@ -437,6 +523,16 @@ impl Live {
     }
 }
 
+/// How serious a state of this colour is.
+fn tone_of(color: AnsiColor) -> Tone {
+    match color {
+        AnsiColor::Green => Tone::Good,
+        AnsiColor::Yellow => Tone::Warning,
+        AnsiColor::Red => Tone::Bad,
+        _ => Tone::Quiet,
+    }
+}
+
 /// The tunnel of an event, if it has one.
 fn tunnel_of(event: &ConnectorEvent) -> Option<TunnelId> {
     match event {
@@ -448,14 +544,6 @@ fn tunnel_of(event: &ConnectorEvent) -> Option<TunnelId> {
         ConnectorEvent::Flow(record) => record.tunnel,
         ConnectorEvent::Health(record) => Some(record.tunnel),
         _ => None,
-    }
-}
-
-/// Reports that this many lines were omitted.
-fn omitted(count: u32) -> anyhow::Result<()> {
-    match count {
-        0 => Ok(()),
-        _ => output::line(&format!("          … {count} more, faster than they can be shown")),
     }
 }
 
@@ -573,43 +661,6 @@ fn status_color(status: u16) -> AnsiColor {
         400..=499 => AnsiColor::Yellow,
         500.. => AnsiColor::Red,
     }
-}
-
-/// The time of day.
-fn clock(at_ms: i64, offset: UtcOffset) -> String {
-    let at = OffsetDateTime::from_unix_timestamp_nanos(i128::from(at_ms) * 1_000_000)
-        .unwrap_or(OffsetDateTime::UNIX_EPOCH)
-        .to_offset(offset);
-    format!("{:02}:{:02}:{:02}", at.hour(), at.minute(), at.second())
-}
-
-/// A span of time with three digits.
-#[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
-fn duration(us: u64) -> String {
-    let ms = us as f64 / 1_000.0;
-    match us {
-        0..=9_999 => format!("{ms:.2} ms"),
-        10_000..=99_999 => format!("{ms:.1} ms"),
-        100_000..=999_999 => format!("{ms:.0} ms"),
-        _ => format!("{:.1} s", ms / 1_000.0),
-    }
-}
-
-/// An amount of data with about three digits (units of 1,000).
-#[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
-fn bytes(count: u64) -> String {
-    const UNITS: [&str; 6] = ["kB", "MB", "GB", "TB", "PB", "EB"];
-    if count < 1_000 {
-        return format!("{count} B");
-    }
-    let mut amount = count as f64 / 1_000.0;
-    let mut unit = 0;
-    while amount >= 999.5 && unit + 1 < UNITS.len() {
-        amount /= 1_000.0;
-        unit += 1;
-    }
-    let digits = usize::from(amount < 99.95);
-    format!("{amount:.digits$} {}", UNITS[unit])
 }
 
 /// Why a request was not served, from the edge's `code`.

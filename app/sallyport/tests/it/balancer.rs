@@ -2,6 +2,7 @@
 //! its own. The balancer's machine is the network in which the test runs; control, the bus and the service are there too.
 
 use std::{
+    cell::RefCell,
     fs,
     io::{BufRead as _, BufReader, Write as _},
     path::{Path, PathBuf},
@@ -11,7 +12,7 @@ use std::{
 use serde_json::Value;
 
 use crate::{
-    harness::{Home, Origin, Program, text, wait_until},
+    harness::{Home, Program, text, wait_until},
     networks::{Process, Sockets, must, run_within},
     protocols::{client, tool},
 };
@@ -19,9 +20,23 @@ use crate::{
 const DOMAIN: &str = "lab.localhost";
 /// The address that the edges share.
 const VIRTUAL: &str = "203.0.113.10";
+/// The address from which edges dial.
+const SHARED: &str = "203.0.113.20";
 /// The address of the balancer's machine.
 const HUB: &str = "10.9.0.1";
 const PORT: &str = "8443";
+/// Where direct origins may be.
+const ORIGINS: &str = "10.1.0.0/24";
+/// An origin that answers with the address and the port of its client.
+const NAMES_ITS_CLIENT: &str = "import http.server as h
+class Handler(h.BaseHTTPRequestHandler):
+    def do_GET(self):
+        body = ('%s %d' % self.client_address[:2]).encode()
+        self.send_response(200)
+        self.send_header('content-length', str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+h.ThreadingHTTPServer(('10.1.0.2', 8000), Handler).serve_forever()";
 
 /// A machine at the hub. The hub has .1 of its network, the machine .2.
 struct Machine {
@@ -43,6 +58,7 @@ impl Machine {
         machine.run(&format!(
             "set -e; ip link set lo up; ethtool -K e0 tx off gro on >/dev/null; ip link set e0 mtu {mtu} up; \
              sysctl -qw net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.e0.rp_filter=0; \
+             sysctl -qw net.ipv4.ip_local_port_range='2048 65535'; \
              ip addr add {network}.2/24 dev e0; ip route add default via {network}.1"
         ));
         machine
@@ -131,7 +147,7 @@ impl Edge {
         let token = home.json(&["edge", "token", "create", "--name", &name, "--region", "eu"]);
         let (listen, data, pins) = (format!(":{PORT}"), home.dir.path().join(&name), site.pins(&name));
         let mut command = home.command(&["edge", "--listen", &listen, "--behind-balancer", "--drain", "2s"]);
-        command.args(["--direct-origins", "10.9.0.0/16", "--join", token["token"].as_str().unwrap()]);
+        command.args(["--direct-origins", ORIGINS, "--join", token["token"].as_str().unwrap()]);
         command.arg("--data").arg(data).arg("--balancer-pins").arg(pins);
         let program = Program::start(&mut machine.within(&command));
         program.wait_for("ready");
@@ -149,7 +165,7 @@ impl Edge {
 struct Site {
     home: Home,
     _bus: Program,
-    control: Option<Program>,
+    control: RefCell<Option<Program>>,
 }
 
 impl Site {
@@ -168,11 +184,11 @@ impl Site {
         let (url, edges, data) = (format!("nats://{HUB}:4222"), format!("{HUB}:8444"), home.data());
         let mut control = home.command(&["control", "--domain", DOMAIN, "--sign-up", "open", "--bus", &url]);
         control.args(["--listen", "0.0.0.0:8443", "--listen-edges", &edges, "--advertise", &edges]);
-        control.args(["--direct-origins", "10.9.0.0/16", "--data"]).arg(data);
+        control.args(["--direct-origins", ORIGINS, "--data"]).arg(data);
         let control = Program::start(&mut control);
         control.wait_for("ready");
         home.account();
-        Self { home, _bus: bus, control: Some(control) }
+        Self { home, _bus: bus, control: RefCell::new(Some(control)) }
     }
 
     fn pins(&self, name: &str) -> PathBuf {
@@ -234,6 +250,50 @@ fn quic_stays_with_its_edge(site: &Site, machine: &Machine, host: &str) {
     assert!(servers.len() > 1 && servers.iter().all(|server| (1..=3).contains(&server.as_i64().unwrap())), "{said}");
 }
 
+/// A service whose origin is at the visitor's machine: packets of the balancer's own machine pass no balancer.
+struct Dialed<'a> {
+    site: &'a Site,
+    visitor: &'a Machine,
+    host: String,
+    _origin: Process,
+}
+
+impl<'a> Dialed<'a> {
+    fn start(site: &'a Site, visitor: &'a Machine) -> Self {
+        let mut python = Command::new("python3");
+        python.args(["-c", NAMES_ITS_CLIENT]).stderr(Stdio::null());
+        let origin = Process(visitor.within(&python).spawn().unwrap());
+        let (socket, host) = site.home.socket(&[]);
+        site.home.json(&["socket", "origin", "add", &socket, "10.1.0.2:8000"]);
+        Self { site, visitor, host, _origin: origin }
+    }
+
+    /// From now on, the edges dial from one address.
+    fn share_an_address(&self) {
+        let home = &self.site.home;
+        home.json(&["egress", "address", "add", SHARED, "--site", "eu"]);
+        for number in 1..=3 {
+            let (edge, slice) = (format!("eu-{number}"), number.to_string());
+            home.json(&["egress", "slice", "add", SHARED, "--edge", &edge, "--slice", &slice]);
+        }
+    }
+
+    /// Asks an edge until the origin has seen the edge's slice.
+    fn leaves_from_its_slice(&self, number: u16) {
+        let Self { host, .. } = self;
+        let ca = self.site.home.data().join("ca.pem");
+        let line = format!(
+            "curl -s -m 5 --cacert {} --resolve {host}:{PORT}:10.2.{number}.2 https://{host}:{PORT}/ || true",
+            ca.display()
+        );
+        wait_until(&format!("a request by slice {number}"), || {
+            let answer = self.visitor.run(&line);
+            let (address, port) = answer.split_once(' ')?;
+            (address == SHARED && port.parse::<u16>().ok()? / 2_048 == number).then_some(())
+        });
+    }
+}
+
 #[test]
 fn edges_behind_a_balancer_share_an_address_and_flows_outlive_those_that_go() {
     // They are fetched here: within the networks there is no internet.
@@ -246,7 +306,7 @@ fn edges_behind_a_balancer_share_an_address_and_flows_outlive_those_that_go() {
 #[test]
 #[ignore = "runs within networks of its own"]
 fn within_its_networks() {
-    let mut site = Site::start(&tool("nats-server").unwrap());
+    let site = Site::start(&tool("nats-server").unwrap());
     let visitor = Machine::new("b0", "10.1.0");
     let edges: Vec<Edge> = (1..=3).map(|number| Edge::join(&site, number)).collect();
     let refused = site.home.run(&["balancer", "set", "mars", "--address", VIRTUAL, "--from", HUB]);
@@ -255,9 +315,7 @@ fn within_its_networks() {
     let note = edges[0].program.wait_for("has no balancer");
     assert!(note.contains("sallyport balancer set eu"), "{note}");
 
-    let origin = Origin::start_at_hosts([HUB]);
-    let (socket, host) = site.home.socket(&[]);
-    site.home.json(&["socket", "origin", "add", &socket, &origin[0].address.to_string()]);
+    let dialed = Dialed::start(&site, &visitor);
     let set = site.home.json(&["balancer", "set", "eu", "--address", VIRTUAL, "--from", HUB]);
     assert_eq!((set["site"].as_str(), set["encapsulation"].as_str()), (Some("eu"), Some("gue")));
     let serving = ["eu-1 serving", "eu-2 serving", "eu-3 serving"];
@@ -269,8 +327,10 @@ fn within_its_networks() {
     let balancer = Program::start(&mut site.balance("eu", &token));
     balancer.wait_for("keeping the tables in step");
     site.wait_for_states(serving);
-    quic_stays_with_its_edge(&site, &visitor, &host);
-    let mut client = Client::start(&visitor, &site.home, &host);
+    quic_stays_with_its_edge(&site, &visitor, &dialed.host);
+    dialed.share_an_address();
+    (1..=3).for_each(|number| dialed.leaves_from_its_slice(number));
+    let mut client = Client::start(&visitor, &site.home, &dialed.host);
     assert_eq!(client.open(60), 60);
     let shares: Vec<_> = edges.iter().map(Edge::connections).collect();
     println!("connections: {shares:?}");
@@ -296,7 +356,7 @@ fn within_its_networks() {
     });
 
     // While control is away, the balancer goes on with what it knew, past a start of its own too.
-    site.control = None;
+    drop(site.control.take());
     let said = balancer.wait_for("goes on with what it knew");
     assert!(said.contains("control is away"), "{said}");
     drop(balancer);
@@ -305,4 +365,6 @@ fn within_its_networks() {
     again.wait_for("keeping the tables in step");
     site.wait_for_states(["eu-1 draining", "eu-2 down", "eu-3 serving"]);
     assert_eq!((client.open(20), client.ask().0), (20, left + 40 - of_two));
+    // Slices stay too.
+    dialed.leaves_from_its_slice(3);
 }

@@ -83,6 +83,7 @@ mod regions;
 mod restarts;
 mod run;
 mod run_watch;
+mod screen;
 mod ssh;
 mod ssh_certificates;
 mod ssh_life;

@@ -108,6 +108,7 @@ pub const OPTIONS: &[OptionRule] = &[
     rule("password", SECRET, ""),
     rule("password-stdin", SECRET, ""),
     rule("path", Tunnel, "a path such as /api"),
+    rule("plain", PAGE, ""),
     rule("policy", Socket, "names of policies with commas between them"),
     rule("port", Object, "names or numbers of ports with commas between them, or all"),
     rule("protected", SECRET, ""),

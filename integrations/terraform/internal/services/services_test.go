@@ -30,7 +30,7 @@ func program(t *testing.T) string {
 
 // TestKeysAreThoseOfTheProgram compares the keys with the help of the commands.
 func TestKeysAreThoseOfTheProgram(t *testing.T) {
-	elsewhere := strings.Fields("keepalive redundancy region max-legs transport congestion mptcp api ca token organisation proxy output color verbose help password-stdin inspect inspect-keep no-inspect")
+	elsewhere := strings.Fields("keepalive redundancy region max-legs transport congestion mptcp api ca token organisation proxy output color verbose help password-stdin inspect inspect-keep no-inspect plain")
 	found := map[string]bool{}
 	for _, command := range [][]string{{"connect", "--help"}, {"tunnel", "connect", "--help"}} {
 		text, err := exec.Command(program(t), command...).Output()

@@ -34,6 +34,7 @@ use crate::{
     duration,
     inspector::Inspection,
     output,
+    screen::{Screen, ScreenArgs},
     signals::{Hangup, Hangups, Signals},
     view::live::{Live, ReloadCause},
 };
@@ -79,6 +80,8 @@ pub(crate) struct RunArgs {
     watch_interval: Duration,
     #[command(flatten)]
     inspect: InspectArgs,
+    #[command(flatten)]
+    screen: ScreenArgs,
 }
 
 /// A service of the file, as `--check` shows it.
@@ -133,11 +136,18 @@ pub(crate) async fn run(context: &Context, args: RunArgs) -> anyhow::Result<()> 
         runner.services = Some(connector.services());
         if let Some(inspection) = &runner.inspection {
             inspection.set_services(connector.services());
+        }
+        let is_web = |service: &RunningService| service.tunnels().any(|(_, origin, _)| origin.socket_type.is_http());
+        if args.screen.is_wanted(&context.output) && runner.running.iter().any(is_web) {
+            runner.live.set_screen(Screen::start(&context.output, context.offset, runner.inspection.as_ref())?);
+        }
+        if let Some(inspection) = &runner.inspection {
             runner.live.inspector(&inspection.url())?;
         }
         runner.hold(connector, events, &mut signals, &mut hangups).await
     }
     .await;
+    runner.live.end_screen();
     match (outcome, runner.api.remove_all(runner.running, &mut signals).await) {
         (outcome, Ok(0)) => outcome,
         (outcome, Ok(count)) => {

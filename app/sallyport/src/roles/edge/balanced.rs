@@ -18,6 +18,8 @@ use crate::args::anycast::interface;
 
 /// The companion.
 const PROGRAM: &str = "sallyport-packet";
+/// The greatest rate of SYNs that the companion takes.
+const MAX_SYN_RATE: i64 = 100_000_000;
 /// The value of the option without an address.
 const FOUND: &str = "found";
 
@@ -39,6 +41,11 @@ pub(crate) struct BehindArgs {
     /// The folder of bpffs for what sallyport-packet keeps there [default: its own]
     #[arg(long, value_name = "FOLDER", env = "SALLYPORT_BALANCER_PINS", requires = "behind_balancer")]
     balancer_pins: Option<PathBuf>,
+    /// Answer SYNs above so many a second by SYN cookies, before they reach the kernel; it sets net.ipv4.tcp_syncookies
+    /// to 2
+    #[arg(long, value_name = "RATE", env = "SALLYPORT_SYN_COOKIES", requires = "behind_balancer")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=MAX_SYN_RATE))]
+    syn_cookies: Option<u32>,
 }
 
 /// The address to which balancers send.
@@ -107,11 +114,13 @@ pub(super) fn serve(
         address,
         device: args.balancer_device.clone(),
         served: bus.balancers.clone(),
+        egress: bus.egress.clone(),
         fleet: bus.fleet.clone(),
         orders: bus.orders.clone(),
         server,
         program: program::find(PROGRAM),
         pins: args.balancer_pins.clone(),
+        syn_cookies: args.syn_cookies,
         is_takeover,
     });
     let tcp = std::iter::once(listens.port()).chain(redirect).collect();
@@ -174,6 +183,8 @@ mod tests {
             &["--behind-balancer=127.0.0.1"],
             &["--behind-balancer=0.0.0.0"],
             &["--balancer-device", "eth0"],
+            &["--syn-cookies", "100"],
+            &["--behind-balancer", "--syn-cookies", "0"],
             &["--behind-balancer", "--balancer-device", "a/b"],
         ] {
             assert!(Line::try_parse_from([&["edge"], bad].concat()).is_err(), "{bad:?}");
