@@ -2,7 +2,7 @@
 
 use std::{fmt, net::IpAddr, str::FromStr};
 
-use sallyport_model::RegionName;
+use sallyport_model::{RegionName, misleads};
 use sallyport_policy::Country;
 use serde::{Deserialize, Serialize};
 
@@ -47,7 +47,10 @@ pub enum AddressError {
     #[error("{0:?} is no subdivision of the country: use its code of ISO 3166-2, such as CH-ZH, beside --country")]
     Subdivision(String),
     /// The text is no city.
-    #[error("{0:?} is no name of a city: use at most {MAX_CITY_CHARS} characters, without comma, quote and hash")]
+    #[error(
+        "{0:?} is no name of a city: use at most {MAX_CITY_CHARS} visible characters, without comma, quote and hash, \
+         the first one none of = + - @"
+    )]
     City(String),
     /// There are too many purposes.
     #[error("an address has at most {MAX_PURPOSES} purposes, each once")]
@@ -100,7 +103,8 @@ fn is_shared(address: IpAddr) -> bool {
         return false;
     }
     match address {
-        IpAddr::V4(four) => !four.is_link_local() && !four.is_broadcast(),
+        // 0.0.0.0/8 is "this network", and addresses from 240.0.0.0 on are reserved (RFC 6890).
+        IpAddr::V4(four) => !four.is_link_local() && (1..240).contains(&four.octets()[0]),
         IpAddr::V6(six) => !six.is_unicast_link_local() && six.to_ipv4_mapped().is_none(),
     }
 }
@@ -112,8 +116,14 @@ fn is_subdivision(text: &str, country: Option<Country>) -> bool {
 }
 
 fn is_city(text: &str) -> bool {
-    let is_bad = |one: char| one.is_control() || matches!(one, ',' | '"' | '#');
-    text.trim() == text && !text.is_empty() && text.chars().count() <= MAX_CITY_CHARS && !text.contains(is_bad)
+    let is_bad = |one: char| misleads(one) || matches!(one, ',' | '"' | '#');
+    // A spreadsheet that opens the geofeed takes a field with such a beginning for a formula.
+    let is_formula = text.starts_with(['=', '+', '-', '@']);
+    !is_formula
+        && text.trim() == text
+        && !text.is_empty()
+        && text.chars().count() <= MAX_CITY_CHARS
+        && !text.contains(is_bad)
 }
 
 fn cut(text: &str) -> String {
@@ -194,9 +204,20 @@ mod tests {
 
     #[test]
     fn an_address_that_no_machine_can_share_is_refused() {
-        for bad in
-            ["127.0.0.1", "::1", "0.0.0.0", "::", "224.0.0.1", "ff02::1", "169.254.1.1", "fe80::1", "::ffff:1.2.3.4"]
-        {
+        for bad in [
+            "127.0.0.1",
+            "::1",
+            "0.0.0.0",
+            "::",
+            "224.0.0.1",
+            "ff02::1",
+            "169.254.1.1",
+            "fe80::1",
+            "::ffff:1.2.3.4",
+            "0.1.2.3",
+            "240.0.0.1",
+            "255.255.255.255",
+        ] {
             assert!(
                 address(bad).check().unwrap_err().to_string().contains("no address that machines can share"),
                 "{bad}"
@@ -221,6 +242,12 @@ mod tests {
         assert!(EgressAddress { country: None, ..one.clone() }.check().is_err(), "a subdivision of no country");
         for bad in ["a,b", " a", "", "a\nb", "\"a\"", "#a", &"a".repeat(65)] {
             assert!(EgressAddress { city: Some(bad.to_owned()), ..one.clone() }.check().is_err(), "{bad}");
+        }
+        for bad in ["=1+1", "+1", "-1", "@a", "a\u{2028}198.51.100.9/32", "a\u{202e}b", "a\u{200b}b", "\u{feff}a"] {
+            assert!(EgressAddress { city: Some(bad.to_owned()), ..one.clone() }.check().is_err(), "{bad:?}");
+        }
+        for good in ["'s-Hertogenbosch", "São Paulo", "Baden-Baden", "東京", "St. John's"] {
+            EgressAddress { city: Some(good.to_owned()), ..one.clone() }.check().unwrap();
         }
         for bad in ["", "A", "a b", &"a".repeat(33)] {
             assert!(bad.parse::<Purpose>().is_err(), "{bad}");

@@ -116,7 +116,12 @@ pub(crate) fn reserved() -> io::Result<Vec<PortRange>> {
 }
 
 fn parse_reserved(text: &str) -> Vec<PortRange> {
-    text.trim().split(',').filter_map(|part| part.parse().ok()).collect()
+    let range = |part: &str| {
+        let (low, high) = part.split_once('-').unwrap_or((part, part));
+        // The list may have port 0, which no socket gets.
+        PortRange::new(low.parse::<u16>().ok()?.max(1), high.parse().ok()?).ok()
+    };
+    text.trim().split(',').filter_map(range).collect()
 }
 
 #[cfg(test)]
@@ -154,5 +159,7 @@ mod tests {
         assert_eq!(parse_reserved("\n"), []);
         let expected = ["8080".parse().unwrap(), "9000-9010".parse().unwrap()];
         assert_eq!(parse_reserved("8080,9000-9010\n"), expected);
+        // The kernel takes port 0 into the list.
+        assert_eq!(parse_reserved("0,0-5000\n"), ["1-5000".parse().unwrap()]);
     }
 }

@@ -17,6 +17,7 @@ pub mod nat;
 mod object;
 mod pins;
 pub mod policy;
+mod programs;
 mod reason;
 mod router;
 mod standing;

@@ -2,15 +2,15 @@
 
 use std::{
     fs,
-    os::fd::{AsFd as _, OwnedFd},
+    os::fd::OwnedFd,
     path::{Path, PathBuf},
 };
 
-use libbpf_rs::{MapCore as _, MapFlags, MapHandle, Object, Program};
+use libbpf_rs::{MapCore as _, MapFlags, MapHandle, Object};
 
 use crate::{
     Reason, Urpf, XdpError,
-    attach::{Attached, FUNCTION, id_of},
+    attach::FUNCTION,
     dump,
     error::{asked, pinned, require_root},
     fib::{self, FibMaps, FibSizes},
@@ -19,13 +19,9 @@ use crate::{
     object::{self, PINNED, Tables},
     pins::{self, Changing},
     policy::{self, CompiledPolicy},
+    programs::{self, PinnedPrograms},
     table::{self, Entry, ROW_REASONS, SLOTS},
 };
-
-/// The pins of programs: this and the id of the program. A name in bpffs has no dot. A killed run leaves several.
-const PROGRAM: &str = "program-";
-/// The most pins that are looked at.
-const MAX_PINS: usize = 4096;
 
 /// The router whose state is pinned in a folder of bpffs.
 #[derive(Debug, Clone)]
@@ -195,7 +191,7 @@ impl Router {
         pins::make_folder(&self.pins)?;
         let (settings, compiled) = (Settings::of(self.nat.as_ref()), self.policy.as_ref());
         let object = object::load_with(&self.pins, true, tables, Some(&settings), Some(compiled))
-            .inspect_err(|_| self.remove_if_new(&self.programs()))?;
+            .inspect_err(|_| self.remove_if_new(&PinnedPrograms::of(&self.pins)))?;
         policy::fill(&object, compiled)?;
         Ok(object)
     }
@@ -203,41 +199,21 @@ impl Router {
     /// Fills the table of ports, and attaches a loaded program.
     fn attach(&self, object: &mut Object, ports: &[(Device, Urpf)], devices: &[Device]) -> Result<Change, XdpError> {
         let standing = self.entries().unwrap_or_default();
-        let ours = self.programs();
+        let ours = PinnedPrograms::of(&self.pins);
         let entries = table::entries(ports, devices, &standing).inspect_err(|_| self.remove_if_new(&ours))?;
-        let program = self.pin_next(object)?;
-        let attached = Attached::new(program.as_fd());
+        let next = ours.pin_next(object, FUNCTION)?;
         // The table is complete before the first packet. Ports that go stay in it until they are detached.
         self.fill(&entries, &standing)?;
         nat::fill(&self.pins, self.nat.as_ref())?;
-        let mut done = Vec::new();
-        for (device, _) in ports {
-            match attached.attach(device, &ours) {
-                Ok(before) => done.push((device, before)),
-                Err(error) => {
-                    self.take_back(&done, &program, &ours, &standing);
-                    return Err(error);
-                }
-            }
-        }
-        let mut change = Change::default();
-        for (device, before) in done {
-            let names = if before.is_some() { &mut change.replaced } else { &mut change.attached };
-            names.push(device.name.clone());
-        }
-        for device in devices.iter().filter(|device| !ports.iter().any(|(port, _)| port.index == device.index)) {
-            let was = standing.iter().any(|entry| entry.ifindex == device.index && entry.vid == 0);
-            if was && attached.detach(device, &ours)? {
-                change.detached.push(device.name.clone());
-            }
-        }
+        let attached = ours.attach(&next, ports.iter().map(|(device, _)| device));
+        let mut change = attached.inspect_err(|_| self.take_back(&ours, &next, &standing))?;
+        let is_wanted = |device: &Device| ports.iter().any(|(port, _)| port.index == device.index);
+        let was_port = |device: &Device| standing.iter().any(|entry| entry.ifindex == device.index && entry.vid == 0);
+        change.detached = ours.detach(devices.iter().filter(|device| !is_wanted(device) && was_port(device)))?;
         self.prune(&entries)?;
         nat::finish(&self.pins, object, &Settings::of(self.nat.as_ref()))?;
         policy::finish(&self.pins, object, self.policy.as_ref())?;
-        let kept = id_of(&program).map(|id| format!("{PROGRAM}{id}"));
-        for pin in self.program_pins().filter(|pin| kept.as_ref().is_some_and(|kept| !pin.ends_with(kept))) {
-            fs::remove_file(&pin).map_err(pinned(format!("remove {}", pin.display())))?;
-        }
+        ours.unpin_all_but(&next)?;
         Ok(change)
     }
 
@@ -246,19 +222,11 @@ impl Router {
     /// # Errors
     /// No router stands.
     pub fn down(&self, devices: &[Device]) -> Result<Vec<String>, XdpError> {
-        let ours = self.programs();
+        let ours = PinnedPrograms::of(&self.pins);
         if ours.is_empty() && !self.pins.join(PINNED[0].name).exists() {
             return Err(XdpError::NotUp);
         }
-        let mut names = Vec::new();
-        if let Some(program) = ours.first() {
-            let attached = Attached::new(program.as_fd());
-            for device in devices {
-                if attached.detach(device, &ours)? {
-                    names.push(device.name.clone());
-                }
-            }
-        }
+        let names = ours.detach(devices.iter())?;
         self.remove()?;
         Ok(names)
     }
@@ -305,7 +273,7 @@ impl Router {
         Ok(counts)
     }
 
-    fn entries(&self) -> Result<Vec<Entry>, XdpError> {
+    pub(crate) fn entries(&self) -> Result<Vec<Entry>, XdpError> {
         let ports = object::map(&self.pins, "ports")?;
         let mut entries = Vec::new();
         for slot in 0..SLOTS {
@@ -314,29 +282,6 @@ impl Router {
         }
         entries.sort_by_key(|entry| (entry.row, entry.vid));
         Ok(entries)
-    }
-
-    /// The programs that former runs have pinned: several, if one was killed while it replaced one by another.
-    fn programs(&self) -> Vec<OwnedFd> {
-        self.program_pins().filter_map(|pin| Program::fd_from_pinned_path(pin).ok()).collect()
-    }
-
-    fn program_pins(&self) -> impl Iterator<Item = PathBuf> {
-        let entries = fs::read_dir(&self.pins).into_iter().flatten().take(MAX_PINS).filter_map(Result::ok);
-        entries
-            .filter(|entry| entry.file_name().to_string_lossy().starts_with(PROGRAM))
-            .map(|entry| entry.path())
-            .collect::<Vec<_>>()
-            .into_iter()
-    }
-
-    /// Pins the program before it is attached, so that a killed run leaves nothing unknown at a device.
-    fn pin_next(&self, object: &Object) -> Result<OwnedFd, XdpError> {
-        let mut program = object.progs_mut().find(|program| program.name() == FUNCTION).ok_or(XdpError::NoProgram)?;
-        let id = Program::id_from_fd(program.as_fd()).map_err(asked("look at the loaded program"))?;
-        let pin = self.pins.join(format!("{PROGRAM}{id}"));
-        program.pin(&pin).map_err(asked(format!("pin {}", pin.display())))?;
-        Program::fd_from_pinned_path(&pin).map_err(asked(format!("open {}", pin.display())))
     }
 
     /// Writes the entries of ports, VLANs and devices.
@@ -350,7 +295,7 @@ impl Router {
             let slot = Entry::slot(entry.ifindex).to_ne_bytes();
             if entry.vid == 0 {
                 if !standing.iter().any(|old| old.ifindex == entry.ifindex) {
-                    clear(&counters, entry.row)?;
+                    table::clear(&counters, u32::from(entry.row) * ROW_REASONS, ROW_REASONS)?;
                 }
                 write(&devices, &slot, &entry.ifindex.to_ne_bytes())?;
             } else {
@@ -378,27 +323,18 @@ impl Router {
         Ok(())
     }
 
-    /// After a failure: the devices get back what they had.
-    fn take_back(&self, done: &[(&Device, Option<u32>)], program: &OwnedFd, ours: &[OwnedFd], standing: &[Entry]) {
-        let Ok(new) = program.try_clone().map(|program| [program]) else { return };
-        for (device, before) in done {
-            match before.and_then(|id| ours.iter().find(|old| id_of(old) == Some(id))) {
-                Some(old) => drop(Attached::new(old.as_fd()).attach(device, &new)),
-                None => drop(Attached::new(program.as_fd()).detach(device, &new)),
-            }
-        }
+    /// After a failure: the state is what it was.
+    fn take_back(&self, ours: &PinnedPrograms<'_>, next: &OwnedFd, standing: &[Entry]) {
         if ours.is_empty() {
             drop(self.remove());
         } else {
             drop(self.fill(standing, standing).and_then(|()| self.prune(standing)));
-            if let Some(id) = id_of(program) {
-                drop(fs::remove_file(self.pins.join(format!("{PROGRAM}{id}"))));
-            }
+            ours.unpin(next);
         }
     }
 
     /// Removes what a run has made that found nothing and failed.
-    fn remove_if_new(&self, ours: &[OwnedFd]) {
+    fn remove_if_new(&self, ours: &PinnedPrograms<'_>) {
         if ours.is_empty() {
             drop(self.remove());
         }
@@ -406,36 +342,12 @@ impl Router {
 
     fn remove(&self) -> Result<(), XdpError> {
         fib::remove(&self.pins)?;
-        let maps = PINNED.iter().map(|shape| self.pins.join(shape.name));
-        let maps = maps.chain(nat::NAMES.iter().chain(&policy::NAMES).map(|name| self.pins.join(name)));
-        for pin in maps.chain(self.program_pins()) {
-            match fs::remove_file(&pin) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(pinned(format!("remove {}", pin.display()))(error));
-                }
-                _ => {}
-            }
-        }
-        drop(fs::remove_dir(self.pins.join(dump::LOCK)));
-        drop(fs::remove_dir(self.pins.join(nat::LOCK)));
-        drop(fs::remove_dir(&self.pins));
-        Ok(())
+        let maps = PINNED.iter().map(|shape| shape.name).chain(nat::NAMES.iter().chain(&policy::NAMES).copied());
+        programs::remove(&self.pins, maps, &[dump::LOCK, nat::LOCK])
     }
 }
 
 /// The key of a VLAN: `struct vlan_key`.
 fn vlan_key(entry: &Entry) -> Vec<u8> {
     [entry.parent.to_ne_bytes(), u32::from(entry.vid).to_ne_bytes()].concat()
-}
-
-/// Sets the counters of a row to zero, which another port had before.
-fn clear(counters: &MapHandle, row: u16) -> Result<(), XdpError> {
-    let cpus = libbpf_rs::num_possible_cpus().map_err(asked("count the processors"))?;
-    let zeros = vec![vec![0; 16]; cpus];
-    for number in 0..ROW_REASONS {
-        let key = u32::from(row) * ROW_REASONS + number;
-        let cleared = counters.update_percpu(&key.to_ne_bytes(), &zeros, MapFlags::ANY);
-        cleared.map_err(asked("clear the counters"))?;
-    }
-    Ok(())
 }

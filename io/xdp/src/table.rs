@@ -1,6 +1,8 @@
 //! The table of ports, as the program reads it: packet/bpf/layout.h.
 
-use crate::{XdpError, kernel::Device};
+use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
+
+use crate::{XdpError, error::asked, kernel::Device};
 
 /// The most ports of a router: `MAX_ROWS`, and the row of what is no port.
 pub const MAX_ROUTER_PORTS: usize = 63;
@@ -120,6 +122,17 @@ pub(crate) fn entries(
         }
     }
     Ok(entries.into_iter().map(|(entry, _)| entry).collect())
+}
+
+/// Sets counters to zero.
+pub(crate) fn clear(counters: &MapHandle, first: u32, count: u32) -> Result<(), XdpError> {
+    let cpus = libbpf_rs::num_possible_cpus().map_err(asked("count the processors"))?;
+    let zeros = vec![vec![0; 16]; cpus];
+    for key in first..first + count {
+        let cleared = counters.update_percpu(&key.to_ne_bytes(), &zeros, MapFlags::ANY);
+        cleared.map_err(asked("clear the counters"))?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -7,11 +7,15 @@ use sallyport_packet_model::balance::{MAX_POOLS, MAX_TARGETS, POOL_SLOTS, Tables
 
 use super::{
     bytes::{self, MAX_STATE_BYTES},
-    installed::{COUNTERS, DUMP_CONTROL, DUMP_LOST, DUMP_RINGS, Installed, PORTS, clear, replace, write},
+    installed::{COUNTERS, DUMP_CONTROL, DUMP_LOST, DUMP_RINGS, Installed, PORTS, replace, write},
 };
 use crate::{
-    Change, Changing, Count, Question, Reason, StandingPort, XdpError, error::asked, explain, kernel::Device,
-    object::Shape, table::SLOTS,
+    Change, Changing, Count, Question, Reason, StandingPort, XdpError,
+    error::asked,
+    explain,
+    kernel::Device,
+    object::Shape,
+    table::{self, SLOTS},
 };
 
 /// The program, compiled by build.rs; empty without clang.
@@ -228,7 +232,7 @@ impl Balancer {
             let value = bytes::target(target);
             // Another edge had this number.
             if before.is_none_or(|before| before.get(18..20) != value.get(18..20)) {
-                clear(&counts, u32::from(*number), 1)?;
+                table::clear(&counts, u32::from(*number), 1)?;
             }
             write(&targets, &key, &value)?;
         }

@@ -2,27 +2,22 @@
 
 use std::{
     fs,
-    os::fd::{AsFd as _, OwnedFd},
+    os::fd::OwnedFd,
     path::{Path, PathBuf},
 };
 
-use libbpf_rs::{MapCore as _, MapFlags, MapHandle, Object, Program};
+use libbpf_rs::{MapCore as _, MapFlags, MapHandle, Object};
 
 use crate::{
-    Change, Count, Router, StandingPort, Urpf, XdpError,
-    attach::{Attached, id_of},
-    dump,
+    Change, Count, Router, StandingPort, Urpf, XdpError, dump,
     error::{asked, pinned, require_root},
     kernel::Device,
     object::{self, Shape},
     pins,
+    programs::{self, PinnedPrograms},
     table::{self, Entry, MAX_ROUTER_PORTS, ROW_REASONS, SLOTS},
 };
 
-/// The pins of programs: this and the id of the program.
-const PROGRAM: &str = "program-";
-/// The most pins that are looked at.
-const MAX_PINS: usize = 4096;
 /// The most keys of a map that are read.
 const MAX_KEYS: usize = 1 << 16;
 
@@ -121,43 +116,23 @@ impl Installed {
         fill: impl FnOnce() -> Result<(), XdpError>,
     ) -> Result<Change, XdpError> {
         let standing = self.entries().unwrap_or_default();
-        let ours = self.programs();
+        let ours = PinnedPrograms::of(&self.pins);
         let take_back_new = |_: &XdpError| {
             if ours.is_empty() {
                 drop(self.remove());
             }
         };
         let entries = self.entries_of(wanted, &standing).inspect_err(take_back_new)?;
-        let program = self.pin_next(object).inspect_err(take_back_new)?;
-        let attached = Attached::new(program.as_fd());
+        let next = ours.pin_next(object, self.function).inspect_err(take_back_new)?;
         // The tables are complete before the first packet.
         self.fill_ports(&entries, &standing).and_then(|()| fill()).inspect_err(take_back_new)?;
-        let mut done = Vec::new();
-        for device in wanted {
-            match attached.attach(device, &ours) {
-                Ok(before) => done.push((device, before)),
-                Err(error) => {
-                    self.take_back(&done, &program, &ours, &standing);
-                    return Err(error);
-                }
-            }
-        }
-        let mut change = Change::default();
-        for (device, before) in done {
-            let names = if before.is_some() { &mut change.replaced } else { &mut change.attached };
-            names.push(device.name.clone());
-        }
-        for device in devices.iter().filter(|device| !wanted.iter().any(|port| port.index == device.index)) {
-            let was = standing.iter().any(|entry| entry.ifindex == device.index);
-            if was && attached.detach(device, &ours)? {
-                change.detached.push(device.name.clone());
-            }
-        }
+        let attached = ours.attach(&next, wanted.iter());
+        let mut change = attached.inspect_err(|_| self.take_back(&ours, &next, &standing))?;
+        let is_wanted = |device: &Device| wanted.iter().any(|port| port.index == device.index);
+        let was_port = |device: &Device| standing.iter().any(|entry| entry.ifindex == device.index);
+        change.detached = ours.detach(devices.iter().filter(|device| !is_wanted(device) && was_port(device)))?;
         self.prune_ports(&entries)?;
-        let kept = id_of(&program).map(|id| format!("{PROGRAM}{id}"));
-        for pin in self.program_pins().filter(|pin| kept.as_ref().is_some_and(|kept| !pin.ends_with(kept))) {
-            fs::remove_file(&pin).map_err(pinned(format!("remove {}", pin.display())))?;
-        }
+        ours.unpin_all_but(&next)?;
         Ok(change)
     }
 
@@ -173,58 +148,23 @@ impl Installed {
 
     /// Detaches the program, and removes its state. Says which devices it was at.
     pub(super) fn down(&self, devices: &[Device]) -> Result<Vec<String>, XdpError> {
-        let ours = self.programs();
+        let ours = PinnedPrograms::of(&self.pins);
         if ours.is_empty() && !self.is_there() {
             return Err((self.missing)());
         }
-        let mut names = Vec::new();
-        if let Some(program) = ours.first() {
-            let attached = Attached::new(program.as_fd());
-            for device in devices {
-                if attached.detach(device, &ours)? {
-                    names.push(device.name.clone());
-                }
-            }
-        }
+        let names = ours.detach(devices.iter())?;
         self.remove()?;
         Ok(names)
     }
 
     pub(super) fn entries(&self) -> Result<Vec<Entry>, XdpError> {
-        let ports = self.map(PORTS.name)?;
-        let mut entries = Vec::new();
-        for slot in 0..SLOTS {
-            let found = ports.lookup(&slot.to_ne_bytes(), MapFlags::ANY).map_err(asked("read the table of ports"))?;
-            entries.extend(found.and_then(|bytes| Entry::of_bytes(&bytes)));
-        }
-        entries.sort_by_key(|entry| entry.row);
-        Ok(entries)
+        self.standing()?.entries()
     }
 
     /// Frames with tags are the kernel's, so VLANs of the ports are not looked for.
     fn entries_of(&self, wanted: &[Device], standing: &[Entry]) -> Result<Vec<Entry>, XdpError> {
         let ports: Vec<_> = wanted.iter().map(|device| (device.clone(), Urpf::Off)).collect();
         table::entries(&ports, &[], standing)
-    }
-
-    fn programs(&self) -> Vec<OwnedFd> {
-        self.program_pins().filter_map(|pin| Program::fd_from_pinned_path(pin).ok()).collect()
-    }
-
-    fn program_pins(&self) -> impl Iterator<Item = PathBuf> {
-        let entries = fs::read_dir(&self.pins).into_iter().flatten().take(MAX_PINS).filter_map(Result::ok);
-        let ours = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(PROGRAM));
-        ours.map(|entry| entry.path()).collect::<Vec<_>>().into_iter()
-    }
-
-    /// Pins the program before it is attached, so that a killed run leaves nothing unknown at a device.
-    fn pin_next(&self, object: &Object) -> Result<OwnedFd, XdpError> {
-        let found = object.progs_mut().find(|program| program.name() == self.function);
-        let mut program = found.ok_or(XdpError::NoProgram)?;
-        let id = Program::id_from_fd(program.as_fd()).map_err(asked("look at the loaded program"))?;
-        let pin = self.pins.join(format!("{PROGRAM}{id}"));
-        program.pin(&pin).map_err(asked(format!("pin {}", pin.display())))?;
-        Program::fd_from_pinned_path(&pin).map_err(asked(format!("open {}", pin.display())))
     }
 
     fn fill_ports(&self, entries: &[Entry], standing: &[Entry]) -> Result<(), XdpError> {
@@ -234,7 +174,7 @@ impl Installed {
         for entry in entries {
             let slot = Entry::slot(entry.ifindex).to_ne_bytes();
             if !standing.iter().any(|old| old.ifindex == entry.ifindex) {
-                clear(&counters, u32::from(entry.row) * ROW_REASONS, ROW_REASONS)?;
+                table::clear(&counters, u32::from(entry.row) * ROW_REASONS, ROW_REASONS)?;
             }
             if let Some(devices) = &devices {
                 write(devices, &slot, &entry.ifindex.to_ne_bytes())?;
@@ -256,38 +196,18 @@ impl Installed {
         Ok(())
     }
 
-    /// After a failure: the devices get back what they had.
-    fn take_back(&self, done: &[(&Device, Option<u32>)], program: &OwnedFd, ours: &[OwnedFd], standing: &[Entry]) {
-        let Ok(new) = program.try_clone().map(|program| [program]) else { return };
-        for (device, before) in done {
-            match before.and_then(|id| ours.iter().find(|old| id_of(old) == Some(id))) {
-                Some(old) => drop(Attached::new(old.as_fd()).attach(device, &new)),
-                None => drop(Attached::new(program.as_fd()).detach(device, &new)),
-            }
-        }
+    /// After a failure: the state is what it was.
+    fn take_back(&self, ours: &PinnedPrograms<'_>, next: &OwnedFd, standing: &[Entry]) {
         if ours.is_empty() {
             drop(self.remove());
         } else {
             drop(self.fill_ports(standing, standing).and_then(|()| self.prune_ports(standing)));
-            if let Some(id) = id_of(program) {
-                drop(fs::remove_file(self.pins.join(format!("{PROGRAM}{id}"))));
-            }
+            ours.unpin(next);
         }
     }
 
     fn remove(&self) -> Result<(), XdpError> {
-        let maps = self.shapes.iter().map(|shape| self.pins.join(shape.name));
-        for pin in maps.chain(self.program_pins()) {
-            match fs::remove_file(&pin) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(pinned(format!("remove {}", pin.display()))(error));
-                }
-                _ => {}
-            }
-        }
-        drop(fs::remove_dir(self.pins.join(dump::LOCK)));
-        drop(fs::remove_dir(&self.pins));
-        Ok(())
+        programs::remove(&self.pins, self.shapes.iter().map(|shape| shape.name), &[dump::LOCK])
     }
 
     pub(super) fn folder(&self) -> &Path {
@@ -309,17 +229,6 @@ pub(super) fn replace(map: &MapHandle, entries: &[(Vec<u8>, Vec<u8>)]) -> Result
     let keys: Vec<_> = map.keys().take(MAX_KEYS).collect();
     for key in keys.iter().filter(|key| !entries.iter().any(|entry| entry.0 == **key)) {
         map.delete(key).map_err(asked("clear an entry of a table"))?;
-    }
-    Ok(())
-}
-
-/// Sets counters to zero.
-pub(super) fn clear(counters: &MapHandle, first: u32, count: u32) -> Result<(), XdpError> {
-    let cpus = libbpf_rs::num_possible_cpus().map_err(asked("count the processors"))?;
-    let zeros = vec![vec![0; 16]; cpus];
-    for key in first..first + count {
-        let cleared = counters.update_percpu(&key.to_ne_bytes(), &zeros, MapFlags::ANY);
-        cleared.map_err(asked("clear the counters"))?;
     }
     Ok(())
 }
