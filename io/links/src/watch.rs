@@ -1,15 +1,17 @@
 //! Tells when devices, addresses or routes have changed.
 
 use std::{
+    future::poll_fn,
     io::{self, ErrorKind},
+    task::{Context, Poll},
     time::Duration,
 };
 
 use rtnetlink::{
     MulticastGroup,
-    sys::{Socket, protocols::NETLINK_ROUTE},
+    sys::{AsyncSocket as _, TokioSocket, protocols::NETLINK_ROUTE},
 };
-use tokio::{io::unix::AsyncFd, time::Instant};
+use tokio::time::Instant;
 
 /// The shortest time between two changes that are told: a routing daemon may write thousands of routes.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -27,9 +29,8 @@ const GROUPS: [MulticastGroup; 5] = [
 ];
 
 /// A socket of changes.
-#[derive(Debug)]
 pub struct Watch {
-    socket: AsyncFd<Socket>,
+    socket: TokioSocket,
     buffer: Vec<u8>,
     next: Instant,
 }
@@ -40,13 +41,12 @@ impl Watch {
     /// # Errors
     /// The kernel gives no socket.
     pub fn open() -> io::Result<Self> {
-        let mut socket = Socket::new(NETLINK_ROUTE)?;
-        socket.bind_auto()?;
-        socket.set_non_blocking(true)?;
+        let mut socket = TokioSocket::new(NETLINK_ROUTE)?;
+        socket.socket_mut().bind_auto()?;
         for group in GROUPS {
-            socket.add_membership(group as u32)?;
+            socket.socket_mut().add_membership(group as u32)?;
         }
-        Ok(Self { socket: AsyncFd::new(socket)?, buffer: Vec::with_capacity(1 << 16), next: Instant::now() })
+        Ok(Self { socket, buffer: Vec::with_capacity(1 << 16), next: Instant::now() })
     }
 
     /// Waits until something has changed since the last call. A cancelled call loses no change.
@@ -54,31 +54,26 @@ impl Watch {
     /// # Errors
     /// The socket is broken.
     pub async fn changed(&mut self) -> io::Result<()> {
-        loop {
-            let mut ready = self.socket.readable().await?;
-            tokio::time::sleep_until(self.next).await;
-            let mut count = 0;
-            let drained = loop {
-                self.buffer.clear();
-                match ready.get_inner().recv(&mut self.buffer, 0) {
-                    Ok(_) => count += 1,
-                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                    Err(error) if error.kind() == ErrorKind::WouldBlock => break true,
-                    // What was lost is a change too.
-                    Err(error) if error.raw_os_error() == Some(OVERRUN) => count += 1,
-                    Err(error) => return Err(error),
-                }
-                if count == MAX_DRAINED {
-                    break false;
-                }
-            };
-            if drained {
-                ready.clear_ready();
-            }
-            if count > 0 {
-                self.next = Instant::now() + PAUSE;
-                return Ok(());
+        tokio::time::sleep_until(self.next).await;
+        poll_fn(|context| self.poll_drain(context)).await?;
+        self.next = Instant::now() + PAUSE;
+        Ok(())
+    }
+
+    /// Reads what is there; pending if there is nothing.
+    fn poll_drain(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut count = 0;
+        while count < MAX_DRAINED {
+            self.buffer.clear();
+            match self.socket.poll_recv(context, &mut self.buffer) {
+                Poll::Ready(Ok(())) => count += 1,
+                Poll::Ready(Err(error)) if error.kind() == ErrorKind::Interrupted => {}
+                // What was lost is a change too.
+                Poll::Ready(Err(error)) if error.raw_os_error() == Some(OVERRUN) => count += 1,
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => break,
             }
         }
+        if count > 0 { Poll::Ready(Ok(())) } else { Poll::Pending }
     }
 }
