@@ -1,6 +1,6 @@
 //! Links of a machine: which of them a connector uses, how it may use them, and which carry now.
 //!
-//! [`LinkChoice`] is what the user wants. [`select`] finds the links among the [`Device`]s of the machine.
+//! [`LinkChoice`] is what the user wants. [`select()`] finds the links among the [`Device`]s of the machine.
 //! [`LinkTable`] is the state machine of the links: time is an argument, and events come out by
 //! [`LinkTable::poll_event`].
 

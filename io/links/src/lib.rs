@@ -1,6 +1,6 @@
 //! The links of this machine: reads and watches devices, addresses and routes by netlink, and binds sockets to a link.
 //!
-//! [`devices`] reads what [`sallyport_links_model::select`] takes. [`Watch`] tells when to read again. [`bind`] makes
+//! [`devices()`] reads what [`sallyport_links_model::select()`] takes. [`Watch`] tells when to read again. [`bind()`] makes
 //! a socket leave by one link.
 #![cfg(target_os = "linux")]
 
