@@ -28,6 +28,8 @@ pub const MAX_DATAGRAM_BYTES: usize = 65_507;
 pub const FLOW_ID_BYTES: usize = 4;
 /// Length of the fields of FLOW_OPEN, in bytes.
 pub(crate) const FLOW_OPEN_BYTES: usize = FLOW_ID_BYTES + 16 + (16 + 2) + (16 + 2) + 8;
+/// Length of the fields of ASSOCIATED, in bytes.
+pub(crate) const ASSOCIATED_BYTES: usize = 8 + 8 + 32 + 2;
 /// The longest frame on a datagram leg, in bytes.
 pub const MAX_DATAGRAM_FRAME_BYTES: usize = HEADER_BYTES + FLOW_ID_BYTES + MAX_DATAGRAM_BYTES;
 /// The longest frame on a control connection, in bytes.
@@ -71,6 +73,8 @@ pub enum Carrier {
     Leg,
     /// A datagram leg: the flows of a session.
     Datagrams,
+    /// A question for an association of paths: one frame and its answer.
+    Association,
 }
 
 macro_rules! frame_types {
@@ -151,6 +155,10 @@ frame_types! {
     Join = 0x20 "JOIN",
     /// The connector's first frame on a datagram leg.
     JoinDatagrams = 0x21 "JOIN_DATAGRAMS",
+    /// The connector asks for an association of paths; its first and only frame.
+    Associate = 0x22 "ASSOCIATE",
+    /// The association of paths that the edge has made.
+    Associated = 0x23 "ASSOCIATED",
     /// Opens a flow.
     FlowOpen = 0x30 "FLOW_OPEN",
     /// One datagram of a flow.
@@ -182,6 +190,12 @@ impl FrameType {
                 Self::FlowClose => (FLOW_ID_BYTES + 1, FLOW_ID_BYTES + 1),
                 _ => return None,
             },
+            Carrier::Association => match self {
+                Self::Refused => json,
+                Self::Associate => (0, MAX_TRAILING_BYTES),
+                Self::Associated => (ASSOCIATED_BYTES, ASSOCIATED_BYTES + MAX_TRAILING_BYTES),
+                _ => return None,
+            },
         };
         // Every bound is far below 2^24.
         Some((min as u32, max as u32))
@@ -211,7 +225,12 @@ impl FrameType {
             Self::Data => {
                 (Some((STREAM_ID_BYTES + 1, STREAM_ID_BYTES + MAX_MUX_DATA_BYTES)), Some((1, MAX_LEG_DATA_BYTES)))
             }
-            Self::JoinDatagrams | Self::FlowOpen | Self::Datagram | Self::FlowClose => (None, None),
+            Self::JoinDatagrams
+            | Self::Associate
+            | Self::Associated
+            | Self::FlowOpen
+            | Self::Datagram
+            | Self::FlowClose => (None, None),
         }
     }
 
@@ -229,9 +248,13 @@ impl FrameType {
             | Self::Reset
             | Self::Datagram
             | Self::FlowClose => true,
-            Self::Hello | Self::Attach | Self::Opened | Self::Failed | Self::Join | Self::JoinDatagrams => {
-                side == Side::Connector
-            }
+            Self::Hello
+            | Self::Attach
+            | Self::Opened
+            | Self::Failed
+            | Self::Join
+            | Self::JoinDatagrams
+            | Self::Associate => side == Side::Connector,
             Self::Welcome
             | Self::Refused
             | Self::Attached
@@ -240,6 +263,7 @@ impl FrameType {
             | Self::RequestLog
             | Self::Edges
             | Self::Open
+            | Self::Associated
             | Self::FlowOpen => side == Side::Edge,
         }
     }
@@ -290,12 +314,13 @@ impl FrameHeader {
     }
 
     /// Decodes the first header of a new carrier at the edge: HELLO makes it a control connection, JOIN a leg,
-    /// JOIN_DATAGRAMS a datagram leg.
+    /// JOIN_DATAGRAMS a datagram leg; ASSOCIATE asks for an association of paths.
     pub fn decode_first(bytes: [u8; HEADER_BYTES]) -> Result<(Self, Carrier), Violation> {
         match FrameType::from_byte(bytes[0]) {
             Some(FrameType::Hello) => Ok((Self::decode(bytes, Carrier::Control)?, Carrier::Control)),
             Some(FrameType::Join) => Ok((Self::decode(bytes, Carrier::Leg)?, Carrier::Leg)),
             Some(FrameType::JoinDatagrams) => Ok((Self::decode(bytes, Carrier::Datagrams)?, Carrier::Datagrams)),
+            Some(FrameType::Associate) => Ok((Self::decode(bytes, Carrier::Association)?, Carrier::Association)),
             Some(kind) => Err(Violation::OutOfPlace { kind, place: "as the first frame of a connection" }),
             None => Err(Violation::UnknownFrame { kind: bytes[0] }),
         }
@@ -318,7 +343,7 @@ mod tests {
 
     #[test]
     fn headers_round_trip_within_the_bounds_of_their_type_and_nowhere_else() {
-        for carrier in [Carrier::Control, Carrier::Leg, Carrier::Datagrams] {
+        for carrier in [Carrier::Control, Carrier::Leg, Carrier::Datagrams, Carrier::Association] {
             for &kind in FrameType::ALL {
                 let Some((min, max)) = kind.payload_bounds(carrier) else {
                     let header = FrameHeader { kind, len: 8 }.encode();
@@ -358,6 +383,8 @@ mod tests {
         assert_eq!(FrameHeader::decode_first(join.encode()), Ok((join, Carrier::Leg)));
         let join = FrameHeader { kind: FrameType::JoinDatagrams, len: 48 };
         assert_eq!(FrameHeader::decode_first(join.encode()), Ok((join, Carrier::Datagrams)));
+        let associate = FrameHeader { kind: FrameType::Associate, len: 0 };
+        assert_eq!(FrameHeader::decode_first(associate.encode()), Ok((associate, Carrier::Association)));
         let early = FrameHeader { kind: FrameType::Data, len: 4 };
         assert_eq!(
             FrameHeader::decode_first(early.encode()).unwrap_err().to_string(),

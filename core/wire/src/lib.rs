@@ -31,8 +31,8 @@ pub use frame::{Carrier, FrameHeader, FrameType, Side};
 pub use leg::{LegInput, LegMisuse, LegState};
 pub use log_budget::{LOGGED_PER_SECOND, LogBudget, LogShare, MAX_LOGGED_BURST};
 pub use message::{
-    Attach, Attached, Detach, EdgePlace, Edges, FailureReason, GoAway, Hello, Join, NOT_YET_KNOWN, Neighbours,
-    NotAttached, Open, OpenFailure, Refusal, ResetCode, StreamProtocol, Welcome,
+    Associate, Associated, Attach, Attached, Detach, EdgePlace, Edges, FailureReason, GoAway, Hello, Join,
+    NOT_YET_KNOWN, Neighbours, NotAttached, Open, OpenFailure, Refusal, ResetCode, StreamProtocol, Welcome,
 };
 pub use session::{DownReason, Event, OpenError, Read, Session, SessionConfig, StreamError, StreamId, TimeoutReason};
 pub use violation::Violation;

@@ -3,6 +3,7 @@
 //! Each `encode` appends a complete frame with header, without a stream id (as on legs); `decode` reads a payload. On a
 //! control connection [`crate::session::Session`] adds the stream ids.
 
+mod association;
 mod edges;
 
 use std::{
@@ -21,6 +22,7 @@ use crate::{
     },
 };
 
+pub use association::{Associate, Associated};
 pub use edges::{EdgePlace, Edges, MAX_EDGE_ADDRESSES, MAX_EDGE_PLACES, Neighbours};
 
 /// The longest code of a refusal, in bytes; longer ones are cut.

@@ -129,7 +129,7 @@ pub(crate) async fn receive(stream: UnixStream, router: Arc<Router>) -> io::Resu
         let meta = parse_head(&head).ok_or_else(|| io::Error::other("a batch has no valid head"))?;
         batch.resize(meta.len, 0);
         stream.read_exact(&mut batch).await?;
-        router.receive_from_successor(meta, &batch);
+        router.receive_from_successor(meta, &mut batch);
     }
 }
 

@@ -4,7 +4,8 @@
 //! its own. The kernel shares new clients out among the sockets. A connection ID names the process and the socket that
 //! issued it (`connection_id.rs`). So a datagram that arrives elsewhere, because its client has a new address or
 //! because a new process has taken the port, still reaches its connection (`router.rs`,
-//! `docs/adr/0070-quic-over-takeovers.md`).
+//! `docs/adr/0070-quic-over-takeovers.md`). Another protocol may have the port too, if its first bytes differ from those
+//! of QUIC (`sharing.rs`).
 
 mod connection_id;
 mod handover;
@@ -14,6 +15,7 @@ mod port;
 mod probe;
 mod router;
 mod secret;
+mod sharing;
 mod socket;
 mod transport;
 
@@ -25,4 +27,5 @@ pub use port::{MAX_SOCKETS, QuicPort, QuicSocket};
 pub use probe::probe;
 pub use router::QuicCounts;
 pub use secret::QuicSecret;
+pub use sharing::Sharing;
 pub use transport::{IDLE_TIMEOUT, transport};

@@ -70,6 +70,8 @@ impl QuicListener {
             .incoming_buffer_size(MAX_INCOMING_BYTES)
             .incoming_buffer_size_total(MAX_ALL_INCOMING_BYTES);
         let mut endpoint = EndpointConfig::new(router.secret.reset_key());
+        // The fixed bit tells QUIC from a protocol that shares the port, so clients keep it (RFC 9287 section 3).
+        endpoint.grease_quic_bit(false);
         let (key, place) = (router.key.clone(), Place { generation: router.generation, socket: socket.number });
         let server = router.server.clone();
         endpoint.cid_generator(move || Box::new(Generator { key: key.clone(), place, server: server.clone() }));

@@ -8,7 +8,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use quinn::{Runtime as _, TokioRuntime};
+use quinn::{AsyncUdpSocket, Runtime as _, TokioRuntime};
 use tokio::task::JoinHandle;
 
 use crate::{
@@ -17,6 +17,7 @@ use crate::{
     listener::QuicListener,
     router::{QuicCounts, Router},
     secret::QuicSecret,
+    sharing::Sharing,
     socket::RoutedSocket,
 };
 
@@ -106,6 +107,20 @@ impl QuicPort {
     #[must_use]
     pub fn counts(&self) -> Arc<QuicCounts> {
         self.0.router.counts.clone()
+    }
+
+    /// Lets another protocol have its datagrams of this port. The first one stays. It sends by [`QuicPort::sender`].
+    pub fn share_with(&self, sharing: Arc<dyn Sharing>) {
+        self.0.router.set_sharing(sharing);
+    }
+
+    /// A socket that sends from the port, and must not be read. Must be called inside a tokio runtime.
+    ///
+    /// # Errors
+    /// The process has too many open files.
+    pub fn sender(&self) -> io::Result<Arc<dyn AsyncUdpSocket>> {
+        let first = self.0.copies.first().ok_or_else(|| io::Error::other("a port has at least one socket"))?;
+        TokioRuntime.wrap_udp_socket(first.try_clone()?.into())
     }
 
     /// Takes the sockets, once.

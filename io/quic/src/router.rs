@@ -4,7 +4,7 @@ use std::{
     collections::VecDeque,
     io,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     task::{Context, Poll, Waker},
@@ -18,6 +18,7 @@ use crate::{
     connection_id::{IdForm, IdKey, Place, ServerNumber},
     handover::Former,
     secret::QuicSecret,
+    sharing::Sharing,
 };
 
 /// The most bytes that wait for one socket. Further datagrams are dropped, as the kernel does it.
@@ -62,6 +63,8 @@ pub(crate) struct Router {
     pub(crate) server: Option<ServerNumber>,
     inboxes: Vec<Mutex<Inbox>>,
     former: RwLock<Vec<Former>>,
+    /// The protocol that shares the port with QUIC.
+    sharing: OnceLock<Arc<dyn Sharing>>,
     /// Whether datagrams of other places can arrive at all.
     is_single: AtomicBool,
     /// Whether another process reads the sockets.
@@ -92,9 +95,30 @@ impl Router {
             inboxes: (0..sockets).map(|_| Mutex::default()).collect(),
             is_single: AtomicBool::new(sockets == 1 && former.is_empty()),
             former: RwLock::new(former),
+            sharing: OnceLock::new(),
             is_replaced: AtomicBool::new(false),
             counts: Arc::default(),
         }))
+    }
+
+    pub(crate) fn set_sharing(&self, sharing: Arc<dyn Sharing>) {
+        let _ = self.sharing.set(sharing);
+    }
+
+    /// Gives a batch to the protocol that shares the port, and returns whether the batch is of that protocol. What this
+    /// process does not know is for former processes, unless the successor has sent it.
+    pub(crate) fn share(&self, meta: &RecvMeta, data: &mut [u8], is_of_successor: bool) -> bool {
+        let Some(sharing) = self.sharing.get().filter(|sharing| sharing.is_its(data)) else { return false };
+        if sharing.receive(meta, data) || is_of_successor {
+            return true;
+        }
+        for former in self.former.read().iter().filter(|former| !former.is_gone()) {
+            self.counts.to_former_processes.fetch_add(1, Ordering::Relaxed);
+            if !former.send(meta, data) {
+                self.counts.dropped.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        true
     }
 
     fn form(&self) -> IdForm {
@@ -180,8 +204,11 @@ impl Router {
     }
 
     /// Hands a batch from the process that took over to its socket.
-    pub(crate) fn receive_from_successor(&self, meta: RecvMeta, data: &[u8]) {
+    pub(crate) fn receive_from_successor(&self, meta: RecvMeta, data: &mut [u8]) {
         self.counts.from_successor.fetch_add(1, Ordering::Relaxed);
+        if self.share(&meta, data, true) {
+            return;
+        }
         let place = self.key.place(self.form(), data);
         let socket = place.filter(|place| place.generation == self.generation).map_or(0, |place| place.socket);
         self.deliver(usize::from(socket), meta, data);

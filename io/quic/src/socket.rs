@@ -117,9 +117,11 @@ impl RoutedSocket {
                 other => return other,
             };
             let mut has_own = false;
-            for (buf, meta) in bufs.iter().zip(meta.iter_mut()).take(received) {
-                let data = buf.get(..meta.len).unwrap_or_default();
-                if self.router.is_for(self.number, meta, data) {
+            for (buf, meta) in bufs.iter_mut().zip(meta.iter_mut()).take(received) {
+                let data = buf.get_mut(..meta.len).unwrap_or_default();
+                if self.router.share(meta, data, false) {
+                    meta.len = 0;
+                } else if self.router.is_for(self.number, meta, data) {
                     has_own = true;
                 } else {
                     // quinn skips a batch without bytes.

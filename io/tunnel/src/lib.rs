@@ -40,8 +40,8 @@ pub use connector::{
     run_changing_connector, run_connector,
 };
 pub use edge::{
-    Admission, Admitted, CONTROL_NOTSENT_BYTES, EdgeLink, EdgeTunnels, EdgeTunnelsConfig, LinkError, OpenError,
-    OpenFlowError, TunnelHandle, TunnelStats,
+    Admission, Admitted, Associate, CONTROL_NOTSENT_BYTES, EdgeLink, EdgeTunnels, EdgeTunnelsConfig, LinkError,
+    OpenError, OpenFlowError, TunnelHandle, TunnelStats,
 };
 pub use establishment::Establishment;
 pub use flows::{FlowHandle, FlowHandler, FlowSink};

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use proptest::prelude::*;
 use sallyport_model::TunnelId;
 use sallyport_wire::{
-    Attach, Attached, Carrier, Detach, EdgePlace, Edges, FailureReason, FrameHeader, FrameType, GoAway, Hello, Join,
-    NotAttached, Open, OpenFailure, Refusal, StreamProtocol, Violation, Welcome, message,
+    Associate, Associated, Attach, Attached, Carrier, Detach, EdgePlace, Edges, FailureReason, FrameHeader, FrameType,
+    GoAway, Hello, Join, NotAttached, Open, OpenFailure, Refusal, StreamProtocol, Violation, Welcome, message,
 };
 
 /// The payload of the only frame in `frame`, whose header must be right.
@@ -38,6 +38,22 @@ fn address() -> impl Strategy<Value = SocketAddr> {
 fn place(number: u32) -> EdgePlace {
     let addresses = vec![SocketAddr::from((number.to_be_bytes(), 443))];
     EdgePlace { name: format!("e{number}").parse().unwrap(), region: format!("r{number}").parse().unwrap(), addresses }
+}
+
+#[test]
+fn an_association_of_paths_is_asked_for_and_given() {
+    let mut frame = Vec::new();
+    Associate.encode(&mut frame);
+    let (_, carrier) = FrameHeader::decode_first(*frame.first_chunk().unwrap()).unwrap();
+    assert_eq!((carrier, payload(&frame, FrameType::Associate, carrier)), (Carrier::Association, &[][..]));
+    let given = Associated { edge: [1; 8], connector: [2; 8], secret: [3; 32], port: 8_443 };
+    let mut frame = Vec::new();
+    given.encode(&mut frame);
+    let fields = payload(&frame, FrameType::Associated, carrier);
+    assert_eq!(Associated::decode(fields).unwrap(), given);
+    assert_eq!(Associated::decode(&[fields, b"a later field"].concat()).unwrap(), given);
+    assert!(Associated::decode(&fields[..fields.len() - 1]).is_err());
+    assert!(!format!("{given:?}").contains("3, 3"), "the secret is not printed");
 }
 
 #[test]

@@ -14,7 +14,9 @@ use std::{
     time::Duration,
 };
 
-use quinn::{ConnectionError, Endpoint, RecvStream, SendStream, VarInt, crypto::rustls::QuicClientConfig};
+use quinn::{
+    ConnectionError, Endpoint, RecvStream, SendStream, TransportConfig, VarInt, crypto::rustls::QuicClientConfig,
+};
 use sallyport_wire::ALPN;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
@@ -64,12 +66,30 @@ impl QuicConnection {
         tls: &rustls::ClientConfig,
         congestion: Option<&str>,
     ) -> io::Result<Self> {
+        let any: IpAddr = match address {
+            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let endpoint = Endpoint::client(SocketAddr::new(any, 0))?;
+        Self::connect_on(endpoint, sallyport_quic::transport(congestion), address, server_name, tls).await
+    }
+
+    /// As [`QuicConnection::connect`], from this endpoint and with these parameters.
+    ///
+    /// # Errors
+    /// As [`QuicConnection::connect`].
+    pub async fn connect_on(
+        endpoint: Endpoint,
+        mut transport: TransportConfig,
+        address: SocketAddr,
+        server_name: &str,
+        tls: &rustls::ClientConfig,
+    ) -> io::Result<Self> {
         let mut tls = tls.clone();
         tls.alpn_protocols = vec![ALPN.to_vec()];
         tls.enable_early_data = false;
         let crypto = QuicClientConfig::try_from(tls).map_err(unusable)?;
         let mut config = quinn::ClientConfig::new(Arc::new(crypto));
-        let mut transport = sallyport_quic::transport(congestion);
         transport
             .keep_alive_interval(Some(KEEP_ALIVE))
             .max_concurrent_uni_streams(VarInt::from_u32(0))
@@ -77,11 +97,6 @@ impl QuicConnection {
             .receive_window(CONNECTION_WINDOW_BYTES.into())
             .send_window(SEND_WINDOW_BYTES);
         config.transport_config(Arc::new(transport));
-        let any: IpAddr = match address {
-            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-        };
-        let endpoint = Endpoint::client(SocketAddr::new(any, 0))?;
         let connecting = endpoint.connect_with(config, address, server_name).map_err(unusable)?;
         let connection = connecting.await.map_err(|error| failed(address, error))?;
         Ok(Self { connection, endpoint: Some(endpoint) })

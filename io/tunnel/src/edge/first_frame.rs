@@ -8,6 +8,7 @@ pub(super) enum FirstFrame {
     Control { hello: Hello, frame: Vec<u8> },
     Leg(Join),
     Datagrams(Join),
+    Association,
 }
 
 impl FirstFrame {
@@ -16,6 +17,7 @@ impl FirstFrame {
             Self::Control { .. } => CarrierKind::Control,
             Self::Leg(_) => CarrierKind::Leg,
             Self::Datagrams(_) => CarrierKind::Datagrams,
+            Self::Association => CarrierKind::Association,
         }
     }
 }
@@ -45,6 +47,7 @@ pub(super) async fn read_first_frame(io: &mut (impl AsyncRead + Unpin)) -> Resul
         }
         CarrierKind::Leg => FirstFrame::Leg(Join::decode(payload)?),
         CarrierKind::Datagrams => FirstFrame::Datagrams(Join::decode(payload)?),
+        CarrierKind::Association => FirstFrame::Association,
     })
 }
 

@@ -2,6 +2,7 @@
 //!
 //! May use `flows` and every file of this crate but the rooms `connector` and `carrier`.
 
+mod associate;
 mod attach_budget;
 mod first_frame;
 mod handle;
@@ -30,16 +31,18 @@ use tokio::{
 };
 use tracing::debug;
 
+pub use self::{
+    associate::Associate,
+    handle::{OpenError, OpenFlowError, TunnelHandle},
+    link::{EdgeLink, LinkError},
+};
 use self::{
+    associate::send_association,
     attach_budget::AttachBudget,
     first_frame::{FirstFrame, FirstFrameError, is_same_secret, read_first_frame, send_refusal},
     link::LinkState,
     registry::{EdgeContext, Presence, SessionError, SessionPeer},
     request_load::RequestLoad,
-};
-pub use self::{
-    handle::{OpenError, OpenFlowError, TunnelHandle},
-    link::{EdgeLink, LinkError},
 };
 use crate::{
     SessionId,
@@ -213,8 +216,9 @@ impl EdgeTunnels {
     pub fn new(config: EdgeTunnelsConfig, admission: Arc<dyn Admission>) -> Self {
         let registry = Mutex::default();
         let refusals = Mutex::new(LogBudget::new(Instant::now()));
-        let (streams, datagram_legs) = Default::default();
-        Self { shared: Arc::new(EdgeContext { config, admission, registry, refusals, streams, datagram_legs }) }
+        let (streams, datagram_legs, associate) = Default::default();
+        let context = EdgeContext { config, admission, registry, refusals, streams, datagram_legs, associate };
+        Self { shared: Arc::new(context) }
     }
 
     /// Serves a connection from a connector (TLS with [`sallyport_wire::ALPN`] or another carrier). Returns when the
@@ -269,6 +273,13 @@ impl EdgeTunnels {
                     refuse(io, peer, &refusal).await;
                 }
             }
+            FirstFrame::Association => match self.associate(peer) {
+                Ok(associated) => {
+                    let _kept = kept;
+                    let _ = tokio::time::timeout(REFUSAL_TIME, send_association(io, &associated)).await;
+                }
+                Err(refusal) => refuse(io, peer, &refusal).await,
+            },
         }
     }
 

@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     net::SocketAddr,
     sync::{
-        Arc, Weak,
+        Arc, OnceLock, Weak,
         atomic::{AtomicBool, Ordering},
     },
     time::Instant,
@@ -18,7 +18,7 @@ use sallyport_wire::{
 use tracing::{debug, info};
 
 use super::{
-    Admission, EdgeSession, EdgeTunnelsConfig,
+    Admission, Associate, EdgeSession, EdgeTunnelsConfig,
     attach_budget::AttachBudget,
     handle::{HandleInner, RequestLog, TunnelHandle},
     link::LinkState,
@@ -56,6 +56,8 @@ pub(super) struct EdgeContext {
     pub(super) refusals: Mutex<LogBudget>,
     pub(super) streams: Arc<Counter>,
     pub(super) datagram_legs: Arc<DatagramLegs>,
+    /// Makes associations of paths, if the edge does.
+    pub(super) associate: OnceLock<Arc<dyn Associate>>,
 }
 
 /// The sessions and the attached tunnels.

@@ -6,6 +6,7 @@ mod choppy;
 mod flows;
 mod lab;
 mod life;
+mod multipath;
 mod quic;
 mod sessions;
 mod streams;

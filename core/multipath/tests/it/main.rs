@@ -1,0 +1,3 @@
+//! Tests of associations, on virtual time.
+
+mod interface;

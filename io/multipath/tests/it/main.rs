@@ -1,0 +1,6 @@
+//! Associations and QUIC over them, on loopback.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod lab;
+mod port;
+mod streams;
