@@ -36,6 +36,7 @@ use crate::{
         edge::EdgeCommand,
         egress::EgressCommand,
         flow::FlowCommand,
+        inspect::InspectCommand,
         invitation::InvitationCommand,
         login::LoginArgs,
         login_session::LoginSessionCommand,
@@ -105,6 +106,9 @@ pub(crate) enum Command {
     Doctor(DoctorArgs),
     /// Measure the way to a host, by echo requests that nobody can fool, or by TCP connects
     Ping(PingArgs),
+    /// Look into live TCP connections of this machine: buffers, windows, and what limits them
+    #[command(subcommand)]
+    Inspect(InspectCommand),
     /// Create an account, or show it
     #[command(subcommand)]
     Account(AccountCommand),
@@ -325,6 +329,7 @@ async fn dispatch(cli: Cli, output: Output, offset: UtcOffset) -> anyhow::Result
         Command::Status => command::status::run(&context).await,
         Command::Doctor(args) => command::doctor::run(&context, args).await,
         Command::Ping(args) => command::ping::run(&context, args).await,
+        Command::Inspect(command) => command::inspect::run(&context, command).await,
         Command::Account(command) => command::account::run(&context, command).await,
         Command::Login(args) => command::login::login(&context, args).await,
         Command::Logout => command::login::logout(&context).await,

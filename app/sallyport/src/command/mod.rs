@@ -20,6 +20,7 @@ pub(crate) mod egress;
 pub(crate) mod flow;
 mod health;
 pub(crate) mod hold;
+pub(crate) mod inspect;
 pub(crate) mod invitation;
 pub(crate) mod login;
 pub(crate) mod login_session;
