@@ -7,6 +7,9 @@
 mod association;
 mod packet;
 mod path;
+pub mod pmtu;
+mod reorder;
+mod schedule;
 
 pub use association::{AddPathError, Arrival, Association, Config, Counts, Event, Refused, SendError, Setup, Transmit};
 pub use packet::{AssociationId, HEADER_BYTE, HEADER_BYTES, Header, PathId, Secret, Side, TAG_BYTES};

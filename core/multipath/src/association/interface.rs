@@ -27,18 +27,11 @@ pub struct Config {
     pub reorder_wait: Duration,
     /// Bytes of datagrams that wait for a missing one, at most.
     pub reorder_bytes: usize,
-    /// How many datagrams one parity datagram covers, 2 to 64; `None` sends no parity.
-    pub parity_group: Option<u8>,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self {
-            send_queue_bytes: 4 << 20,
-            reorder_wait: Duration::from_millis(500),
-            reorder_bytes: 32 << 20,
-            parity_group: None,
-        }
+        Self { send_queue_bytes: 4 << 20, reorder_wait: Duration::from_millis(500), reorder_bytes: 32 << 20 }
     }
 }
 
@@ -139,8 +132,6 @@ pub struct Counts {
     pub expired: u64,
     /// Missing datagrams that this side stopped waiting for.
     pub given_up: u64,
-    /// Datagrams that were made again from parity.
-    pub recovered: u64,
     /// Parts of datagrams that came although they had come or had been given up.
     pub duplicates: u64,
     /// Packets refused as [`Refused::Foreign`].

@@ -9,11 +9,13 @@ const PING: u8 = 1;
 const DATA: u8 = 2;
 const ACK: u8 = 3;
 const PATH_STATUS: u8 = 4;
-const PARITY: u8 = 5;
-const CLOSE: u8 = 6;
+const CLOSE: u8 = 5;
 
 /// Ranges that one ACK frame names; older ones are left out.
-pub(crate) const MAX_ACK_RANGES: usize = 32;
+pub(crate) const MAX_ACK_RANGES: usize = 96;
+
+/// Numbers that one range covers, at most, less one.
+const LONGEST_RANGE: u64 = (1 << 40) - 1;
 
 /// One frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,7 +25,6 @@ pub(crate) enum Frame {
     Data(Data),
     Ack(Ack),
     PathStatus(Status),
-    Parity(Parity),
     /// The sender has ended the association.
     Close,
 }
@@ -63,17 +64,6 @@ pub(crate) struct Status {
     pub(crate) is_removed: bool,
 }
 
-/// The exclusive or of consecutive datagrams, from which one missing one is made again.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Parity {
-    pub(crate) first_sequence: u64,
-    pub(crate) count: u8,
-    /// The exclusive or of the lengths.
-    pub(crate) length: u16,
-    /// As long as the longest datagram.
-    pub(crate) bytes: Bytes,
-}
-
 /// The frames of a packet that was opened do not follow the format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Malformed;
@@ -83,12 +73,15 @@ impl Data {
     pub(crate) const OVERHEAD: usize = 1 + 8 + 2 + 1 + 2;
 }
 
-impl Parity {
-    /// Bytes of a frame besides its parity.
-    pub(crate) const OVERHEAD: usize = 1 + 8 + 1 + 2 + 2;
-}
-
 impl Frame {
+    /// Bytes of a status.
+    pub(crate) const PATH_STATUS_BYTES: usize = 1 + 2 + 4 + 1 + 1;
+
+    /// Whether a packet with this frame is acknowledged.
+    pub(crate) fn asks_for_ack(&self) -> bool {
+        matches!(self, Self::Ping | Self::Data(_) | Self::PathStatus(_))
+    }
+
     /// Appends the frame to a packet.
     pub(crate) fn write(&self, packet: &mut Vec<u8>) {
         match self {
@@ -98,11 +91,20 @@ impl Frame {
                 packet.push(ACK);
                 packet.put_u16(ack.path.0);
                 packet.put_u32(ack.delay_micros);
-                let ranges = &ack.ranges[..ack.ranges.len().min(MAX_ACK_RANGES)];
-                packet.push(ranges.len() as u8);
-                for &(first, last) in ranges {
-                    packet.put_uint(first, 6);
-                    packet.put_uint(last, 6);
+                let (Some(&(first, last)), at) = (ack.ranges.first(), packet.len()) else { return };
+                packet.push(1);
+                packet.put_uint(last, 6);
+                packet.put_uint((last - first).min(LONGEST_RANGE), 5);
+                let mut bound = first;
+                for &(first, last) in ack.ranges.iter().skip(1).take(MAX_ACK_RANGES - 1) {
+                    // What does not fit is acknowledged no more; it is old.
+                    let (Ok(gap), Ok(length)) = (u16::try_from(bound - last), u16::try_from(last - first)) else {
+                        break;
+                    };
+                    packet.put_u16(gap);
+                    packet.put_u16(length);
+                    packet[at] += 1;
+                    bound = first;
                 }
             }
             Self::PathStatus(status) => {
@@ -112,14 +114,6 @@ impl Frame {
                 packet.push(status.weight);
                 let flags = [status.is_standby, status.is_metered, status.is_available, status.is_removed];
                 packet.push(flags.iter().rev().fold(0, |byte, &flag| byte << 1 | u8::from(flag)));
-            }
-            Self::Parity(parity) => {
-                packet.push(PARITY);
-                packet.put_u64(parity.first_sequence);
-                packet.push(parity.count);
-                packet.put_u16(parity.length);
-                packet.put_u16(parity.bytes.len() as u16);
-                packet.extend_from_slice(&parity.bytes);
             }
             Self::Close => packet.push(CLOSE),
         }
@@ -151,7 +145,6 @@ pub(crate) fn frames(opened: &[u8]) -> Result<Vec<Frame>, Malformed> {
             DATA => found.push(reader.data()?),
             ACK => found.push(reader.ack()?),
             PATH_STATUS => found.push(reader.path_status()?),
-            PARITY => found.push(reader.parity()?),
             CLOSE => found.push(Frame::Close),
             _ => return Err(Malformed),
         }
@@ -196,15 +189,17 @@ impl Reader<'_> {
         if count == 0 || count > MAX_ACK_RANGES {
             return Err(Malformed);
         }
-        let mut ranges = Vec::with_capacity(count);
-        let mut bound = u64::MAX;
-        for _ in 0..count {
-            let (first, last) = (self.number(6)?, self.number(6)?);
+        let (mut last, length) = (self.number(6)?, self.number(5)?);
+        let mut first = last.checked_sub(length).ok_or(Malformed)?;
+        let mut ranges = vec![(first, last)];
+        for _ in 1..count {
+            let (gap, length) = (self.number(2)?, self.number(2)?);
             // One number at least lies between two ranges.
-            if first > last || last.saturating_add(1) >= bound {
+            if gap < 2 {
                 return Err(Malformed);
             }
-            bound = first;
+            last = first.checked_sub(gap).ok_or(Malformed)?;
+            first = last.checked_sub(length).ok_or(Malformed)?;
             ranges.push((first, last));
         }
         Ok(Frame::Ack(Ack { path, delay_micros, ranges }))
@@ -218,15 +213,5 @@ impl Reader<'_> {
         }
         let [is_standby, is_metered, is_available, is_removed] = [0, 1, 2, 3].map(|bit| flags >> bit & 1 == 1);
         Ok(Frame::PathStatus(Status { path, sequence, weight, is_standby, is_metered, is_available, is_removed }))
-    }
-
-    fn parity(&mut self) -> Result<Frame, Malformed> {
-        let (first_sequence, count) = (self.number(8)?, self.number(1)? as u8);
-        let (length, size) = (self.number(2)? as u16, self.number(2)? as usize);
-        if count < 2 || first_sequence.checked_add(count.into()).is_none() {
-            return Err(Malformed);
-        }
-        let bytes = Bytes::copy_from_slice(self.take(size)?);
-        Ok(Frame::Parity(Parity { first_sequence, count, length, bytes }))
     }
 }

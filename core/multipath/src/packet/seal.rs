@@ -1,7 +1,10 @@
-//! The seal: AES-256-GCM with one key for each direction. The nonce is the path and the packet number.
+//! The seal: ChaCha20-Poly1305 with one key for each direction. The nonce is the path and the packet number.
+//!
+//! The keys last as long as the association. RFC 9001 section 6.6 bounds what one AES-GCM key may seal to some millions
+//! of packets, and what one ChaCha20-Poly1305 key may seal to more than can be numbered.
 
 use aws_lc_rs::{
-    aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey},
+    aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey},
     hkdf::{HKDF_SHA256, Salt},
 };
 use zeroize::Zeroizing;
@@ -50,7 +53,7 @@ impl Secret {
     fn key(&self, sender: Side) -> LessSafeKey {
         let pseudorandom = Salt::new(HKDF_SHA256, b"").extract(&self.0[..]);
         let info = [sender.label()];
-        let expanded = pseudorandom.expand(&info, &AES_256_GCM).map(UnboundKey::from);
+        let expanded = pseudorandom.expand(&info, &CHACHA20_POLY1305).map(UnboundKey::from);
         // HKDF fails only for outputs of more than 255 blocks.
         LessSafeKey::new(expanded.expect("one key is shorter than the bound of HKDF"))
     }

@@ -1,72 +1,399 @@
-//! One path: how it is to be used, what state it is in, and what is known of it. Uses `packet`.
+//! One path: its settings, its packets in flight, its model, its MTU, and whether it answers. Uses `packet` and `pmtu`.
 
-use std::time::Duration;
+mod model;
+mod received;
+mod round_trip;
+mod sent;
+mod settings;
 
-/// How a path is to be used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PathSettings {
-    /// Percent of the path's rate that datagrams may take: 1 to 100.
-    pub weight: u8,
-    /// Whether the path carries datagrams only if no path without this mark can.
-    pub is_standby: bool,
-    /// Whether each byte costs: such a path comes after all standby paths.
-    pub is_metered: bool,
-    /// Whether the link is there. A path that is not available sends nothing.
-    pub is_available: bool,
-    /// The greatest UDP payload, in bytes, that the link itself can carry: its MTU without the headers of IP and UDP.
-    pub max_payload_bytes: u16,
+use std::time::{Duration, Instant};
+
+pub use self::settings::{PathSettings, PathState, PathStats};
+use self::{
+    model::Model,
+    received::MAX_ACK_DELAY,
+    round_trip::RoundTrip,
+    sent::{Sent, SentPackets},
+};
+pub(crate) use self::{
+    received::Received,
+    sent::{Content, NeverSent, Piece},
+};
+use crate::{
+    packet::{Ack, PathId, Status},
+    pmtu::PathMtu,
+};
+
+/// The round trip of a path that has not shown any.
+const UNKNOWN_ROUND_TRIP: Duration = Duration::from_millis(100);
+/// A silent path sends a question after this time, so that NAT keeps its mapping and a dead link is known for one.
+const KEEPALIVE: Duration = Duration::from_secs(5);
+/// The same for a metered path.
+const METERED_KEEPALIVE: Duration = Duration::from_secs(25);
+/// Probes of a path that does not answer: the first interval and the greatest.
+const PROBE_INTERVAL: Duration = Duration::from_millis(50);
+const MAX_PROBE_INTERVAL: Duration = Duration::from_secs(1);
+/// How late packets may come on a path that reorders before they count as lost.
+const MAX_LATENESS: Duration = Duration::from_millis(250);
+/// Of this, what the suspicion allows for.
+const MAX_SUSPICION_LATENESS: Duration = Duration::from_millis(100);
+/// After this time without a packet that was late, the path is trusted more again.
+const LATENESS_HALVES: Duration = Duration::from_secs(10);
+/// What may be sent at once after a wake-up that came late.
+const BURST: Duration = Duration::from_millis(2);
+/// A path that was silent for longer than this begins with a new model.
+const FORGET_MODEL: Duration = Duration::from_secs(1);
+
+/// One path of an association.
+#[derive(Debug)]
+pub(crate) struct Path {
+    pub(crate) id: PathId,
+    settings: PathSettings,
+    /// What the peer wishes.
+    peer: Option<Status>,
+    status_sequence: u32,
+    pub(crate) state: PathState,
+    pub(crate) sent: SentPackets,
+    pub(crate) received: Received,
+    round_trip: RoundTrip,
+    model: Model,
+    pub(crate) mtu: PathMtu,
+    /// When the pace allows the next packet.
+    next_send: Instant,
+    /// How much later than expected packets came that counted as lost.
+    lateness: Duration,
+    late_at: Option<Instant>,
+    /// When a question is due; `None` if the link is not there.
+    ping_at: Option<Instant>,
+    probe_interval: Duration,
+    mtu_probe_at: Option<Instant>,
+    silent_since: Option<Instant>,
+    pub(crate) numbers: Numbers,
 }
 
-impl Default for PathSettings {
-    fn default() -> Self {
-        Self { weight: 100, is_standby: false, is_metered: false, is_available: true, max_payload_bytes: 1472 }
+/// What the path counts.
+#[derive(Debug, Default)]
+pub(crate) struct Numbers {
+    pub(crate) sent_packets: u64,
+    pub(crate) sent_bytes: u64,
+    pub(crate) received_packets: u64,
+    pub(crate) received_bytes: u64,
+    lost_packets: u64,
+    spurious_losses: u64,
+    suspicions: u64,
+}
+
+impl Path {
+    pub(crate) fn new(id: PathId, settings: PathSettings, now: Instant) -> Self {
+        let mut path = Self {
+            id,
+            settings,
+            peer: None,
+            status_sequence: 0,
+            state: PathState::Unavailable,
+            sent: SentPackets::default(),
+            received: Received::default(),
+            round_trip: RoundTrip::default(),
+            model: Model::new(id.0, now),
+            mtu: PathMtu::new(settings.max_payload_bytes),
+            next_send: now,
+            lateness: Duration::ZERO,
+            late_at: None,
+            ping_at: None,
+            probe_interval: PROBE_INTERVAL,
+            mtu_probe_at: None,
+            silent_since: None,
+            numbers: Numbers::default(),
+        };
+        path.settle(now);
+        path
     }
-}
 
-/// What an association knows about the state of a path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PathState {
-    /// No answer has come yet.
-    Opening,
-    /// Packets are acknowledged.
-    Active,
-    /// The path owes acknowledgements for too long; it carries probes only.
-    Suspected,
-    /// The settings of this side or of the peer say that the link is not there.
-    Unavailable,
-}
+    /// The settings of both sides together: the stricter of each.
+    pub(crate) fn effective(&self) -> PathSettings {
+        let Some(peer) = &self.peer else { return self.settings };
+        PathSettings {
+            weight: self.settings.weight.min(peer.weight),
+            is_standby: self.settings.is_standby || peer.is_standby,
+            is_metered: self.settings.is_metered || peer.is_metered,
+            is_available: self.settings.is_available && peer.is_available,
+            max_payload_bytes: self.settings.max_payload_bytes,
+        }
+    }
 
-/// A path in numbers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PathStats {
-    /// The settings of this side.
-    pub settings: PathSettings,
-    /// The state now.
-    pub state: PathState,
-    /// The smoothed round trip.
-    pub round_trip: Duration,
-    /// The shortest round trip of the last ten seconds.
-    pub min_round_trip: Duration,
-    /// The rate that the path has shown, in bytes a second.
-    pub rate: u64,
-    /// Bytes that may be in flight.
-    pub window: u64,
-    /// Bytes that are in flight.
-    pub in_flight: u64,
-    /// The greatest UDP payload that has arrived, in bytes.
-    pub mtu: u16,
-    /// UDP payloads sent, in packets and bytes.
-    pub sent_packets: u64,
-    /// See `sent_packets`.
-    pub sent_bytes: u64,
-    /// UDP payloads received and believed, in packets and bytes.
-    pub received_packets: u64,
-    /// See `received_packets`.
-    pub received_bytes: u64,
-    /// Packets that this side holds for lost.
-    pub lost_packets: u64,
-    /// Packets that were held for lost and were acknowledged afterwards.
-    pub spurious_losses: u64,
-    /// How often the path came under suspicion.
-    pub suspicions: u64,
+    /// Takes new settings of this side. What was in flight on a link that went away goes to `lost`.
+    pub(crate) fn set(&mut self, settings: PathSettings, now: Instant, lost: &mut Vec<Content>) {
+        self.settings = PathSettings { weight: settings.weight.clamp(1, 100), ..settings };
+        self.mtu.set_max(settings.max_payload_bytes);
+        self.status_sequence += 1;
+        self.settle_or_stop(now, lost);
+    }
+
+    /// Takes the wishes of the peer, unless they are older than others.
+    pub(crate) fn set_peer(&mut self, status: Status, now: Instant, lost: &mut Vec<Content>) {
+        if self.peer.is_none_or(|before| status.sequence > before.sequence) {
+            self.peer = Some(status);
+            self.settle_or_stop(now, lost);
+        }
+    }
+
+    /// The wishes of this side, for the peer.
+    pub(crate) fn status(&self) -> Status {
+        Status {
+            path: self.id,
+            sequence: self.status_sequence,
+            weight: self.settings.weight,
+            is_standby: self.settings.is_standby,
+            is_metered: self.settings.is_metered,
+            is_available: self.settings.is_available,
+            is_removed: false,
+        }
+    }
+
+    fn settle_or_stop(&mut self, now: Instant, lost: &mut Vec<Content>) {
+        if self.effective().is_available {
+            self.settle(now);
+        } else if self.state != PathState::Unavailable {
+            self.state = PathState::Unavailable;
+            self.ping_at = None;
+            self.lose_all(now, lost);
+        }
+    }
+
+    /// A link that was not there begins anew: it may be another network now.
+    fn settle(&mut self, now: Instant) {
+        if self.state == PathState::Unavailable && self.effective().is_available {
+            self.state = PathState::Opening;
+            self.round_trip = RoundTrip::default();
+            self.model = Model::new(self.id.0, now);
+            self.lateness = Duration::ZERO;
+            self.next_send = now.checked_sub(BURST).unwrap_or(now);
+            self.ping_at = Some(now);
+            self.probe_interval = PROBE_INTERVAL;
+        }
+    }
+
+    /// Takes back all that is in flight.
+    pub(crate) fn lose_all(&mut self, now: Instant, lost: &mut Vec<Content>) {
+        let (mtu, numbers) = (&mut self.mtu, &mut self.numbers);
+        self.sent.mark_all_lost(now, |sent| {
+            if sent.is_probe {
+                mtu.cancel_probe();
+            } else {
+                mtu.on_lost(sent.bytes);
+                numbers.lost_packets += 1;
+            }
+            lost.push(std::mem::take(&mut sent.content));
+        });
+        self.mtu_probe_at = None;
+    }
+
+    fn loss_delay(&self) -> Duration {
+        let round_trip = self.round_trip.smoothed().unwrap_or(UNKNOWN_ROUND_TRIP);
+        round_trip + round_trip / 8 + Duration::from_millis(1) + self.lateness
+    }
+
+    /// How long an acknowledgement may take before the path is suspected.
+    fn patience(&self) -> Duration {
+        let round_trip = self.round_trip.smoothed().unwrap_or(UNKNOWN_ROUND_TRIP);
+        let margin = (self.round_trip.variation() * 4).max(round_trip / 4).max(Duration::from_millis(10));
+        round_trip + margin + MAX_ACK_DELAY + self.lateness.min(MAX_SUSPICION_LATENESS)
+    }
+
+    /// Takes an acknowledgement. What is lost goes to `lost`.
+    pub(crate) fn on_ack(&mut self, ack: &Ack, now: Instant, lost: &mut Vec<Content>) -> Result<(), NeverSent> {
+        let largest = self.sent.largest_acked();
+        let acked = self.sent.take_acked(ack)?;
+        let Some(newest) = acked.last().map(|sent| sent.sample) else { return Ok(()) };
+        let delay = Duration::from_micros(ack.delay_micros.into()).min(MAX_ACK_DELAY * 4);
+        for (at, sent) in acked.iter().enumerate() {
+            let took = now.duration_since(sent.at);
+            if sent.lost_at.is_some() {
+                self.record_late(took, now);
+            } else if at + 1 == acked.len() && largest.is_none_or(|largest| ack.ranges[0].1 > largest) {
+                self.round_trip.record(took.checked_sub(delay).unwrap_or(took), now);
+            }
+            self.model.on_acked(sent.bytes.into(), now);
+            if sent.is_probe {
+                self.mtu.on_probe_acked(sent.bytes, now);
+                self.mtu_probe_at = None;
+            } else {
+                self.mtu.on_acked(sent.bytes);
+            }
+        }
+        self.model.on_acks_end(&newest, self.sent.in_flight, &mut self.round_trip, now);
+        if matches!(self.state, PathState::Opening | PathState::Suspected) {
+            self.revive(now);
+        }
+        self.find_lost(now, lost);
+        Ok(())
+    }
+
+    fn record_late(&mut self, took: Duration, now: Instant) {
+        self.numbers.spurious_losses += 1;
+        let expected = self.round_trip.smoothed().unwrap_or(UNKNOWN_ROUND_TRIP);
+        let late = took.saturating_sub(expected).min(MAX_LATENESS);
+        self.lateness = self.lateness.max(late);
+        self.late_at = Some(now);
+    }
+
+    fn revive(&mut self, now: Instant) {
+        if self.silent_since.take().is_some_and(|since| now.duration_since(since) > FORGET_MODEL) {
+            self.model = Model::new(self.id.0, now);
+        }
+        self.state = PathState::Active;
+        self.probe_interval = PROBE_INTERVAL;
+        self.ping_at = Some(now + self.keepalive());
+    }
+
+    fn keepalive(&self) -> Duration {
+        if self.effective().is_metered { METERED_KEEPALIVE } else { KEEPALIVE }
+    }
+
+    fn find_lost(&mut self, now: Instant, lost: &mut Vec<Content>) {
+        let (mtu, numbers, model) = (&mut self.mtu, &mut self.numbers, &mut self.model);
+        let round_trip = self.round_trip.smoothed().unwrap_or(UNKNOWN_ROUND_TRIP);
+        let delay = round_trip + round_trip / 8 + Duration::from_millis(1) + self.lateness;
+        let mtu_probe_at = &mut self.mtu_probe_at;
+        self.sent.mark_lost(delay, now, |sent| {
+            if sent.is_probe {
+                mtu.on_probe_lost(sent.bytes, now);
+                *mtu_probe_at = None;
+            } else {
+                mtu.on_lost(sent.bytes);
+                model.on_lost();
+                numbers.lost_packets += 1;
+            }
+            lost.push(std::mem::take(&mut sent.content));
+        });
+    }
+
+    /// Does what is due: lost packets, lost probes, suspicion.
+    pub(crate) fn handle_timeout(&mut self, now: Instant, lost: &mut Vec<Content>) {
+        if self.late_at.is_some_and(|at| now.duration_since(at) >= LATENESS_HALVES) {
+            self.lateness /= 2;
+            self.late_at = (self.lateness > Duration::from_millis(1)).then_some(now);
+        }
+        if self.sent.loss_at(self.loss_delay()).is_some_and(|at| at <= now) {
+            self.find_lost(now, lost);
+        }
+        let patience = self.patience();
+        if let Some(at) = self.mtu_probe_at.filter(|&at| at + patience <= now) {
+            self.mtu_probe_at = None;
+            let mtu = &mut self.mtu;
+            self.sent.mark_probes_lost(at, now, |sent| mtu.on_probe_lost(sent.bytes, now));
+        }
+        let is_owed = self.sent.owed_since().is_some_and(|since| since + patience <= now);
+        if self.state == PathState::Active && is_owed {
+            self.state = PathState::Suspected;
+            self.silent_since = Some(now);
+            self.numbers.suspicions += 1;
+            self.ping_at = Some(now);
+        }
+        // A path that is not trusted keeps nothing for itself.
+        if is_owed && matches!(self.state, PathState::Suspected | PathState::Opening) {
+            self.lose_all(now, lost);
+        }
+    }
+
+    /// When something is due, and that the pace and the queue of datagrams are not part of.
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        let is_there = self.state != PathState::Unavailable;
+        let patience = self.patience();
+        let times = [
+            self.received.ack_at().filter(|_| is_there),
+            self.ping_at,
+            self.sent.loss_at(self.loss_delay()),
+            self.sent.owed_since().map(|since| since + patience),
+            self.mtu_probe_at.map(|at| at + patience),
+            self.mtu.poll_timeout().filter(|_| self.state == PathState::Active),
+        ];
+        times.into_iter().flatten().min()
+    }
+
+    /// Whether a question is due.
+    pub(crate) fn has_ping(&self, now: Instant) -> bool {
+        self.ping_at.is_some_and(|at| at <= now)
+    }
+
+    /// Records a packet: `content` is `None` if it asks for no acknowledgement.
+    pub(crate) fn record_sent(&mut self, bytes: usize, content: Option<Content>, is_probe: bool, now: Instant) {
+        self.numbers.sent_packets += 1;
+        self.numbers.sent_bytes += bytes as u64;
+        let Some(content) = content else { return self.sent.push(None) };
+        if self.sent.in_flight == 0 {
+            self.silent_since = self.silent_since.filter(|_| self.state != PathState::Active);
+        }
+        let sample = self.model.on_sent(now, self.sent.in_flight);
+        self.sent.push(Some(Sent { at: now, bytes: bytes as u16, content, sample, is_probe, lost_at: None }));
+        if is_probe {
+            self.mtu_probe_at = Some(now);
+        } else {
+            let pace = self.pace();
+            let earliest = now.checked_sub(BURST).unwrap_or(now);
+            self.next_send = self.next_send.max(earliest) + Duration::from_secs_f64(bytes as f64 / pace);
+        }
+        self.ping_at = match self.state {
+            PathState::Active => Some(now + self.keepalive()),
+            PathState::Opening | PathState::Suspected if self.has_ping(now) => {
+                let interval = self.probe_interval;
+                self.probe_interval = (interval * 2).min(MAX_PROBE_INTERVAL);
+                Some(now + interval)
+            }
+            _ => self.ping_at,
+        };
+    }
+
+    /// Bytes a second that datagrams may take now.
+    fn pace(&self) -> f64 {
+        self.model.pace(&self.round_trip) * f64::from(self.effective().weight) / 100.0
+    }
+
+    /// Bytes a second that the path is expected to carry.
+    pub(crate) fn rate(&self) -> f64 {
+        let known = self.model.rate();
+        let rate = if known > 0.0 { known } else { self.model.pace(&self.round_trip) };
+        rate * f64::from(self.effective().weight) / 100.0
+    }
+
+    /// How long a packet takes from here to the peer.
+    pub(crate) fn delay(&self) -> Duration {
+        self.round_trip.smoothed().unwrap_or(UNKNOWN_ROUND_TRIP) / 2
+    }
+
+    /// When the pace allows a packet; `None` if the window is full.
+    pub(crate) fn free_at(&self) -> Option<Instant> {
+        (self.sent.in_flight < self.model.window(&self.round_trip)).then_some(self.next_send)
+    }
+
+    /// How long until the window has room for a packet, if the path goes on as before.
+    pub(crate) fn until_window(&self) -> Duration {
+        let excess = (self.sent.in_flight + 1500).saturating_sub(self.model.window(&self.round_trip));
+        Duration::from_secs_f64(excess as f64 / self.rate().max(1.0)).max(Duration::from_micros(100))
+    }
+
+    /// Nothing is left to send although this path could.
+    pub(crate) fn mark_app_limited(&mut self) {
+        self.model.mark_app_limited(self.sent.in_flight);
+    }
+
+    pub(crate) fn stats(&self) -> PathStats {
+        PathStats {
+            settings: self.settings,
+            state: self.state,
+            round_trip: self.round_trip.smoothed().unwrap_or_default(),
+            min_round_trip: self.round_trip.min(),
+            rate: self.model.rate() as u64,
+            window: self.model.window(&self.round_trip),
+            in_flight: self.sent.in_flight,
+            mtu: self.mtu.current(),
+            sent_packets: self.numbers.sent_packets,
+            sent_bytes: self.numbers.sent_bytes,
+            received_packets: self.numbers.received_packets,
+            received_bytes: self.numbers.received_bytes,
+            lost_packets: self.numbers.lost_packets,
+            spurious_losses: self.numbers.spurious_losses,
+            suspicions: self.numbers.suspicions,
+        }
+    }
 }
