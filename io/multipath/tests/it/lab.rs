@@ -37,6 +37,11 @@ impl Edge {
         Self { port, associations, _listeners: listeners, tls, directory }
     }
 
+    /// Serves another port in the same way.
+    pub(crate) fn serve(&self, port: &QuicPort) -> Vec<QuicListener> {
+        serve(port, &self.tls)
+    }
+
     pub(crate) fn address(&self) -> SocketAddr {
         self.port.address()
     }
