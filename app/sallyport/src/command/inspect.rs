@@ -86,7 +86,8 @@ pub(crate) async fn run(context: &Context, command: InspectCommand) -> anyhow::R
     let (earlier, mut watch) = (network_counts(), Watch::begin(args.target).map_err(failure)?);
     if watch.watched().is_empty() {
         let target = args.target;
-        let failure = Failure::new(Kind::NotFound, format!("{target} has no TCP connections in this network namespace"));
+        let failure =
+            Failure::new(Kind::NotFound, format!("{target} has no TCP connections in this network namespace"));
         return Err(failure.next("`ss -tn` lists the connections that there are").into());
     }
     context.output.hint(&format!("watching {} connections; Ctrl-C ends it early", watch.watched().len()));

@@ -95,8 +95,8 @@ fn header(state: &State, palette: Palette) -> Vec<Line<'static>> {
         lines.push(Line::styled(format!("and {more} more"), palette.quiet()));
     }
     let inspector = match &state.inspector {
-        Some(url) => format!("inspector  {url}"),
-        None => "no inspector: requests are not kept, so there are no details, no filter and no replay".to_owned(),
+        Some(url) => format!("page  {url}"),
+        None => "no inspector: requests are not kept, and are lines without details".to_owned(),
     };
     lines.push(Line::styled(inspector, palette.quiet()));
     lines.push(edges(state, palette));

@@ -260,7 +260,8 @@ impl Shown {
             self.state.figures.percentile_us(50).map(|us| format!(", half of the last within {}", duration(us)));
         let addresses = self.state.served.iter().filter(|served| !served.url.is_empty());
         let lines = addresses.map(|served| format!("{}  {}", safe(&served.name), safe(&served.url)));
-        let sum = format!("{requests} requests, {failures} failed{}", median.unwrap_or_default());
+        let noun = if requests == 1 { "request" } else { "requests" };
+        let sum = format!("{requests} {noun}, {failures} failed{}", median.unwrap_or_default());
         for line in lines.chain([sum]) {
             // The terminal may be gone.
             drop(output::line(&line));

@@ -97,7 +97,7 @@ fn requests_stand_below_the_address_the_newest_one_first() {
     let lines = world.lines(80, 24);
     assert_eq!(lines[0], "shop  https://calm-bay-1.example.com");
     assert_eq!(lines[1], "      → http://localhost:8000");
-    assert_eq!(lines[2], "inspector  http://127.0.0.1:4040/#key=k");
+    assert_eq!(lines[2], "page  http://127.0.0.1:4040/#key=k");
     let at = lines.iter().position(|line| line.starts_with("TIME")).unwrap();
     assert!(lines[at + 1].starts_with("01:00:00  503 GET     /second?a=b "), "{lines:#?}");
     assert!(lines[at + 1].ends_with("7 B"), "{lines:#?}");
@@ -136,10 +136,10 @@ fn what_was_captured_cannot_steer_the_terminal() {
     let mut world = World::new();
     let request = b"GET /\x1b]0;x\x07?\xe2\x80\xae HTTP/1.1\r\nHost: a\r\nX-Evil: \x1b[2J\x9b31m\r\nContent-Length: 9\r\n\r\n\x1b[1;1Hhi\r";
     world.exchange(request, b"HTTP/1.1 200 OK\r\nX-\x1b: \x07\r\nContent-Length: 4\r\n\r\n\x1bc\x00\x7f");
-    world.exchange(
-        b"GET /ok HTTP/1.1\r\nHost: a\r\nX-Evil: a\x1b[2Jb\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
-    );
+    let body =
+        b"POST /ok HTTP/1.1\r\nHost: a\r\nContent-Type: text/plain\r\nContent-Length: 9\r\n\r\na\x1b[2Jb\x07\r\n";
+    world.exchange(body, b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 5\r\n\r\n\x9b31m\r");
+    assert!(!world.inspector.store().is_empty());
     world.state.say(Tone::Bad, "a\u{1b}[31m b\u{202e}c\r\n".to_owned());
     world.state.set_served(Served {
         tunnel: Some("00000000-0000-4000-8000-000000000001".parse().unwrap()),
@@ -155,8 +155,8 @@ fn what_was_captured_cannot_steer_the_terminal() {
         let steers = |text: &str| text.chars().any(|c| c.is_control() || c == '\u{202e}');
         assert!(buffer.content.iter().all(|cell| !steers(cell.symbol())));
     }
-    world.state.panel = Panel::Details { id: ids[0], scroll: 0 };
-    assert!(world.text().contains(r"a\u{1b}[2Jb"), "{}", world.text());
+    world.state.panel = Panel::Messages { scroll: 0 };
+    assert!(world.text().contains(r"a\u{1b}[31m b\u{202e}c"), "{}", world.text());
 }
 
 #[test]
