@@ -39,6 +39,7 @@ mod http3_early;
 mod http3_moves;
 mod http3_paths;
 mod http3_takeover;
+mod inspect_tcp;
 mod inspector;
 #[path = "../../../control/tests/it/json_schema.rs"]
 mod json_schema;
