@@ -23,8 +23,6 @@ use crate::{
 
 /// How long connections are watched at most.
 const MAX_TIME: Duration = Duration::from_secs(600);
-/// How often they are read at most.
-const MIN_EVERY: Duration = Duration::from_millis(1);
 /// How many readings of a connection there are at most.
 const MAX_READINGS: u128 = 60_000;
 
@@ -113,9 +111,6 @@ impl TcpArgs {
     fn check(&self) -> Result<(), Failure> {
         if self.lasting > MAX_TIME {
             return Err(Failure::usage("--for is at most 10m"));
-        }
-        if self.every < MIN_EVERY {
-            return Err(Failure::usage("--every is at least 1ms"));
         }
         if self.lasting.as_micros() / self.every.as_micros().max(1) > MAX_READINGS {
             let failure = Failure::usage(format!("that are more than {MAX_READINGS} readings of each connection"));

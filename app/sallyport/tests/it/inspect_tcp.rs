@@ -44,7 +44,7 @@ fn what_cannot_be_watched_is_refused_in_one_sentence() {
         (&[nobody.as_str()], 4, "has no TCP connections"),
         (&["pid:4194304"], 4, "there is no process 4194304"),
         (&["443", "--for", "20m"], 2, "at most 10m"),
-        (&["443", "--every", "1us"], 2, "at least 1ms"),
+        (&["443", "--every", "0ms"], 2, "--every"),
         (&["443", "--for", "10m", "--every", "1ms"], 2, "readings of each connection"),
         (&["443", "--svg", "/nonexistent/a.svg"], 1, "cannot write /nonexistent/a.svg"),
     ] {
