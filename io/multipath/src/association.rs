@@ -1,7 +1,7 @@
 //! The driver of one association: reads and writes sockets, and keeps the timer.
 //!
 //! All work happens under one lock, in the task that has the occasion: a packet came, a datagram is to be sent, the
-//! timer is due. After each, [`State::settle`] sends what may be sent, and wakes those that wait.
+//! timer is due. After each, `settle` sends what may be sent, and wakes those that wait.
 
 use std::{
     collections::{BTreeMap, VecDeque},

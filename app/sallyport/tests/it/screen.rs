@@ -13,7 +13,11 @@ impl Pane {
     /// Starts a command in a terminal of 80 columns and 24 lines.
     fn start(home: &Home, line: &str) -> Self {
         let pane = Self { socket: home.dir.path().join("tmux").display().to_string() };
-        let shell = format!("{line}; echo ended with $?; stty -a | grep -o ' -\\?echo '; exec cat");
+        // After Ctrl-Z, Enter lets the command go on.
+        let shell = format!(
+            "set -m; {line}; code=$?; while [ $code -ge 128 ]; do read enter; fg; code=$?; done; \
+             echo ended with $code; stty -a | grep -o ' -\\?echo '; exec cat"
+        );
         pane.tmux(&["-f", "/dev/null", "new-session", "-d", "-x", "80", "-y", "24", &shell]);
         pane
     }
@@ -34,6 +38,13 @@ impl Pane {
             let shown = self.shown();
             shown.contains(wanted).then_some(shown)
         })
+    }
+
+    /// The process id of the command.
+    fn pid(&self) -> String {
+        let shell = self.tmux(&["display-message", "-p", "#{pane_pid}"]);
+        let found = Command::new("pgrep").args(["-P", shell.trim()]).output().unwrap();
+        text(&found.stdout).trim().to_owned()
     }
 
     fn press(&self, keys: &[&str]) {
@@ -116,13 +127,25 @@ fn requests_show_as_they_come_and_are_sent_again() {
         (shown.contains("/first") && !shown.contains("POST    /second")).then_some(())
     });
 
+    // Ctrl-Z stops the program, and the picture is back when it goes on.
+    let pid = pane.pid();
+    pane.press(&["C-z"]);
+    let stat = || std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    wait_until("the program to stop", || stat().contains(") T ").then_some(()));
+    wait_until("the terminal as it was", || (!pane.shown().contains("filter: ")).then_some(()));
+    pane.press(&["Enter"]);
+    pane.wait_for("filter: path:/first");
+
     // Another size, and the end: the address and the sum stay on the terminal as it was.
     pane.tmux(&["resize-window", "-x", "50", "-y", "14"]);
     wait_until("a smaller picture", || (pane.shown().lines().count() <= 14).then_some(()));
     pane.wait_for("filter: path:/first");
     pane.press(&["q"]);
-    let ended = pane.wait_for("ended with 0");
-    assert!(ended.contains("2 requests, 0 failed") && ended.contains(&host) && ended.contains(" echo"), "{ended}");
+    let ended = pane.wait_for(" echo");
+    assert!(
+        ended.contains("2 requests, 0 failed") && ended.contains(&host) && ended.contains("ended with 0"),
+        "{ended}"
+    );
 }
 
 #[test]
@@ -157,8 +180,7 @@ fn no_colours_where_none_are_wanted_and_no_requests_where_none_are_kept() {
     let colored = pane.tmux(&["capture-pane", "-p", "-e"]);
     let colors = (0..8).flat_map(|color| [format!("[3{color}m"), format!("[9{color}m"), format!(";3{color}m")]);
     assert!(colors.into_iter().all(|color| !colored.contains(&color)), "{colored:?}");
-    let shell = pane.tmux(&["display-message", "-p", "#{pane_pid}"]);
-    assert!(Command::new("pkill").args(["-TERM", "-P", shell.trim()]).status().unwrap().success());
-    let ended = pane.wait_for("ended with 0");
-    assert!(ended.contains("1 request,") && ended.contains(" echo"), "{ended}");
+    assert!(Command::new("kill").args(["-TERM", &pane.pid()]).status().unwrap().success());
+    let ended = pane.wait_for(" echo");
+    assert!(ended.contains("1 request,") && ended.contains("ended with 0"), "{ended}");
 }

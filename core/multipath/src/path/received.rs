@@ -83,10 +83,10 @@ impl Received {
             (false, true) => self.ranges[at - 1].0 = number,
             (false, false) => self.ranges.insert(at, (number, number)),
         }
-        if self.ranges.len() > MAX_RANGES {
-            if let Some((_, last)) = self.ranges.pop_back() {
-                self.floor = last + 1;
-            }
+        if self.ranges.len() > MAX_RANGES
+            && let Some((_, last)) = self.ranges.pop_back()
+        {
+            self.floor = last + 1;
         }
     }
 
