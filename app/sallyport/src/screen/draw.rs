@@ -242,42 +242,37 @@ fn draw_messages(frame: &mut Frame<'_>, area: Rect, state: &State, scroll: usize
 
 fn draw_panel(frame: &mut Frame<'_>, area: Rect, state: &mut State, store: Option<&Store>, look: Look) {
     let palette = look.palette;
+    if state.panel == Panel::List {
+        return;
+    }
+    frame.render_widget(Clear, area);
     match state.panel.clone() {
-        Panel::List => return,
-        panel => {
-            frame.render_widget(Clear, area);
-            match panel {
-                Panel::Details { id, scroll } => {
-                    let lines = match store.and_then(|store| store.get(id)) {
-                        Some(exchange) => details::lines(exchange, look.offset, palette),
-                        None => vec![Line::styled("This request is not kept any more.", palette.warning())],
-                    };
-                    let most = lines.len().saturating_sub(usize::from(area.height));
-                    let scroll = scroll.min(most);
-                    state.panel = Panel::Details { id, scroll };
-                    frame.render_widget(Paragraph::new(lines.split_at(scroll).1.to_vec()), area);
-                }
-                Panel::Messages { scroll } => draw_messages(frame, area, state, scroll, palette),
-                Panel::Help => {
-                    let row = |(keys, what): &(&str, &str)| {
-                        Line::from(vec![
-                            Span::styled(format!("{keys:<10} "), palette.strong()),
-                            Span::raw((*what).to_owned()),
-                        ])
-                    };
-                    frame.render_widget(Paragraph::new(HELP.iter().map(row).collect::<Vec<_>>()), area);
-                }
-                Panel::Code => draw_code(frame, area, state, palette),
-                Panel::Question { text, .. } => {
-                    let lines = vec![
-                        Line::styled(safe(&text).into_owned(), palette.warning()),
-                        Line::raw("y sends it again, any other key does not"),
-                    ];
-                    frame.render_widget(Paragraph::new(lines), area);
-                }
-                Panel::List => {}
-            }
+        Panel::Details { id, scroll } => {
+            let lines = match store.and_then(|store| store.get(id)) {
+                Some(exchange) => details::lines(exchange, look.offset, palette),
+                None => vec![Line::styled("This request is not kept any more.", palette.warning())],
+            };
+            let most = lines.len().saturating_sub(usize::from(area.height));
+            let scroll = scroll.min(most);
+            state.panel = Panel::Details { id, scroll };
+            frame.render_widget(Paragraph::new(lines.split_at(scroll).1.to_vec()), area);
         }
+        Panel::Messages { scroll } => draw_messages(frame, area, state, scroll, palette),
+        Panel::Help => {
+            let row = |(keys, what): &(&str, &str)| {
+                Line::from(vec![Span::styled(format!("{keys:<10} "), palette.strong()), Span::raw((*what).to_owned())])
+            };
+            frame.render_widget(Paragraph::new(HELP.iter().map(row).collect::<Vec<_>>()), area);
+        }
+        Panel::Code => draw_code(frame, area, state, palette),
+        Panel::Question { text, .. } => {
+            let lines = vec![
+                Line::styled(safe(&text).into_owned(), palette.warning()),
+                Line::raw("y sends it again, any other key does not"),
+            ];
+            frame.render_widget(Paragraph::new(lines), area);
+        }
+        Panel::List => {}
     }
 }
 
