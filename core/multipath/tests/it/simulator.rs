@@ -85,6 +85,9 @@ pub(crate) trait Program {
     fn receive(&mut self, end: usize, datagram: Bytes, now: Instant);
 }
 
+/// When a packet arrives, its order, the end to which it goes, and its bytes.
+type Arrival = (Instant, u64, usize, Vec<u8>);
+
 pub(crate) struct World {
     pub(crate) now: Instant,
     pub(crate) start: Instant,
@@ -92,7 +95,7 @@ pub(crate) struct World {
     /// By the number of their path.
     pub(crate) links: BTreeMap<PathId, Link>,
     busy_until: BTreeMap<(usize, PathId), Instant>,
-    on_the_way: BinaryHeap<Reverse<(Instant, u64, usize, Vec<u8>)>>,
+    on_the_way: BinaryHeap<Reverse<Arrival>>,
     packets: u64,
     pub(crate) random: Random,
     pub(crate) events: [Vec<(Duration, Event)>; 2],
@@ -127,13 +130,13 @@ impl World {
     }
 
     pub(crate) fn add(&mut self, link: Link, settings: PathSettings) -> PathId {
-        let path = self.ends[CONNECTOR].add_path(settings, self.now).unwrap();
+        let path = self.ends[CONNECTOR].add_path(settings, self.now).expect("there is room for the path");
         self.links.insert(path, link);
         path
     }
 
     pub(crate) fn link(&mut self, path: u16) -> &mut Link {
-        self.links.get_mut(&PathId(path)).unwrap()
+        self.links.get_mut(&PathId(path)).expect("the link is there")
     }
 
     /// Lets this much time pass.
@@ -306,7 +309,7 @@ impl Program for Stream {
     fn receive(&mut self, end: usize, datagram: Bytes, now: Instant) {
         assert_eq!(end, EDGE);
         assert_eq!(datagram.len(), self.bytes);
-        let number = u64::from_be_bytes(datagram[..8].try_into().unwrap());
+        let number = u64::from_be_bytes(datagram[..8].try_into().expect("eight bytes"));
         assert!(self.last.is_none_or(|last| number > last), "{number} after {:?}", self.last);
         assert!(datagram[8..].iter().all(|&byte| u64::from(byte) == number % 251), "a datagram was changed");
         self.stall = self.stall.max(self.last_at.map_or(Duration::ZERO, |at| now - at));

@@ -132,7 +132,7 @@ impl Program for Tcp {
     }
 
     fn receive(&mut self, end: usize, datagram: Bytes, now: Instant) {
-        let number = u64::from_be_bytes(datagram[..8].try_into().unwrap());
+        let number = u64::from_be_bytes(datagram[..8].try_into().expect("eight bytes"));
         if end == CONNECTOR {
             self.on_ack(number, now);
             return;
