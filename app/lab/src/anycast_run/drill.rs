@@ -25,8 +25,6 @@ use crate::{
 const BEFORE: Duration = Duration::from_millis(1_500);
 /// How long they are sent after its routes are gone.
 const AFTER: Duration = Duration::from_secs(2);
-/// How long a request may take: less than the second after which the kernel sends a SYN again (RFC 6298).
-const PATIENCE: Duration = Duration::from_millis(900);
 /// How long routes may take to come or go.
 const ROUTES_TIME: Duration = Duration::from_secs(60);
 /// How long they may take to go when an edge waits for its connections: it does for five minutes.
@@ -81,11 +79,11 @@ pub struct DrillReport {
 
 impl Lab {
     /// Takes an edge away while clients of its site send this many new requests a second in each family, and brings it
-    /// back.
+    /// back. `patience` is how long a request may take.
     ///
     /// # Errors
     /// There is no such edge, it is the only one of its site, or it does not come back.
-    pub fn drill(&mut self, drill: Drill, edge: &str, rate: u32) -> Result<DrillReport, LabError> {
+    pub fn drill(&mut self, drill: Drill, edge: &str, rate: u32, patience: Duration) -> Result<DrillReport, LabError> {
         let seat = self.edge_seat(edge)?;
         let internet = self.internet()?;
         if internet.topology.edges.get(seat.site).is_none_or(|edges| *edges < 2) {
@@ -94,7 +92,7 @@ impl Lab {
         let clients = self.clients_of(seat.site)?;
         let mut loads = Vec::new();
         for family in Family::ALL {
-            let asking = Asking { node: &clients, family, rate, requests: None, patience: PATIENCE, flows: 0 };
+            let asking = Asking { node: &clients, family, rate, requests: None, patience, flows: 0 };
             loads.push((family, self.ask_from(&asking)?));
         }
         thread::sleep(BEFORE);

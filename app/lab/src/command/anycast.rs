@@ -55,6 +55,10 @@ pub(crate) struct DrillArgs {
         value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_ASK_RATE))
     )]
     rate: u32,
+    /// How long a request may take; less than the second after which the kernel sends a SYN again (RFC 6298) counts
+    /// each lost SYN
+    #[arg(long, value_name = "TIME", default_value = "900ms", value_parser = duration::parse_positive)]
+    patience: Duration,
 }
 
 /// Options of `lab anycast ask`.
@@ -98,7 +102,7 @@ pub(super) async fn run(context: &Context, which: &LabSelector, command: Anycast
         }
         AnycastCommand::Drill(args) => {
             let mut lab = Lab::open(&which.dir, &which.name).map_err(failure)?;
-            let report = lab.drill(args.drill, &args.edge, args.rate).map_err(failure)?;
+            let report = lab.drill(args.drill, &args.edge, args.rate, args.patience).map_err(failure)?;
             context.output.data(&report, drilled)
         }
         AnycastCommand::Ask(_) => Ok(()),

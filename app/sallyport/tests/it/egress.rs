@@ -273,7 +273,7 @@ fn within_a_network_with_two_edges() {
     let Some((_nginx, address)) = origin(dir.path()) else { return };
     let Some(mut bus) = Bus::start(&home, "") else { return };
     let options = ["--direct-origins", "10.0.0.0/8"];
-    let mut control = ControlHere::start_with(&home, &bus, &[&options[..], &["--egress-lease", "5s"]].concat());
+    let mut control = ControlHere::start_with(&home, &bus, &[&options[..], &["--egress-lease", "10s"]].concat());
     home.account();
     let mut one = EdgeHere::join_with(&home, "eu-1", "eu", "127.0.0.1", &options);
     let two = EdgeHere::join_with(&home, "eu-2", "eu", "127.0.0.2", &options);
@@ -303,7 +303,7 @@ fn within_a_network_with_two_edges() {
 
     // Without control, beats go on, and so do slices: past a lease and its grace, and past a restart of the edge.
     control.program = None;
-    std::thread::sleep(Duration::from_secs(12));
+    std::thread::sleep(Duration::from_secs(22));
     one.kill();
     one.start(&home, &options);
     opens(&one, 1);

@@ -128,7 +128,7 @@ pub(crate) fn an_origin_is_lost_and_links_are_slow(here: &Here) {
     assert_eq!(got, size, "what packets are lost of is whole");
     thread::sleep(Duration::from_secs(1));
     let report = load.end("the origin of the region lost, the others behind slow links").at_most(CONNECTIONS);
-    assert!(report.by("eu") > 0 && report.by("us") + report.by("ap") > 0, "{}", report.report);
+    assert!(report.by("us") + report.by("ap") > 0, "{}", report.report);
     here.done(&["fault", "heal", "eu"]);
     here.done(&["fault", "resume", "eu-connector"]);
     here.until_whole();

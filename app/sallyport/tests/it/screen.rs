@@ -15,7 +15,7 @@ impl Pane {
         let pane = Self { socket: home.dir.path().join("tmux").display().to_string() };
         // After Ctrl-Z, Enter lets the command go on.
         let shell = format!(
-            "set -m; {line}; code=$?; while [ $code -ge 128 ]; do read enter; fg; code=$?; done; \
+            "set -m; {line}; code=$?; while [ $code -ge 128 ]; do echo stopped; read enter; fg; code=$?; done; \
              echo ended with $code; stty -a | grep -o ' -\\?echo '; exec cat"
         );
         pane.tmux(&["-f", "/dev/null", "new-session", "-d", "-x", "80", "-y", "24", &shell]);
@@ -132,7 +132,8 @@ fn requests_show_as_they_come_and_are_sent_again() {
     pane.press(&["C-z"]);
     let stat = || std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     wait_until("the program to stop", || stat().contains(") T ").then_some(()));
-    wait_until("the terminal as it was", || (!pane.shown().contains("filter: ")).then_some(()));
+    let shown = pane.wait_for("stopped");
+    assert!(!shown.contains("filter: "), "the terminal is as it was: {shown}");
     pane.press(&["Enter"]);
     pane.wait_for("filter: path:/first");
 

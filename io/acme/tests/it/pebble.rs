@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    net::{TcpListener, TcpStream},
+    net::{TcpListener, TcpStream, UdpSocket},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::{
@@ -42,14 +42,33 @@ pub(crate) fn free_port() -> u16 {
     let first = 12_000 + u16::try_from(std::process::id() % 8_000).unwrap();
     loop {
         let port = first + TRIED.fetch_add(1, Ordering::Relaxed);
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+        // Name servers listen by both protocols.
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() && UdpSocket::bind(("127.0.0.1", port)).is_ok() {
             return port;
         }
     }
 }
 
-/// A program that ends with the test.
-struct Running(Child);
+/// A program that ends with the test, and the file with its output.
+struct Running(Child, PathBuf);
+
+impl Running {
+    /// Waits until the program listens at these ports. The error is what it printed, after its end.
+    fn listens(&mut self, ports: &[u16]) -> Result<(), String> {
+        let end = Instant::now() + PATIENCE;
+        for &port in ports {
+            while TcpStream::connect(("127.0.0.1", port)).is_err() {
+                let ended = self.0.try_wait().unwrap();
+                if ended.is_some() || Instant::now() > end {
+                    let printed = fs::read_to_string(&self.1).unwrap_or_default();
+                    return Err(format!("nothing listens at port {port}, {ended:?}: {printed}"));
+                }
+                thread::sleep(Duration::from_millis(10));
+            }
+        }
+        Ok(())
+    }
+}
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -83,18 +102,11 @@ pub(crate) const KID: &str = "kid-1";
 pub(crate) const HMAC_KEY: &str = "zWNDZM6eQGHWpSRTPal5eIUYFTu7EajVIoguysqZ9wG44nMEtx3MUAsUDkMTQ12W";
 
 fn start(program: &Path, dir: &Path, arguments: &[String], environment: &[(&str, String)]) -> Running {
-    let log = fs::File::create(dir.join(format!("{}.log", program.file_name().unwrap().display()))).unwrap();
+    let path = dir.join(format!("{}.log", program.file_name().unwrap().display()));
+    let log = fs::File::create(&path).unwrap();
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
-    Running(command.envs(environment.iter().map(|(name, value)| (name, value))).spawn().unwrap())
-}
-
-fn wait_for(port: u16) {
-    let end = Instant::now() + PATIENCE;
-    while TcpStream::connect(("127.0.0.1", port)).is_err() {
-        assert!(Instant::now() < end, "nothing listens at port {port}");
-        thread::sleep(Duration::from_millis(10));
-    }
+    Running(command.envs(environment.iter().map(|(name, value)| (name, value))).spawn().unwrap(), path)
 }
 
 impl Pebble {
@@ -105,6 +117,19 @@ impl Pebble {
 
     pub(crate) async fn start_with(wishes: Wishes) -> Option<Self> {
         let (pebble, names) = (tool("pebble")?, tool("pebble-challtestsrv")?);
+        let mut why = String::new();
+        // Another program may have taken a port since it was looked for.
+        for _ in 0..3 {
+            match Self::run(&pebble, &names, &wishes).await {
+                Ok(started) => return Some(started),
+                Err(error) => why = error,
+            }
+        }
+        panic!("{why}");
+    }
+
+    /// Pebble at free ports. The error is what a program printed that ended at once.
+    async fn run(pebble: &Path, names: &Path, wishes: &Wishes) -> Result<Self, String> {
         let dir = tempfile::tempdir().unwrap();
         let site = Arc::new(Site::new());
         fs::write(dir.path().join("cert.pem"), &site.chain_pem).unwrap();
@@ -131,7 +156,7 @@ impl Pebble {
         for unused in ["-http01", "-https01", "-tlsalpn01", "-doh", "-defaultIPv6"] {
             arguments.extend([unused.to_owned(), String::new()]);
         }
-        let names = start(&names, dir.path(), &arguments, &[]);
+        let mut names = start(names, dir.path(), &arguments, &[]);
         let config = dir.path().join("pebble.json").display().to_string();
         let arguments = ["-config".to_owned(), config, "-dnsserver".to_owned(), format!("127.0.0.1:{dns_port}")];
         let reuse = if wishes.reuses_authorizations { "100" } else { "0" };
@@ -140,12 +165,11 @@ impl Pebble {
             ("PEBBLE_AUTHZREUSE", reuse.to_owned()),
             ("PEBBLE_WFE_NONCEREJECT", wishes.bad_nonces_percent.to_string()),
         ];
-        let pebble = start(&pebble, dir.path(), &arguments, &environment);
-        for port in [port, management_port, dns_port, names_port] {
-            wait_for(port);
-        }
+        let mut pebble = start(pebble, dir.path(), &arguments, &environment);
+        names.listens(&[dns_port, names_port])?;
+        pebble.listens(&[port, management_port])?;
         let responder = Responder::start(http_port, tls_port, names_port).await;
-        Some(Self { site, port, responder, management_port, _programs: [names, pebble], _dir: dir })
+        Ok(Self { site, port, responder, management_port, _programs: [names, pebble], _dir: dir })
     }
 
     /// The configuration of a client that goes straight to Pebble.
