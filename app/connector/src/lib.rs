@@ -20,11 +20,14 @@ use std::{sync::Arc, time::Duration};
 
 pub use capture::{Capture, CaptureEvent, Captured, CapturedStream, RelayedFrom, Wanted};
 use dial::{Edge, EdgeAddress};
-pub use dial::{Transport, TransportChoice, UnknownTransport};
+pub use dial::{EdgePaths, Links, Transport, TransportChoice, UnknownTransport};
 pub use origin_tls::{OriginTls, OriginTlsError};
 pub use pool::{ClientAffinity, Endpoint, EndpointStatus, OriginPool, PoolStatus, ServiceOrigin, StreamCounts};
 pub use sallyport_balance::endpoints::{EndpointState, MAX_ENDPOINTS, TooManyEndpoints};
+pub use sallyport_links_model::{ChoiceError, LinkChoice};
 use sallyport_model::RegionName;
+pub use sallyport_multipath::{PathSettings, PathState, PathStats};
+pub use sallyport_multipath_udp::PathReport;
 use sallyport_net::{Outbound, Shutdown};
 use sallyport_shards::Shards;
 use sallyport_tunnel::{ConnectorConfig, TunnelChange, run_changing_connector};
@@ -52,6 +55,9 @@ pub struct ConnectorOptions {
     pub tls: Arc<rustls::ClientConfig>,
     /// The transport of the tunnels.
     pub transport: TransportChoice,
+    /// The links that carry the tunnels together. `None`: one link, as the kernel's routes say, or every link if the
+    /// transport is [`Transport::Multipath`].
+    pub links: Option<LinkChoice>,
     /// How connections leave this machine.
     pub outbound: Outbound,
     /// The private services, each with its tunnel: at most [`MAX_SERVICES`].
@@ -78,6 +84,7 @@ pub struct ConnectorOptions {
 pub struct Connector {
     config: ConnectorConfig,
     edge: Arc<Edge>,
+    links: Links,
     services: Services,
     changes: mpsc::Receiver<TunnelChange>,
     events: mpsc::Sender<ConnectorEvent>,
@@ -100,6 +107,9 @@ impl Connector {
         config.session.keepalive = options.keepalive;
         config.drain = options.drain;
         config.shards = options.shards;
+        let (services, changes) = Services::new(events.clone(), options.capture);
+        options.services.into_iter().try_for_each(|service| services.know(service))?;
+        let (has_links, links) = (options.links.is_some(), Links::new(options.links));
         let edge = Edge::new(EdgeAddress {
             host: options.edge_host,
             port: options.edge_port,
@@ -109,10 +119,11 @@ impl Connector {
             tls: options.tls,
             outbound: options.outbound,
             choice: options.transport,
+            has_links,
+            links: links.clone(),
+            services: services.clone(),
         });
-        let (services, changes) = Services::new(events.clone(), options.capture);
-        options.services.into_iter().try_for_each(|service| services.know(service))?;
-        Ok(Self { config, edge: Arc::new(edge), services, changes, events })
+        Ok(Self { config, edge: Arc::new(edge), links, services, changes, events })
     }
 
     /// Its services, which can be changed while it runs.
@@ -121,12 +132,18 @@ impl Connector {
         self.services.clone()
     }
 
+    /// Its links, and the paths by which they carry the tunnels.
+    #[must_use]
+    pub fn links(&self) -> Links {
+        self.links.clone()
+    }
+
     /// Holds the tunnels until the shutdown, then lets their streams finish.
     ///
     /// # Errors
     /// The edge refuses all tunnels.
     pub async fn run(self, shutdown: Shutdown) -> anyhow::Result<()> {
-        let Self { config, edge, services, changes, events } = self;
+        let Self { config, edge, services, changes, events, .. } = self;
         let (dial, origins) = (edge.clone(), Arc::new(services));
         let ended = run_changing_connector(config, dial, origins, events, changes, shutdown.wait()).await;
         edge.close().await;

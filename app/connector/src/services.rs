@@ -8,7 +8,7 @@ use sallyport_tunnel::{
     BoxFuture, ConnectorEvent, FlowEnd, FlowHandle, FlowHandler, FlowOpen, FlowSink, IncomingStream, OriginHandler,
     TunnelChange, TunnelCredential,
 };
-use sallyport_wire::{FailureReason, Open, OpenFailure};
+use sallyport_wire::{Associate, FailureReason, Open, OpenFailure};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     sync::mpsc,
@@ -62,6 +62,8 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> ServiceConnection for S {}
 
 /// How a service is reached.
 struct ServiceEntry {
+    /// The credential of its tunnel.
+    credential: String,
     origin: Arc<Origin>,
     tls: Option<OriginTls>,
 }
@@ -123,6 +125,15 @@ impl Services {
         origin.connect().await.map_err(|failure| failure.message)
     }
 
+    /// Questions for an association of paths, one with the credential of each tunnel.
+    pub(crate) fn questions(&self) -> Vec<Associate> {
+        let question = |(tunnel, known): (&TunnelId, &ServiceEntry)| Associate {
+            tunnel: *tunnel,
+            credential: known.credential.clone(),
+        };
+        self.read().iter().map(question).collect()
+    }
+
     /// Adds the service to the table.
     pub(crate) fn know(&self, service: Service) -> Result<(), OriginTlsError> {
         let Service { tunnel, origin, origin_tls: tls, connect_timeout } = service;
@@ -138,7 +149,8 @@ impl Services {
         let name = tls.as_ref().and_then(|tls| tls.server_name.clone());
         let (events, capture) = (self.events.clone(), self.capture.clone());
         let origin = Origin::new(tunnel.tunnel, origin, configs, name, connect_timeout, events, capture);
-        self.write().insert(tunnel.tunnel, ServiceEntry { origin: Arc::new(origin), tls });
+        self.write()
+            .insert(tunnel.tunnel, ServiceEntry { credential: tunnel.credential, origin: Arc::new(origin), tls });
         Ok(())
     }
 

@@ -191,8 +191,7 @@ impl FrameType {
                 _ => return None,
             },
             Carrier::Association => match self {
-                Self::Refused => json,
-                Self::Associate => (0, MAX_TRAILING_BYTES),
+                Self::Refused | Self::Associate => json,
                 Self::Associated => (ASSOCIATED_BYTES, ASSOCIATED_BYTES + MAX_TRAILING_BYTES),
                 _ => return None,
             },
@@ -383,7 +382,7 @@ mod tests {
         assert_eq!(FrameHeader::decode_first(join.encode()), Ok((join, Carrier::Leg)));
         let join = FrameHeader { kind: FrameType::JoinDatagrams, len: 48 };
         assert_eq!(FrameHeader::decode_first(join.encode()), Ok((join, Carrier::Datagrams)));
-        let associate = FrameHeader { kind: FrameType::Associate, len: 0 };
+        let associate = FrameHeader { kind: FrameType::Associate, len: 90 };
         assert_eq!(FrameHeader::decode_first(associate.encode()), Ok((associate, Carrier::Association)));
         let early = FrameHeader { kind: FrameType::Data, len: 4 };
         assert_eq!(

@@ -24,7 +24,7 @@ use sallyport_multipath::{
 };
 use tokio::{sync::Notify, task::AbortHandle};
 
-use crate::link::Link;
+use crate::link::LinkSocket;
 
 /// Bytes of received datagrams that wait for their reader. Further ones are dropped, as the kernel does it.
 const MAX_INBOX_BYTES: usize = 8 * 1024 * 1024;
@@ -54,6 +54,8 @@ pub struct PathReport {
     pub path: PathId,
     /// The name of the link; at the edge, `None`.
     pub link: Option<String>,
+    /// The address from which packets of the path leave; at the edge, the one to which the peer sends.
+    pub local: Option<IpAddr>,
     /// Where packets of the path go.
     pub remote: Option<SocketAddr>,
     /// The path in numbers.
@@ -108,8 +110,8 @@ struct Route {
     link: Option<String>,
     socket: Arc<dyn AsyncUdpSocket>,
     remote: SocketAddr,
-    /// The source address, at a socket with several.
-    source: Option<IpAddr>,
+    /// The source address.
+    local: Option<IpAddr>,
     /// Reads the socket, at the connector.
     _reading: Option<Task>,
 }
@@ -155,14 +157,15 @@ impl Multipath {
     ///
     /// # Errors
     /// The socket cannot be used, or the association takes no more paths.
-    pub fn add_link(&self, link: Link) -> io::Result<PathId> {
-        let Link { name, socket, remote, settings } = link;
+    pub fn add_link(&self, link: LinkSocket) -> io::Result<PathId> {
+        let LinkSocket { name, socket, remote, settings } = link;
+        let local = socket.local_addr()?.ip();
         let socket = wrapped(socket)?;
         let now = Instant::now();
         let mut state = self.shared.state.lock();
         let path = state.association.add_path(settings, now).map_err(io::Error::other)?;
         let reading = Task::spawn(self.shared.clone().read(path, socket.clone()));
-        let route = Route { link: Some(name), socket, remote, source: None, _reading: Some(reading) };
+        let route = Route { link: Some(name), socket, remote, local: Some(local), _reading: Some(reading) };
         state.routes.insert(path, route);
         self.shared.settle(&mut state, now);
         Ok(path)
@@ -192,8 +195,8 @@ impl Multipath {
         let report = |path| {
             let route: Option<&Route> = state.routes.get(&path);
             let link = route.and_then(|route| route.link.clone());
-            let stats = state.association.path_stats(path)?;
-            Some(PathReport { path, link, remote: route.map(|route| route.remote), stats })
+            let (local, remote) = (route.and_then(|route| route.local), route.map(|route| route.remote));
+            Some(PathReport { path, link, local, remote, stats: state.association.path_stats(path)? })
         };
         state.association.paths().filter_map(report).collect()
     }
@@ -286,7 +289,7 @@ impl Shared {
         for packet in batch.chunks_mut(meta.stride.max(1)) {
             let Ok(arrival) = state.association.handle(packet, now) else { continue };
             if let Some(socket) = state.port.clone().filter(|_| arrival.is_newest) {
-                let route = Route { link: None, socket, remote: meta.addr, source: meta.dst_ip, _reading: None };
+                let route = Route { link: None, socket, remote: meta.addr, local: meta.dst_ip, _reading: None };
                 state.routes.insert(arrival.path, route);
             }
         }
@@ -411,7 +414,8 @@ impl State {
             ecn: None,
             contents: &batch.bytes,
             segment_size: (batch.bytes.len() > batch.segment_bytes).then_some(batch.segment_bytes),
-            src_ip: route.source,
+            // The socket of a link is bound to its address.
+            src_ip: route.local.filter(|_| route.link.is_none()),
         };
         if route.socket.try_send(&transmit).is_err() {
             self.counts.unsent += 1;

@@ -2,88 +2,98 @@
 
 use std::{
     io,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
+    net::{SocketAddr, UdpSocket},
 };
 
+use sallyport_links_model::Link;
 use sallyport_multipath::PathSettings;
 use socket2::{Domain, Protocol, Socket, Type};
 
 /// Bytes that the kernel keeps for a socket in each direction. The kernel may give less.
 const SOCKET_BUFFER_BYTES: usize = 4 * 1024 * 1024;
 /// The headers of IP and UDP inside an MTU, in bytes.
-const IPV4_HEADERS_BYTES: u16 = 20 + 8;
-const IPV6_HEADERS_BYTES: u16 = 40 + 8;
-/// The MTU of Ethernet, in bytes.
-const ETHERNET_MTU_BYTES: u16 = 1_500;
+const IPV4_HEADERS_BYTES: u32 = 20 + 8;
+const IPV6_HEADERS_BYTES: u32 = 40 + 8;
+/// The longest payload of UDP, in bytes.
+const MAX_PAYLOAD_BYTES: u16 = 65_507;
 
-/// How packets leave by one link of this machine.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct LinkSource {
-    /// The network device (`SO_BINDTODEVICE`).
-    pub device: Option<String>,
-    /// The source address.
-    pub address: Option<IpAddr>,
-}
-
-/// One link of the connector.
+/// A link of the connector, with a UDP socket whose packets leave by the link.
 #[derive(Debug)]
-pub struct Link {
+pub struct LinkSocket {
     /// The name in reports and metrics.
-    pub name: String,
-    /// A UDP socket whose packets leave by the link.
-    pub socket: UdpSocket,
+    pub(crate) name: String,
+    pub(crate) socket: UdpSocket,
     /// The edge's address, as the link reaches it.
-    pub remote: SocketAddr,
+    pub(crate) remote: SocketAddr,
     /// How the path is used.
     pub settings: PathSettings,
 }
 
-impl Link {
-    /// A link with a new socket.
+impl LinkSocket {
+    /// A new socket, bound to the link. The settings are those of the link, with the whole weight.
     ///
     /// # Errors
-    /// The device or the address is not of this machine; the text names the link.
-    pub fn open(name: &str, source: &LinkSource, remote: SocketAddr) -> io::Result<Self> {
-        let named = |error: io::Error| io::Error::new(error.kind(), format!("the link {name} cannot be used: {error}"));
-        let socket = bind(source, remote).map_err(named)?;
-        let headers = if remote.is_ipv4() { IPV4_HEADERS_BYTES } else { IPV6_HEADERS_BYTES };
-        let settings = PathSettings { max_payload_bytes: ETHERNET_MTU_BYTES - headers, ..PathSettings::default() };
-        Ok(Self { name: name.to_owned(), socket, remote, settings })
+    /// The device or the address is gone, or the link has no address of the edge's family. The text names the link.
+    pub fn open(link: &Link, remote: SocketAddr) -> io::Result<Self> {
+        let socket = Socket::new(Domain::for_address(remote), Type::DGRAM, Some(Protocol::UDP))?;
+        socket.set_nonblocking(true)?;
+        let _ = socket.set_recv_buffer_size(SOCKET_BUFFER_BYTES);
+        let _ = socket.set_send_buffer_size(SOCKET_BUFFER_BYTES);
+        sallyport_links::bind(&socket, link, remote)?;
+        let settings = PathSettings {
+            is_standby: link.properties.is_standby,
+            is_metered: link.properties.is_metered,
+            max_payload_bytes: max_payload_bytes(link.mtu_bytes, remote),
+            ..PathSettings::default()
+        };
+        Ok(Self { name: link.name.clone(), socket: socket.into(), remote, settings })
     }
 }
 
-fn bind(source: &LinkSource, remote: SocketAddr) -> io::Result<UdpSocket> {
-    let socket = Socket::new(Domain::for_address(remote), Type::DGRAM, Some(Protocol::UDP))?;
-    socket.set_nonblocking(true)?;
-    let _ = socket.set_recv_buffer_size(SOCKET_BUFFER_BYTES);
-    let _ = socket.set_send_buffer_size(SOCKET_BUFFER_BYTES);
-    if let Some(device) = &source.device {
-        socket.bind_device(Some(device.as_bytes()))?;
-    }
-    let any: IpAddr = if remote.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-    socket.bind(&SocketAddr::new(source.address.unwrap_or(any), 0).into())?;
-    Ok(socket.into())
+/// The greatest UDP payload that a link with this MTU carries.
+fn max_payload_bytes(mtu_bytes: u32, remote: SocketAddr) -> u16 {
+    let headers = if remote.is_ipv4() { IPV4_HEADERS_BYTES } else { IPV6_HEADERS_BYTES };
+    u16::try_from(mtu_bytes.saturating_sub(headers)).unwrap_or(u16::MAX).min(MAX_PAYLOAD_BYTES)
 }
 
 #[cfg(test)]
 mod tests {
+    use sallyport_links_model::Properties;
+
     use super::*;
+
+    fn link(device: &str, address: &str) -> Link {
+        Link {
+            name: "cable".into(),
+            index: 1,
+            device: device.into(),
+            addresses: vec![address.parse().unwrap()],
+            mtu_bytes: 1_500,
+            properties: Properties { is_metered: true, ..Properties::default() },
+        }
+    }
 
     #[test]
     fn a_link_that_is_not_of_this_machine_is_named_in_the_error() {
         let remote = "127.0.0.1:7000".parse().unwrap();
-        let source = LinkSource { device: Some("no-such-link".into()), address: None };
-        let error = Link::open("cable", &source, remote).unwrap_err();
-        assert!(error.to_string().starts_with("the link cable cannot be used: "), "{error}");
-        let source = LinkSource { device: None, address: Some("192.0.2.1".parse().unwrap()) };
-        assert_eq!(Link::open("cable", &source, remote).unwrap_err().kind(), io::ErrorKind::AddrNotAvailable);
+        let error = LinkSocket::open(&link("no-such-link", "127.0.0.1"), remote).unwrap_err();
+        assert!(error.to_string().starts_with("the link cable cannot be used to reach 127.0.0.1:7000: "), "{error}");
+        let error = LinkSocket::open(&link("lo", "192.0.2.1"), remote).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AddrNotAvailable);
     }
 
     #[test]
-    fn a_link_sends_from_its_address() {
-        let source = LinkSource { device: Some("lo".into()), address: Some("127.0.0.3".parse().unwrap()) };
-        let link = Link::open("loopback", &source, "127.0.0.1:7000".parse().unwrap()).unwrap();
-        assert_eq!(link.socket.local_addr().unwrap().ip(), source.address.unwrap());
-        assert_eq!(link.settings.max_payload_bytes, 1_472);
+    fn a_link_sends_from_its_address_in_its_way() {
+        let opened = LinkSocket::open(&link("lo", "127.0.0.3"), "127.0.0.1:7000".parse().unwrap()).unwrap();
+        assert_eq!(opened.socket.local_addr().unwrap().ip().to_string(), "127.0.0.3");
+        assert_eq!(opened.settings.max_payload_bytes, 1_472);
+        assert!(opened.settings.is_metered && !opened.settings.is_standby);
+    }
+
+    #[test]
+    fn the_greatest_payload_follows_the_mtu_and_the_family() {
+        let (four, six) = ("127.0.0.1:1".parse().unwrap(), "[::1]:1".parse().unwrap());
+        assert_eq!((max_payload_bytes(9_001, four), max_payload_bytes(1_500, six)), (8_973, 1_452));
+        assert_eq!((max_payload_bytes(65_536, four), max_payload_bytes(0, four)), (65_507, 0));
     }
 }

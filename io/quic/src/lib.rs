@@ -21,7 +21,7 @@ mod transport;
 
 pub use connection_id::ServerNumber;
 pub use handover::HandoverError;
-pub use listener::{QuicIncoming, QuicListener, protocol, server_name};
+pub use listener::{QuicIncoming, QuicListener, close, protocol, server_name};
 pub use path::proven_address;
 pub use port::{MAX_SOCKETS, QuicPort, QuicSocket};
 pub use probe::probe;

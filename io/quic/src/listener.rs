@@ -107,12 +107,18 @@ impl QuicListener {
 
     /// Sends what the connections still have to send, closes them, and waits until the peers were notified.
     pub async fn close(&self) {
-        if self.endpoint.open_connections() > 0 {
-            tokio::time::sleep(DRAIN_TIME).await;
-        }
-        self.endpoint.close(DONE, b"the edge stops");
-        self.endpoint.wait_idle().await;
+        close(&self.endpoint).await;
     }
+}
+
+/// Sends what the connections of an edge's endpoint still have to send, closes them, and waits until the peers were
+/// notified.
+pub async fn close(endpoint: &Endpoint) {
+    if endpoint.open_connections() > 0 {
+        tokio::time::sleep(DRAIN_TIME).await;
+    }
+    endpoint.close(DONE, b"the edge stops");
+    endpoint.wait_idle().await;
 }
 
 impl fmt::Debug for QuicIncoming {

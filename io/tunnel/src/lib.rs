@@ -40,7 +40,7 @@ pub use connector::{
     run_changing_connector, run_connector,
 };
 pub use edge::{
-    Admission, Admitted, Associate, CONTROL_NOTSENT_BYTES, EdgeLink, EdgeTunnels, EdgeTunnelsConfig, LinkError,
+    Admission, Admitted, Associations, CONTROL_NOTSENT_BYTES, EdgeLink, EdgeTunnels, EdgeTunnelsConfig, LinkError,
     OpenError, OpenFlowError, TunnelHandle, TunnelStats,
 };
 pub use establishment::Establishment;

@@ -152,6 +152,7 @@ impl Edge {
             quic_port: None,
             tls: client_config(&Trust::Ca(self.names.ca_file()), &[ALPN]).unwrap(),
             transport: TransportChoice::Only(Transport::Tcp),
+            links: None,
             outbound: Outbound::default(),
             services: vec![service_at(origin_port)],
             redundancy: 2,

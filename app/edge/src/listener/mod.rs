@@ -7,6 +7,7 @@
 
 pub(crate) mod accept;
 pub(crate) mod handshake;
+pub(crate) mod multipath;
 pub(crate) mod ports;
 pub(crate) mod quic;
 pub(crate) mod redirect;

@@ -1,7 +1,9 @@
-//! The QUIC port: connectors, each of whose streams is a carrier, and clients with HTTP/3.
+//! The QUIC port: connectors, each of whose streams is a carrier, also over associations of paths, and clients with
+//! HTTP/3.
 
 use std::{convert::Infallible, io, net::SocketAddr, sync::Arc, time::Duration};
 
+use sallyport_multipath_udp::Associations;
 use sallyport_net::{Certificates, HTTP3_ALPN, QuicProtocols, Shutdown, server_config_for_quic};
 use sallyport_quic::{QuicIncoming, QuicListener, QuicPort, QuicSocket};
 use sallyport_tunnel::carrier::quic::QuicConnection;
@@ -14,6 +16,7 @@ use crate::{
         counts::{ConnectionPlace, HandshakePlace},
         phase,
     },
+    listener::multipath::Opener,
 };
 
 /// How long a handshake may take.
@@ -30,7 +33,7 @@ const PROBE_EVERY: Duration = Duration::from_secs(15);
 /// After how long the own port is probed again when the answer is missing.
 const PROBE_AGAIN: Duration = Duration::from_secs(3);
 /// How long the close frames to peers may take at the end of a shutdown.
-const MAX_FAREWELL: Duration = Duration::from_secs(1);
+pub(super) const MAX_FAREWELL: Duration = Duration::from_secs(1);
 
 /// How clients are offered HTTP/3.
 #[derive(Debug, Clone)]
@@ -57,22 +60,23 @@ impl Edge {
     }
 
     /// Serves connectors over QUIC at this port, and clients over HTTP/3 if there is an offer, beside [`Edge::serve`]
-    /// and with the same certificates. After the shutdown begins, existing connections stay until the other connections
-    /// have ended.
+    /// and with the same certificates. Connectors with several links find the port at `public_port`. After the shutdown
+    /// begins, existing connections stay until the other connections have ended.
     ///
     /// # Errors
     /// A socket cannot be used.
     pub async fn serve_quic(
         self: &Arc<Self>,
-        port: QuicPort,
+        (port, public_port): (QuicPort, u16),
         certificates: Arc<Certificates>,
         http3: Option<Http3Offer>,
         shutdown: Shutdown,
     ) -> io::Result<()> {
         let accepts_early_data = http3.as_ref().is_some_and(|offer| offer.accepts_early_data);
         let protocols = QuicProtocols { has_http3: http3.is_some(), accepts_early_data };
-        let tls = server_config_for_quic(certificates, sallyport_wire::ALPN, protocols);
+        let tls = server_config_for_quic(certificates.clone(), sallyport_wire::ALPN, protocols);
         self.quic.set_counts(port.counts());
+        let opener = self.share_with_associations((&port, public_port), certificates, shutdown.clone())?;
         let mut serving = JoinSet::new();
         for socket in port.take_sockets() {
             let early_protocol = accepts_early_data.then_some(HTTP3_ALPN);
@@ -83,6 +87,7 @@ impl Edge {
             while let Some(served) = serving.join_next().await {
                 served.map_err(io::Error::other)??;
             }
+            opener.ended().await;
             Ok(())
         };
         let offering = async {
@@ -95,6 +100,22 @@ impl Edge {
             served = all_served => served,
             never = offering => match never {},
         }
+    }
+
+    /// Opens associations of paths at the port for connectors with several links.
+    fn share_with_associations(
+        self: &Arc<Self>,
+        (port, public_port): (&QuicPort, u16),
+        certificates: Arc<Certificates>,
+        shutdown: Shutdown,
+    ) -> io::Result<Arc<Opener>> {
+        let associations = Associations::new(sallyport_multipath::Config::default(), port.sender()?);
+        port.share_with(associations.clone());
+        let tls = server_config_for_quic(certificates, sallyport_wire::ALPN, QuicProtocols::default());
+        let server = sallyport_multipath_udp::server_config(&tls)?;
+        let opener = Opener::new(self, associations, server, public_port, shutdown);
+        self.tunnels.set_associations(opener.clone());
+        Ok(opener)
     }
 
     /// Offers HTTP/3 while the own port answers.
@@ -186,7 +207,7 @@ fn take(edge: &Arc<Edge>, incoming: QuicIncoming) {
             Some(protocol) if protocol == HTTP3_ALPN => serve_client(&edge, connection, peer, handshake, place).await,
             _ => {
                 drop(handshake);
-                serve_connector(&edge, connection, peer).await;
+                serve_connector(&edge, connection, peer, "quic").await;
                 drop(place);
             }
         }
@@ -227,14 +248,21 @@ async fn serve_client(
 }
 
 /// Serves the carriers of a connection until the connection ends.
-async fn serve_connector(edge: &Arc<Edge>, connection: quinn::Connection, peer: SocketAddr) {
+pub(super) async fn serve_connector(
+    edge: &Arc<Edge>,
+    connection: quinn::Connection,
+    peer: SocketAddr,
+    transport: &'static str,
+) {
     let max_legs = u32::try_from(edge.state.config.max_legs_per_session).unwrap_or(u32::MAX);
     let connection = QuicConnection::accepted(connection, max_legs.saturating_add(SPARE_STREAMS));
     loop {
         match connection.accept_carrier().await {
             Ok(carrier) => {
                 let edge = edge.clone();
-                tokio::spawn(async move { tunnel_websocket::serve(&edge.http, carrier, peer, "quic", |_| None).await });
+                tokio::spawn(
+                    async move { tunnel_websocket::serve(&edge.http, carrier, peer, transport, |_| None).await },
+                );
             }
             Err(error) => return tracing::debug!(%peer, %error, "a QUIC connection ended"),
         }

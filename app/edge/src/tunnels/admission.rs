@@ -106,6 +106,26 @@ impl TunnelAdmission {
         Some((route, hash))
     }
 
+    /// The socket of a tunnel and the digest of the tunnel's credential, if the credential is right.
+    fn proven(&self, tunnel: TunnelId, credential: &str) -> Result<(Arc<SocketRoute>, CredentialHash), Refusal> {
+        let given: [u8; 32] = Sha256::digest(credential.as_bytes()).into();
+        let Some((route, expected)) = self.route_of(tunnel) else {
+            return Err(self.refusal(tunnel, CredentialHash(given), TunnelStatus::Unknown));
+        };
+        if !bool::from(given.ct_eq(&expected.0)) {
+            return Err(self.refusal(tunnel, CredentialHash(given), TunnelStatus::BadCredential));
+        }
+        Ok((route, expected))
+    }
+
+    /// Checks a credential, without an attachment.
+    ///
+    /// # Errors
+    /// The refusal that an attachment with this credential would get.
+    pub(crate) fn check(&self, tunnel: TunnelId, credential: &str) -> Result<(), Refusal> {
+        self.proven(tunnel, credential).map(drop)
+    }
+
     /// Whether an attached tunnel may stay.
     fn may_stay(&self, tunnel: TunnelId, socket: SocketId, credential: &CredentialHash) -> bool {
         let route = self.routes.get(socket);
@@ -153,13 +173,7 @@ impl TunnelAdmission {
 
 impl Admission for TunnelAdmission {
     fn admit(&self, tunnel: TunnelId, credential: &str, _peer: SocketAddr) -> Result<Admitted, Refusal> {
-        let given: [u8; 32] = Sha256::digest(credential.as_bytes()).into();
-        let Some((route, expected)) = self.route_of(tunnel) else {
-            return Err(self.refusal(tunnel, CredentialHash(given), TunnelStatus::Unknown));
-        };
-        if !bool::from(given.ct_eq(&expected.0)) {
-            return Err(self.refusal(tunnel, CredentialHash(given), TunnelStatus::BadCredential));
-        }
+        let (route, expected) = self.proven(tunnel, credential)?;
         let mut admitted = self.admitted.lock();
         admitted.insert(tunnel, (route.id, expected));
         Ok(Admitted {

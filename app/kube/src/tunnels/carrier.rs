@@ -71,6 +71,7 @@ impl Carrier {
             quic_port: connect.quic_port,
             tls,
             transport: options.transport,
+            links: None,
             outbound,
             services: vec![first],
             redundancy: options.redundancy,

@@ -5,8 +5,8 @@ use std::{fmt, path::PathBuf, time::Duration};
 use clap::Args;
 use sallyport_api::{ConnectEdge, ConnectTo, CreatedTunnel, Secret};
 use sallyport_connector::{
-    ClientAffinity, Connector, ConnectorOptions, DEFAULT_REDUNDANCY, EdgePlace, Endpoint, MAX_REDUNDANCY, OriginPool,
-    OriginTls, Service, ServiceOrigin, TransportChoice, TunnelCredential,
+    ChoiceError, ClientAffinity, Connector, ConnectorOptions, DEFAULT_REDUNDANCY, EdgePlace, Endpoint, LinkChoice,
+    MAX_REDUNDANCY, OriginPool, OriginTls, Service, ServiceOrigin, Transport, TransportChoice, TunnelCredential,
 };
 use sallyport_model::{Capacity, OriginAddr, RegionName, SocketType, TunnelId};
 use sallyport_net::{Congestion, Fingerprint, Outbound, Shutdown};
@@ -83,8 +83,8 @@ pub(crate) struct TransportArgs {
     /// The number of connections to the edge that carry one request each; 0: all requests share one connection
     #[arg(long, value_name = "COUNT", default_value_t = 512, value_parser = clap::value_parser!(u16).range(0..=4_096))]
     max_legs: u16,
-    /// The transport of the tunnel: auto, tcp, websocket or quic (`up --listen-quic`). auto tries tcp, then websocket,
-    /// then quic, until one connects
+    /// The transport of the tunnel: auto, tcp, websocket, quic (`up --listen-quic`) or multipath. auto tries multipath
+    /// if there is a --link, then tcp, websocket and quic, until one connects
     #[arg(long, value_name = "TRANSPORT", env = "SALLYPORT_TRANSPORT", default_value = "auto")]
     pub(super) transport: TransportChoice,
     /// The congestion control of the tunnel's connections, by its name in the kernel: bbr, cubic, reno ... (bbr for
@@ -94,6 +94,30 @@ pub(crate) struct TransportArgs {
     /// Use several networks of this machine at once, by Multipath TCP, when the edge accepts it (`up --mptcp`)
     #[arg(long, env = "SALLYPORT_MPTCP")]
     mptcp: bool,
+    /// A link that carries the tunnel, together with the other ones (`help transports`): a device or an address of this
+    /// machine, or auto for all. Further words after a comma: metered, standby, weight=N [default with --transport
+    /// multipath: auto]
+    #[arg(long = "link", value_name = "LINK", value_parser = link)]
+    links: Vec<String>,
+}
+
+impl TransportArgs {
+    /// The links that are named; `None` if none is.
+    ///
+    /// # Errors
+    /// They do not fit each other, or the transport uses one link.
+    pub(super) fn links(&self) -> Result<Option<LinkChoice>, Failure> {
+        if self.links.is_empty() {
+            return Ok(None);
+        }
+        if let TransportChoice::Only(transport) = self.transport
+            && transport != Transport::Multipath
+        {
+            let text = format!("--link is for several links at once, and --transport {transport} uses one");
+            return Err(Failure::usage(text).next("use --transport multipath, or leave --link out"));
+        }
+        LinkChoice::parse(&self.links).map(Some).map_err(|error| Failure::usage(format!("--link: {error}")))
+    }
 }
 
 /// A service with its settings.
@@ -173,6 +197,7 @@ impl OriginArgs {
         check_scheme(self.service(), socket_type)?;
         let (address, others) = (self.address(), self.other_addresses_of(self.service()));
         pool(&address, &others)?;
+        self.way.links()?;
         let tls = match socket_type {
             SocketType::Https => {
                 let tls = match (self.origin_ca, self.origin_pin) {
@@ -371,6 +396,7 @@ pub(super) fn options(
         Some(root) => sallyport_net::client_config_with(&target.trust, root, alpn)?,
         None => sallyport_net::client_config(&target.trust, alpn)?,
     };
+    let links = way.links()?;
     let outbound =
         Outbound { congestion: way.congestion, mptcp: way.mptcp, ..target.network.to(&connect.host, connect.port) };
     Ok(ConnectorOptions {
@@ -380,6 +406,7 @@ pub(super) fn options(
         quic_port: connect.quic_port,
         tls,
         transport: way.transport,
+        links,
         outbound,
         services,
         redundancy: way.redundancy,
@@ -401,6 +428,11 @@ fn place(edge: ConnectEdge) -> EdgePlace {
 fn redundancy(text: &str) -> Result<usize, String> {
     let count = text.parse().ok().filter(|count| (1..=MAX_REDUNDANCY).contains(count));
     count.ok_or_else(|| format!("expected a number of edges from 1 to {MAX_REDUNDANCY}"))
+}
+
+/// Checks the text of a link by itself.
+fn link(text: &str) -> Result<String, ChoiceError> {
+    LinkChoice::parse(&[text]).map(|_| text.to_owned())
 }
 
 /// A host to connect to: a name or an address, without brackets.

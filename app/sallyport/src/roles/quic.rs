@@ -140,7 +140,7 @@ impl Quic {
                 Err(error) => return warn!(%error, "no HTTP/3, and no connectors over QUIC"),
             };
             info!(listen = %address, http3 = has_http3, "QUIC is served");
-            if let Err(error) = edge.serve_quic(port, certificates, http3, shutdown).await {
+            if let Err(error) = edge.serve_quic((port, public_port), certificates, http3, shutdown).await {
                 warn!(%error, "no HTTP/3, and no connectors over QUIC");
             }
         });

@@ -61,6 +61,7 @@ mod memory;
 mod mesh;
 mod mesh_ends;
 mod miniflux;
+mod multipath;
 mod name_server;
 mod names;
 #[path = "../../../../io/probe/tests/it/networks.rs"]

@@ -29,6 +29,7 @@ fn metrics_have_the_names_that_their_page_gives_them() {
         "sallyport_edge_http3_requests_reset_total",
         "sallyport_edge_http3_connections_open",
         "sallyport_edge_http3_offered",
+        "sallyport_edge_multipath_refused_total",
         "sallyport_edge_quic_retries_total",
         "sallyport_edge_quic_datagrams_routed_total",
         "sallyport_edge_quic_datagrams_dropped_total",

@@ -113,6 +113,7 @@ impl Embedded {
             quic_port: None,
             tls: client_config(&Trust::Ca(up.ca.clone()), &[ALPN]).unwrap(),
             transport: TransportChoice::Only(Transport::Tcp),
+            links: None,
             outbound: Outbound::default(),
             services: vec![service],
             redundancy: 1,

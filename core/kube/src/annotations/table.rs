@@ -86,6 +86,7 @@ pub const OPTIONS: &[OptionRule] = &[
     rule("inspect-keep", PAGE, ""),
     rule("keepalive", MACHINE, ""),
     rule("label", Socket, "KEY=VALUE, with commas between them"),
+    rule("link", MACHINE, ""),
     rule("max-connections", Socket, LIMIT),
     rule("max-legs", MACHINE, ""),
     rule("max-rps", Tunnel, "requests per second, auto, or off"),

@@ -2,17 +2,44 @@
 
 use std::fmt;
 
-use super::Fields;
+use sallyport_model::TunnelId;
+use serde::{Deserialize, Serialize};
+
+use super::{Fields, MAX_CREDENTIAL_BYTES, bad, get_json, put_json};
 use crate::{Violation, frame::FrameType, frame::put_frame};
 
-/// The connector asks for an association of paths. The frame has no fields yet; later versions may add some.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Associate;
+/// The connector asks for an association of paths, and presents the credential of one of its tunnels.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Associate {
+    /// The tunnel.
+    pub tunnel: TunnelId,
+    /// Its credential, at most [`MAX_CREDENTIAL_BYTES`].
+    pub credential: String,
+}
 
 impl Associate {
     /// Appends the message as a whole ASSOCIATE frame.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        put_frame(out, FrameType::Associate, |_| {});
+        put_json(out, FrameType::Associate, self);
+    }
+
+    /// Reads the payload of such a frame.
+    ///
+    /// # Errors
+    /// A field is missing or too long.
+    pub fn decode(payload: &[u8]) -> Result<Self, Violation> {
+        let message: Self = get_json(FrameType::Associate, payload)?;
+        if message.credential.len() > MAX_CREDENTIAL_BYTES {
+            let text = format!("the credential is longer than {MAX_CREDENTIAL_BYTES} bytes");
+            return Err(bad(FrameType::Associate, text));
+        }
+        Ok(message)
+    }
+}
+
+impl fmt::Debug for Associate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Associate").field("tunnel", &self.tunnel).finish_non_exhaustive()
     }
 }
 

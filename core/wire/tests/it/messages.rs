@@ -42,10 +42,18 @@ fn place(number: u32) -> EdgePlace {
 
 #[test]
 fn an_association_of_paths_is_asked_for_and_given() {
+    let asked = Associate { tunnel: TunnelId::from_random([7; 16]), credential: "secret".into() };
     let mut frame = Vec::new();
-    Associate.encode(&mut frame);
+    asked.encode(&mut frame);
     let (_, carrier) = FrameHeader::decode_first(*frame.first_chunk().unwrap()).unwrap();
-    assert_eq!((carrier, payload(&frame, FrameType::Associate, carrier)), (Carrier::Association, &[][..]));
+    assert_eq!(carrier, Carrier::Association);
+    assert_eq!(Associate::decode(payload(&frame, FrameType::Associate, carrier)).unwrap(), asked);
+    assert!(!format!("{asked:?}").contains("secret"), "the credential is not printed");
+    let mut frame = Vec::new();
+    Associate { credential: "x".repeat(513), ..asked }.encode(&mut frame);
+    let refused = Associate::decode(payload(&frame, FrameType::Associate, carrier)).unwrap_err();
+    assert!(refused.to_string().contains("longer than 512 bytes"), "{refused}");
+    assert!(Associate::decode(b"{}").is_err(), "nobody is asked for");
     let given = Associated { edge: [1; 8], connector: [2; 8], secret: [3; 32], port: 8_443 };
     let mut frame = Vec::new();
     given.encode(&mut frame);

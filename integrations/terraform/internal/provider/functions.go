@@ -85,7 +85,7 @@ var (
 		description: `Writes the file with services that ` + "`sallyport run`" + ` serves.
 
 - ` + "`services`" + ` (list of objects, required): what [each service](https://github.com/sallyport/sallyport/blob/main/docs/run.md) has: the long options of ` + "`sallyport connect`" + ` and ` + "`sallyport tunnel connect`" + `, with underscores or hyphens.
-- ` + "`transport`, `congestion`, `mptcp`, `redundancy`, `region`, `keepalive`, `max_legs`" + `: the connection to the edge, for all services.
+- ` + "`transport`, `congestion`, `mptcp`, `link`, `redundancy`, `region`, `keepalive`, `max_legs`" + `: the connection to the edge, for all services.
 
 A field that nobody knows is an error. A null field is as absent.`,
 		write: func(argument any) (string, error) {

@@ -22,6 +22,7 @@ type File struct {
 	Transport  string           `arg:"transport"`
 	Congestion string           `arg:"congestion"`
 	MPTCP      *bool            `arg:"mptcp"`
+	Link       []string         `arg:"link"`
 	Redundancy *int64           `arg:"redundancy"`
 	Region     string           `arg:"region"`
 	Keepalive  string           `arg:"keepalive"`
@@ -130,6 +131,9 @@ func (f File) settings() map[string]any {
 	}
 	if f.MPTCP != nil {
 		settings["mptcp"] = *f.MPTCP
+	}
+	if len(f.Link) > 0 {
+		settings["link"] = f.Link
 	}
 	if f.Redundancy != nil {
 		settings["redundancy"] = *f.Redundancy

@@ -30,7 +30,7 @@ func program(t *testing.T) string {
 
 // TestKeysAreThoseOfTheProgram compares the keys with the help of the commands.
 func TestKeysAreThoseOfTheProgram(t *testing.T) {
-	elsewhere := strings.Fields("keepalive redundancy region max-legs transport congestion mptcp api ca token organisation proxy output color verbose help password-stdin inspect inspect-keep no-inspect plain")
+	elsewhere := strings.Fields("keepalive redundancy region max-legs transport congestion mptcp link api ca token organisation proxy output color verbose help password-stdin inspect inspect-keep no-inspect plain")
 	found := map[string]bool{}
 	for _, command := range [][]string{{"connect", "--help"}, {"tunnel", "connect", "--help"}} {
 		text, err := exec.Command(program(t), command...).Output()
@@ -70,7 +70,7 @@ func write(t *testing.T, argument map[string]any) string {
 // TestFile has the program judge a file with everything.
 func TestFile(t *testing.T) {
 	text := write(t, map[string]any{
-		"redundancy": int64(2), "mptcp": false, "max_legs": int64(7), "keepalive": "5s", "region": "eu", "congestion": nil,
+		"redundancy": int64(2), "link": []any{"eth0", "wwan0,metered"}, "mptcp": false, "max_legs": int64(7), "keepalive": "5s", "region": "eu", "congestion": nil,
 		"services": []any{
 			map[string]any{"name": "shop", "port": int64(8000), "allow": []any{"192.0.2.0/24"}, "max_rps": "auto", "type": nil},
 			map[string]any{"name": "database", "socket_id": "wandering-shape-7752", "tunnel-id": "6d1f6e62-2d21-4b1a-b5c8-6b9f5d4b0c11", "tunnel_credential": "spc_x", "port": int64(5432)},
@@ -83,7 +83,7 @@ func TestFile(t *testing.T) {
 	if answer, err := exec.Command(program(t), "run", "--check", file).CombinedOutput(); err != nil {
 		t.Fatalf("%s\n%s", answer, text)
 	}
-	if !strings.HasPrefix(text, "keepalive = \"5s\"\nmax-legs = 7\nmptcp = false\nredundancy = 2\nregion = \"eu\"\n") {
+	if !strings.HasPrefix(text, "keepalive = \"5s\"\nlink = [\"eth0\", \"wwan0,metered\"]\nmax-legs = 7\nmptcp = false\nredundancy = 2\nregion = \"eu\"\n") {
 		t.Errorf("the settings are not first:\n%s", text)
 	}
 }

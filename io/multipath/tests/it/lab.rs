@@ -8,8 +8,9 @@ use std::{
 };
 
 use quinn::{Connection, Endpoint, crypto::rustls::QuicClientConfig};
+use sallyport_links_model::{Link, Properties};
 use sallyport_multipath::{Config, Side};
-use sallyport_multipath_udp::{Associations, Link, LinkSource, Multipath, endpoint, server_config, transport};
+use sallyport_multipath_udp::{Associations, LinkSocket, Multipath, endpoint, server_config, transport};
 use sallyport_net::{Certificates, LocalCa, QuicProtocols, Trust, client_config, server_config_for_quic};
 use sallyport_quic::{QuicListener, QuicPort, QuicSecret};
 
@@ -58,8 +59,8 @@ impl Edge {
         let (at_edge, offer) = self.associations.open().unwrap();
         let multipath = Multipath::new(Config::default(), &offer.setup(Side::Connector));
         for source in sources {
-            let source = LinkSource { device: Some("lo".into()), address: Some(source.parse().unwrap()) };
-            multipath.add_link(Link::open("loopback", &source, self.address()).unwrap()).unwrap();
+            let link = LinkSocket::open(&loopback(source), self.address()).unwrap();
+            multipath.add_link(link).unwrap();
         }
         let accepting =
             endpoint(at_edge.clone(), "192.0.2.7:7".parse().unwrap(), Some(server_config(&self.tls).unwrap()));
@@ -83,6 +84,18 @@ pub(crate) struct Connector {
     pub(crate) multipath: Arc<Multipath>,
     pub(crate) at_edge: Arc<Multipath>,
     _endpoints: (Endpoint, Endpoint),
+}
+
+/// The loopback device with this source address.
+fn loopback(source: &str) -> Link {
+    Link {
+        name: "loopback".into(),
+        index: 1,
+        device: "lo".into(),
+        addresses: vec![source.parse().unwrap()],
+        mtu_bytes: 1_500,
+        properties: Properties::default(),
+    }
 }
 
 fn serve(port: &QuicPort, tls: &Arc<rustls::ServerConfig>) -> Vec<QuicListener> {

@@ -11,6 +11,7 @@ async fn streams_travel_over_an_association() {
     }
     let [path] = &connector.multipath.paths()[..] else { panic!("one link, one path") };
     assert_eq!((path.link.as_deref(), path.remote), (Some("loopback"), Some(edge.address())));
+    assert_eq!(path.local.map(|local| local.to_string()).as_deref(), Some("127.0.0.2"));
     assert!(path.stats.sent_bytes > 200_000 && path.stats.received_bytes > 200_000, "{path:?}");
     let [path] = &connector.at_edge.paths()[..] else { panic!("the edge has the connector's path") };
     assert_eq!(path.remote.map(|remote| remote.ip().to_string()).as_deref(), Some("127.0.0.2"));

@@ -1,6 +1,6 @@
 //! Asks the edge for an association of paths, on a carrier of any kind.
 
-use std::{io, time::Duration};
+use std::{fmt, io, time::Duration};
 
 use sallyport_wire::{
     Associate, Associated, Carrier as CarrierKind, FrameHeader, FrameType, Refusal, Violation, frame::HEADER_BYTES,
@@ -10,14 +10,30 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 /// How long the edge may take to answer.
 const ANSWER_TIME: Duration = Duration::from_secs(5);
 
-/// Asks on this carrier, which must be encrypted, and whose end must be verified: the answer has a secret.
+/// The edge's refusal of an association, inside the [`io::Error`].
+#[derive(Debug)]
+pub struct AssociationRefused(pub Refusal);
+
+impl fmt::Display for AssociationRefused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.message)
+    }
+}
+
+impl std::error::Error for AssociationRefused {}
+
+/// Asks on this carrier, which must be encrypted, and whose end must be verified: the question has a credential, and
+/// the answer a secret.
 ///
 /// # Errors
-/// The edge refuses in a sentence, or is of a version that knows no associations.
-pub async fn ask_for_association(mut io: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<Associated> {
+/// The edge refuses, see [`AssociationRefused`], or is of a version that knows no associations.
+pub async fn ask_for_association(
+    mut io: impl AsyncRead + AsyncWrite + Unpin,
+    question: &Associate,
+) -> io::Result<Associated> {
     let answer = async {
         let mut frame = Vec::new();
-        Associate.encode(&mut frame);
+        question.encode(&mut frame);
         io.write_all(&frame).await?;
         io.flush().await?;
         let mut header = [0; HEADER_BYTES];
@@ -29,7 +45,7 @@ pub async fn ask_for_association(mut io: impl AsyncRead + AsyncWrite + Unpin) ->
             FrameType::Associated => Associated::decode(&payload).map_err(invalid),
             FrameType::Refused => {
                 let refusal = Refusal::decode(&payload).map_err(invalid)?;
-                Err(io::Error::new(io::ErrorKind::Unsupported, refusal.message))
+                Err(io::Error::new(io::ErrorKind::Unsupported, AssociationRefused(refusal)))
             }
             kind => Err(invalid(Violation::OutOfPlace { kind, place: "as the answer to ASSOCIATE" })),
         }

@@ -2,29 +2,29 @@
 
 use std::{io, net::SocketAddr};
 
-use sallyport_wire::{Associated, Refusal};
+use sallyport_wire::{Associate, Associated, Refusal};
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 
 use super::EdgeTunnels;
 
 /// Makes associations of paths. Their datagrams carry a QUIC connection, whose streams are carriers again.
-pub trait Associate: Send + Sync + 'static {
-    /// Makes an association for the connector at this address. Must be quick.
+pub trait Associations: Send + Sync + 'static {
+    /// Makes an association for the connector at this address, if the credential is right. Must be quick.
     ///
     /// # Errors
     /// The refusal that is sent to the connector.
-    fn associate(&self, peer: SocketAddr) -> Result<Associated, Refusal>;
+    fn associate(&self, question: &Associate, peer: SocketAddr) -> Result<Associated, Refusal>;
 }
 
 impl EdgeTunnels {
     /// Sets what makes associations, once. Without it, connectors are refused in one sentence.
-    pub fn set_associate(&self, associate: std::sync::Arc<dyn Associate>) {
-        let _ = self.shared.associate.set(associate);
+    pub fn set_associations(&self, associations: std::sync::Arc<dyn Associations>) {
+        let _ = self.shared.associations.set(associations);
     }
 
-    pub(super) fn associate(&self, peer: SocketAddr) -> Result<Associated, Refusal> {
+    pub(super) fn associate(&self, question: &Associate, peer: SocketAddr) -> Result<Associated, Refusal> {
         let none = || Refusal::new("no-multipath", "this edge takes no tunnels over several paths", false);
-        self.shared.associate.get().ok_or_else(none)?.associate(peer)
+        self.shared.associations.get().ok_or_else(none)?.associate(question, peer)
     }
 }
 

@@ -1,6 +1,8 @@
 //! The first frame of a carrier, which declares the carrier's purpose, and the answer if the carrier is refused.
 
-use sallyport_wire::{Carrier as CarrierKind, FrameHeader, Hello, Join, Refusal, Violation, frame::HEADER_BYTES};
+use sallyport_wire::{
+    Associate, Carrier as CarrierKind, FrameHeader, Hello, Join, Refusal, Violation, frame::HEADER_BYTES,
+};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 /// The declared purpose of a new carrier.
@@ -8,7 +10,7 @@ pub(super) enum FirstFrame {
     Control { hello: Hello, frame: Vec<u8> },
     Leg(Join),
     Datagrams(Join),
-    Association,
+    Association(Associate),
 }
 
 impl FirstFrame {
@@ -17,7 +19,7 @@ impl FirstFrame {
             Self::Control { .. } => CarrierKind::Control,
             Self::Leg(_) => CarrierKind::Leg,
             Self::Datagrams(_) => CarrierKind::Datagrams,
-            Self::Association => CarrierKind::Association,
+            Self::Association(_) => CarrierKind::Association,
         }
     }
 }
@@ -47,7 +49,7 @@ pub(super) async fn read_first_frame(io: &mut (impl AsyncRead + Unpin)) -> Resul
         }
         CarrierKind::Leg => FirstFrame::Leg(Join::decode(payload)?),
         CarrierKind::Datagrams => FirstFrame::Datagrams(Join::decode(payload)?),
-        CarrierKind::Association => FirstFrame::Association,
+        CarrierKind::Association => FirstFrame::Association(Associate::decode(payload)?),
     })
 }
 

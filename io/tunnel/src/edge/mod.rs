@@ -32,7 +32,7 @@ use tokio::{
 use tracing::debug;
 
 pub use self::{
-    associate::Associate,
+    associate::Associations,
     handle::{OpenError, OpenFlowError, TunnelHandle},
     link::{EdgeLink, LinkError},
 };
@@ -216,8 +216,8 @@ impl EdgeTunnels {
     pub fn new(config: EdgeTunnelsConfig, admission: Arc<dyn Admission>) -> Self {
         let registry = Mutex::default();
         let refusals = Mutex::new(LogBudget::new(Instant::now()));
-        let (streams, datagram_legs, associate) = Default::default();
-        let context = EdgeContext { config, admission, registry, refusals, streams, datagram_legs, associate };
+        let (streams, datagram_legs, associations) = Default::default();
+        let context = EdgeContext { config, admission, registry, refusals, streams, datagram_legs, associations };
         Self { shared: Arc::new(context) }
     }
 
@@ -273,7 +273,7 @@ impl EdgeTunnels {
                     refuse(io, peer, &refusal).await;
                 }
             }
-            FirstFrame::Association => match self.associate(peer) {
+            FirstFrame::Association(question) => match self.associate(&question, peer) {
                 Ok(associated) => {
                     let _kept = kept;
                     let _ = tokio::time::timeout(REFUSAL_TIME, send_association(io, &associated)).await;

@@ -18,7 +18,7 @@ use sallyport_wire::{
 use tracing::{debug, info};
 
 use super::{
-    Admission, Associate, EdgeSession, EdgeTunnelsConfig,
+    Admission, Associations, EdgeSession, EdgeTunnelsConfig,
     attach_budget::AttachBudget,
     handle::{HandleInner, RequestLog, TunnelHandle},
     link::LinkState,
@@ -57,7 +57,7 @@ pub(super) struct EdgeContext {
     pub(super) streams: Arc<Counter>,
     pub(super) datagram_legs: Arc<DatagramLegs>,
     /// Makes associations of paths, if the edge does.
-    pub(super) associate: OnceLock<Arc<dyn Associate>>,
+    pub(super) associations: OnceLock<Arc<dyn Associations>>,
 }
 
 /// The sessions and the attached tunnels.

@@ -7,17 +7,21 @@ use std::{
     sync::{Arc, Mutex},
 };
 
+use sallyport_links_model::{Link, Properties};
 use sallyport_multipath::{AssociationId, Config, PathId, Side};
-use sallyport_multipath_udp::{Associations, Link, LinkSource, Multipath, Offer, endpoint, server_config, transport};
+use sallyport_multipath_udp::{Associations, LinkSocket, Multipath, Offer, endpoint, server_config, transport};
 use sallyport_net::{
     Certificates, LocalCa, QuicProtocols, Trust, client_config, listen_udp_group, server_config_for_quic,
 };
 use sallyport_quic::{QuicListener, QuicPort, QuicSecret};
 use sallyport_tunnel::{
-    Associate, BoxFuture, BoxedCarrier, Dial, EdgeTunnels,
-    carrier::{association::ask_for_association, quic::QuicConnection},
+    BoxFuture, BoxedCarrier, Dial, EdgeTunnels,
+    carrier::{
+        association::{AssociationRefused, ask_for_association},
+        quic::QuicConnection,
+    },
 };
-use sallyport_wire::{ALPN, Associated, Refusal};
+use sallyport_wire::{ALPN, Associate, Associated, Refusal};
 use tokio::io::AsyncReadExt as _;
 
 use crate::lab::*;
@@ -39,8 +43,11 @@ struct Serve {
     port: u16,
 }
 
-impl Associate for Serve {
-    fn associate(&self, peer: SocketAddr) -> Result<Associated, Refusal> {
+impl sallyport_tunnel::Associations for Serve {
+    fn associate(&self, question: &Associate, peer: SocketAddr) -> Result<Associated, Refusal> {
+        if *question != self::question() {
+            return Err(Refusal::new("bad-credential", "another credential was asked for", false));
+        }
         let (multipath, offer) = self.associations.open().unwrap();
         let endpoint = endpoint(multipath, peer, Some(server_config(&self.tls).unwrap())).unwrap();
         let tunnels = self.tunnels.clone();
@@ -78,7 +85,7 @@ impl PathsEdge {
         }
         let edge = Edge::new();
         let tunnels = edge.tunnels.clone();
-        edge.tunnels.set_associate(Arc::new(Serve { associations, tunnels, tls: server, port: address.port() }));
+        edge.tunnels.set_associations(Arc::new(Serve { associations, tunnels, tls: server, port: address.port() }));
         Self { edge, address, tls, _listeners: listeners, _directory: directory }
     }
 
@@ -86,6 +93,11 @@ impl PathsEdge {
         let (address, tls, tunnels) = (self.address, self.tls.clone(), self.edge.tunnels.clone());
         Arc::new(Paths { address, tls, tunnels, session: Arc::default() })
     }
+}
+
+/// What a connector of tunnel 1 asks.
+fn question() -> Associate {
+    Associate { tunnel: tunnel(1), credential: "good".into() }
 }
 
 /// What the connector has of its session.
@@ -115,14 +127,21 @@ impl Dial for Paths {
         Box::pin(async move {
             let (near, far) = tokio::io::duplex(4_096);
             tokio::spawn(async move { tunnels.serve_carrier(far, peer()).await });
-            let Associated { edge, connector, secret, port } = ask_for_association(near).await?;
+            let Associated { edge, connector, secret, port } = ask_for_association(near, &question()).await?;
             let offer = Offer { edge: AssociationId(edge), connector: AssociationId(connector), secret };
             let multipath = Multipath::new(Config::default(), &offer.setup(Side::Connector));
             let mut links = Vec::new();
             for (number, source) in ["127.0.0.2", "127.0.0.3", "127.0.0.4"].into_iter().enumerate() {
-                let source = LinkSource { device: None, address: Some(source.parse().unwrap()) };
+                let link = Link {
+                    name: format!("link{number}"),
+                    index: 1,
+                    device: "lo".into(),
+                    addresses: vec![source.parse().unwrap()],
+                    mtu_bytes: 1_500,
+                    properties: Properties::default(),
+                };
                 let to = SocketAddr::new(address.ip(), port);
-                links.push(multipath.add_link(Link::open(&format!("link{number}"), &source, to)?)?);
+                links.push(multipath.add_link(LinkSocket::open(&link, to)?)?);
             }
             let endpoint = endpoint(multipath.clone(), address, None)?;
             let connection =
@@ -167,15 +186,17 @@ async fn an_edge_without_associations_says_so_and_an_older_one_is_understood() {
     let (near, far) = tokio::io::duplex(4_096);
     let tunnels = edge.tunnels.clone();
     tokio::spawn(async move { tunnels.serve_carrier(far, peer()).await });
-    let refused = ask_for_association(near).await.unwrap_err();
+    let refused = ask_for_association(near, &question()).await.unwrap_err();
     assert_eq!(refused.to_string(), "this edge takes no tunnels over several paths");
+    let refusal = refused.get_ref().and_then(|inner| inner.downcast_ref::<AssociationRefused>()).unwrap();
+    assert_eq!(refusal.0.code, "no-multipath");
 
     let (near, mut far) = tokio::io::duplex(4_096);
     tokio::spawn(async move {
         far.read_exact(&mut [0; 4]).await.unwrap();
         drop(far);
     });
-    let refused = ask_for_association(near).await.unwrap_err();
+    let refused = ask_for_association(near, &question()).await.unwrap_err();
     assert_eq!(refused.kind(), io::ErrorKind::Unsupported);
     assert!(refused.to_string().contains("version"), "{refused}");
 }

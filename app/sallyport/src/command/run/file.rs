@@ -289,6 +289,7 @@ fn read_way(
     let at = place(0, None);
     let matches = lines.way.try_get_matches_from_mut(&words).map_err(|error| at.failure(refused(&error)))?;
     let line = TransportLine::from_arg_matches(&matches).map_err(|error| at.failure(refused(&error)))?;
+    line.way.links().map_err(|failure| at.failure(failure))?;
     Ok((line.way, words))
 }
 

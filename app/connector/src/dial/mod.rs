@@ -1,7 +1,11 @@
 //! Connects to the edge: which transport carries the tunnels, and which comes next if the first is blocked.
 //!
-//! By default the connector tries TLS with the tunnel's ALPN, then a WebSocket, then QUIC. It stays with the transport
-//! that worked. After [`REMEMBERED`] a new session begins with the first choice again.
+//! By default the connector tries TLS with the tunnel's ALPN, then a WebSocket, then QUIC; with links, first QUIC over
+//! all of them. It stays with the transport that worked. After [`REMEMBERED`] a new session begins with the first
+//! choice again.
+
+mod links;
+mod multipath;
 
 use std::{fmt, io, net::SocketAddr, str::FromStr, sync::Arc, time::Duration};
 
@@ -17,6 +21,9 @@ use sallyport_tunnel::{
 };
 use sallyport_wire::ALPN;
 use tokio::{net::TcpStream, task::JoinSet, time::Instant};
+
+pub use self::links::{EdgePaths, Links};
+use crate::services::Services;
 
 /// How long a TCP connection to the edge may take, and as long again its TLS handshake; less if there are other
 /// transports to try.
@@ -53,6 +60,8 @@ pub enum Transport {
     WebSocket,
     /// QUIC, over UDP.
     Quic,
+    /// QUIC over an association of paths, one by each link of the machine.
+    Multipath,
 }
 
 impl Transport {
@@ -63,6 +72,7 @@ impl Transport {
             Self::Tcp => "tcp",
             Self::WebSocket => "websocket",
             Self::Quic => "quic",
+            Self::Multipath => "multipath",
         }
     }
 }
@@ -85,7 +95,7 @@ pub enum TransportChoice {
 
 /// The word stands for no transport.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("expected auto, tcp, websocket or quic")]
+#[error("expected auto, tcp, websocket, quic or multipath")]
 pub struct UnknownTransport;
 
 impl FromStr for TransportChoice {
@@ -97,6 +107,7 @@ impl FromStr for TransportChoice {
             "tcp" => Ok(Self::Only(Transport::Tcp)),
             "websocket" => Ok(Self::Only(Transport::WebSocket)),
             "quic" => Ok(Self::Only(Transport::Quic)),
+            "multipath" => Ok(Self::Only(Transport::Multipath)),
             _ => Err(UnknownTransport),
         }
     }
@@ -104,9 +115,11 @@ impl FromStr for TransportChoice {
 
 impl TransportChoice {
     /// The transports to try in this order, if none is known to work.
-    fn candidates(self) -> Vec<Transport> {
+    fn candidates(self, has_links: bool) -> Vec<Transport> {
+        let by_one_link = [Transport::Tcp, Transport::WebSocket, Transport::Quic];
         match self {
-            Self::Auto => vec![Transport::Tcp, Transport::WebSocket, Transport::Quic],
+            Self::Auto if has_links => [&[Transport::Multipath][..], &by_one_link].concat(),
+            Self::Auto => by_one_link.to_vec(),
             Self::Only(transport) => vec![transport],
         }
     }
@@ -136,6 +149,12 @@ pub(crate) struct EdgeAddress {
     pub(crate) outbound: Outbound,
     /// Which transport is configured.
     pub(crate) choice: TransportChoice,
+    /// Whether links are configured, so that all of them are tried at once by default.
+    pub(crate) has_links: bool,
+    /// The links of a connection over several.
+    pub(crate) links: Links,
+    /// The services, whose tunnels' credentials open such a connection.
+    pub(crate) services: Services,
 }
 
 struct EdgeDialer {
@@ -148,7 +167,7 @@ struct EdgeDialer {
     /// The edge's address in this session. Legs go there too: another address may be another edge's, and each
     /// resolution of the name takes a thread.
     session_at: Mutex<Option<SocketAddr>>,
-    /// The QUIC connection of the last session over QUIC.
+    /// The QUIC connection of the last session over QUIC, by one link or several.
     quic: Mutex<Option<QuicConnection>>,
 }
 
@@ -193,6 +212,8 @@ enum Verdict {
     Blocked,
     /// Blocked, or the edge stopped just then.
     Unclear,
+    /// The edge does not accept the tunnels. It says so to a session over any transport.
+    Refused,
 }
 
 impl Edge {
@@ -203,7 +224,7 @@ impl Edge {
             config.alpn_protocols = vec![alpn.to_vec()];
             config
         };
-        let first = address.choice.candidates().first().copied().unwrap_or(Transport::Tcp);
+        let first = address.choice.candidates(address.has_links).first().copied().unwrap_or(Transport::Tcp);
         let used = Mutex::new(Used::new(first));
         let mut native = with(ALPN);
         // Legs are idle for long: their records are handled without buffers.
@@ -248,11 +269,11 @@ impl EdgeDialer {
 
     /// The transports to try.
     fn candidates(&self) -> Vec<Transport> {
-        let EdgeAddress { choice, outbound, .. } = &self.address;
-        let mut candidates = choice.candidates();
+        let EdgeAddress { choice, has_links, outbound, .. } = &self.address;
+        let mut candidates = choice.candidates(*has_links);
         if *choice == TransportChoice::Auto && outbound.proxy.is_some() {
             // Proxies do not carry UDP.
-            candidates.retain(|transport| *transport != Transport::Quic);
+            candidates.retain(|transport| !matches!(transport, Transport::Quic | Transport::Multipath));
         }
         candidates
     }
@@ -298,6 +319,12 @@ impl EdgeDialer {
             match dialed {
                 Ok(carrier) => {
                     self.use_from_now_on(transport);
+                    return Ok(carrier);
+                }
+                Err(failed) if failed.verdict == Verdict::Refused => {
+                    // The session learns of the refusal when it attaches its tunnels.
+                    let carrier = self.dial(Transport::Tcp, Purpose::Control).await.map_err(|failed| failed.error)?;
+                    self.use_from_now_on(Transport::Tcp);
                     return Ok(carrier);
                 }
                 Err(failed) if failed.verdict != Verdict::Unreachable => {
@@ -349,15 +376,14 @@ impl EdgeDialer {
                 };
                 Err(Failed { error, verdict: Verdict::Blocked })
             }
-            Transport::Quic => {
-                let dialed = match purpose {
-                    Purpose::Control => self.new_quic().await,
-                    Purpose::Leg | Purpose::Datagrams => self.quic_carrier().await,
+            Transport::Quic | Transport::Multipath => {
+                let blocked = |error| Failed { error, verdict: Verdict::Blocked };
+                let carrier = match (purpose, transport) {
+                    (Purpose::Leg | Purpose::Datagrams, _) => self.quic_carrier().await.map_err(blocked)?,
+                    (Purpose::Control, Transport::Multipath) => self.new_multipath().await?,
+                    (Purpose::Control, _) => self.new_quic().await.map_err(blocked)?,
                 };
-                match dialed {
-                    Ok(carrier) => Ok(Box::new(carrier)),
-                    Err(error) => Err(Failed { error, verdict: Verdict::Blocked }),
-                }
+                Ok(Box::new(carrier))
             }
         }
     }
@@ -542,7 +568,7 @@ mod tests {
 
     #[test]
     fn the_words_of_the_command_line_are_the_names_of_the_transports() {
-        for transport in TransportChoice::Auto.candidates() {
+        for transport in TransportChoice::Auto.candidates(true) {
             assert_eq!(transport.name().parse(), Ok(TransportChoice::Only(transport)));
         }
         assert_eq!("auto".parse(), Ok(TransportChoice::Auto));
@@ -566,8 +592,18 @@ mod tests {
             tls: Arc::new(tls),
             outbound: Outbound::default(),
             choice,
+            has_links: false,
+            links: Links::new(None),
+            services: Services::new(tokio::sync::mpsc::channel(1).0, None).0,
         };
         Edge::new(address).dialer
+    }
+
+    #[test]
+    fn links_are_used_at_once_by_default_and_one_of_them_after_a_failure() {
+        let auto = TransportChoice::Auto.candidates(true);
+        assert_eq!(auto, [Transport::Multipath, Transport::Tcp, Transport::WebSocket, Transport::Quic]);
+        assert_eq!(TransportChoice::Only(Transport::Tcp).candidates(true), [Transport::Tcp]);
     }
 
     #[test]
