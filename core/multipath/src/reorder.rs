@@ -13,8 +13,15 @@ use crate::packet::Data;
 /// What a datagram that waits costs besides its bytes.
 const ENTRY_BYTES: usize = 128;
 
+/// Arrivals that are kept although their datagrams were delivered, besides one for each that waits.
+const SPARE_ARRIVALS: usize = 64;
+
 /// How far a sequence number may be ahead of the next one.
 const MAX_AHEAD: u64 = 1 << 32;
+
+/// A part contradicts another part of its datagram, or its datagram is too far ahead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Contradiction;
 
 /// What became of a part of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,8 +29,6 @@ pub(crate) enum Placed {
     Kept,
     /// It had come, or had been given up.
     Duplicate,
-    /// It contradicts another part of its datagram.
-    Contradiction,
 }
 
 #[derive(Debug)]
@@ -33,6 +38,8 @@ pub(crate) struct Reorder {
     /// The datagram to deliver next.
     next: u64,
     pending: BTreeMap<u64, Pending>,
+    /// When the first part of each came, the oldest first. Datagrams that wait no more are taken off the front.
+    arrivals: VecDeque<(Instant, u64)>,
     bytes: usize,
     ready: VecDeque<Bytes>,
     ready_bytes: usize,
@@ -42,13 +49,7 @@ pub(crate) struct Reorder {
 
 /// A datagram that waits for another one, or for parts of its own.
 #[derive(Debug)]
-struct Pending {
-    since: Instant,
-    body: Body,
-}
-
-#[derive(Debug)]
-enum Body {
+enum Pending {
     Whole(Bytes),
     /// Parts by offset, and the length once the last part is there.
     Parts {
@@ -58,13 +59,44 @@ enum Body {
     },
 }
 
+/// What the parts of a datagram say of its length.
+#[derive(Debug, Default, Clone, Copy)]
+struct Extent {
+    /// Where the part ends that reaches furthest.
+    reach: usize,
+    length: Option<usize>,
+}
+
+impl Extent {
+    fn add(self, data: &Data) -> Result<Self, Contradiction> {
+        let end = usize::from(data.offset) + data.bytes.len();
+        let reach = self.reach.max(end);
+        let length = if data.is_last { Some(end) } else { self.length };
+        let is_other = data.is_last && self.length.is_some_and(|length| length != end);
+        if is_other || length.is_some_and(|length| reach > length) {
+            return Err(Contradiction);
+        }
+        Ok(Self { reach, length })
+    }
+}
+
 impl Pending {
     fn cost(&self) -> usize {
         ENTRY_BYTES
-            + match &self.body {
-                Body::Whole(bytes) => bytes.len(),
-                Body::Parts { parts, have, .. } => have + parts.len() * ENTRY_BYTES,
+            + match self {
+                Self::Whole(bytes) => bytes.len(),
+                Self::Parts { parts, have, .. } => have + parts.len() * ENTRY_BYTES,
             }
+    }
+
+    fn extent(&self) -> Extent {
+        match self {
+            Self::Whole(bytes) => Extent { reach: bytes.len(), length: Some(bytes.len()) },
+            Self::Parts { parts, length, .. } => {
+                let reach = parts.last_key_value().map_or(0, |(&offset, part)| usize::from(offset) + part.len());
+                Extent { reach, length: *length }
+            }
+        }
     }
 }
 
@@ -75,6 +107,7 @@ impl Reorder {
             max_bytes,
             next: 0,
             pending: BTreeMap::new(),
+            arrivals: VecDeque::new(),
             bytes: 0,
             ready: VecDeque::new(),
             ready_bytes: 0,
@@ -83,13 +116,28 @@ impl Reorder {
         }
     }
 
-    /// Takes a part of a datagram.
+    /// Whether all parts of a packet fit to each other and to what came before. A packet has its datagrams in order.
+    /// Nothing changes.
+    pub(crate) fn check<'d>(&self, parts: impl Iterator<Item = &'d Data>) -> Result<(), Contradiction> {
+        let mut last: Option<(u64, Extent)> = None;
+        for data in parts.filter(|data| data.sequence >= self.next) {
+            let extent = match last {
+                Some((sequence, _)) if sequence > data.sequence => return Err(Contradiction),
+                Some((sequence, extent)) if sequence == data.sequence => extent,
+                _ => self.pending.get(&data.sequence).map(Pending::extent).unwrap_or_default(),
+            };
+            if data.sequence - self.next > MAX_AHEAD {
+                return Err(Contradiction);
+            }
+            last = Some((data.sequence, extent.add(data)?));
+        }
+        Ok(())
+    }
+
+    /// Takes a part of a datagram that [`check`](Self::check) has accepted.
     pub(crate) fn insert(&mut self, data: Data, now: Instant) -> Placed {
         if data.sequence < self.next {
             return Placed::Duplicate;
-        }
-        if data.sequence - self.next > MAX_AHEAD {
-            return Placed::Contradiction;
         }
         let is_whole = data.offset == 0 && data.is_last;
         if is_whole && data.sequence == self.next && self.pending.is_empty() {
@@ -102,26 +150,39 @@ impl Reorder {
                 self.bytes -= pending.cost();
                 pending
             }
-            None => Pending { since: now, body: Body::Parts { parts: BTreeMap::new(), length: None, have: 0 } },
+            None => {
+                self.arrivals.push_back((now, sequence));
+                Pending::Parts { parts: BTreeMap::new(), length: None, have: 0 }
+            }
         };
         let placed = pending.add(data);
-        if pending.cost() > ENTRY_BYTES || placed == Placed::Kept {
-            self.bytes += pending.cost();
-            self.pending.insert(sequence, pending);
-        }
+        self.bytes += pending.cost();
+        self.pending.insert(sequence, pending);
         self.deliver_ready();
         // What the receiver's program leaves lying counts too, so that memory has one bound.
         while self.bytes > self.max_bytes.saturating_sub(self.ready_bytes) && self.give_up() {}
+        self.forget_arrivals();
         placed
     }
 
-    /// When the datagram that is missing is given up.
+    /// When the datagram that has waited longest waits no more.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        self.pending.first_key_value().map(|(_, pending)| pending.since + self.wait)
+        self.arrivals.front().map(|(since, _)| *since + self.wait)
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
-        while self.poll_timeout().is_some_and(|at| at <= now) && self.give_up() {}
+        while self.poll_timeout().is_some_and(|at| at <= now) && self.give_up() {
+            self.forget_arrivals();
+        }
+    }
+
+    fn forget_arrivals(&mut self) {
+        if self.arrivals.len() > 2 * self.pending.len() + SPARE_ARRIVALS {
+            self.arrivals.retain(|(_, sequence)| *sequence >= self.next);
+        }
+        while self.arrivals.front().is_some_and(|(_, sequence)| *sequence < self.next) {
+            self.arrivals.pop_front();
+        }
     }
 
     pub(crate) fn receive(&mut self) -> Option<Bytes> {
@@ -147,12 +208,12 @@ impl Reorder {
 
     fn deliver_ready(&mut self) {
         while let Some(entry) = self.pending.first_entry().filter(|entry| *entry.key() == self.next) {
-            if !matches!(entry.get().body, Body::Whole(_)) {
+            if !matches!(entry.get(), Pending::Whole(_)) {
                 return;
             }
             let pending = entry.remove();
             self.bytes -= pending.cost();
-            if let Body::Whole(bytes) = pending.body {
+            if let Pending::Whole(bytes) = pending {
                 self.deliver(bytes);
             }
         }
@@ -165,7 +226,7 @@ impl Reorder {
         let sequence = *entry.key();
         self.given_up += sequence - self.next;
         self.next = sequence;
-        if !matches!(entry.get().body, Body::Whole(_)) {
+        if !matches!(entry.get(), Pending::Whole(_)) {
             self.bytes -= entry.remove().cost();
             self.given_up += 1;
             self.next += 1;
@@ -177,15 +238,9 @@ impl Reorder {
 
 impl Pending {
     fn add(&mut self, data: Data) -> Placed {
-        let Body::Parts { parts, length, have } = &mut self.body else { return Placed::Duplicate };
+        let Self::Parts { parts, length, have } = self else { return Placed::Duplicate };
         let end = usize::from(data.offset) + data.bytes.len();
-        if length.is_some_and(|length| end > length || (data.is_last && end != length)) {
-            return Placed::Contradiction;
-        }
         if data.is_last {
-            if parts.last_key_value().is_some_and(|(&offset, part)| usize::from(offset) + part.len() > end) {
-                return Placed::Contradiction;
-            }
             *length = Some(end);
         }
         // A part that was split again on its second way overlaps; what is there already is cut off.
@@ -215,7 +270,7 @@ impl Pending {
                 1 => parts.pop_first().map(|(_, part)| part).unwrap_or_default(),
                 _ => parts.values().flatten().copied().collect(),
             };
-            self.body = Body::Whole(whole);
+            *self = Self::Whole(whole);
         }
         if is_new { Placed::Kept } else { Placed::Duplicate }
     }

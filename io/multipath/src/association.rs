@@ -110,6 +110,8 @@ struct Route {
     link: Option<String>,
     socket: Arc<dyn AsyncUdpSocket>,
     remote: SocketAddr,
+    /// The last address at which the peer has answered a challenge, at the edge.
+    trusted: Option<SocketAddr>,
     /// The source address.
     local: Option<IpAddr>,
     /// Reads the socket, at the connector.
@@ -165,7 +167,8 @@ impl Multipath {
         let mut state = self.shared.state.lock();
         let path = state.association.add_path(settings, now).map_err(io::Error::other)?;
         let reading = Task::spawn(self.shared.clone().read(path, socket.clone()));
-        let route = Route { link: Some(name), socket, remote, local: Some(local), _reading: Some(reading) };
+        let (link, local) = (Some(name), Some(local));
+        let route = Route { link, socket, remote, trusted: None, local, _reading: Some(reading) };
         state.routes.insert(path, route);
         self.shared.settle(&mut state, now);
         Ok(path)
@@ -288,9 +291,8 @@ impl Shared {
         let mut state = self.state.lock();
         for packet in batch.chunks_mut(meta.stride.max(1)) {
             let Ok(arrival) = state.association.handle(packet, now) else { continue };
-            if let Some(socket) = state.port.clone().filter(|_| arrival.is_newest) {
-                let route = Route { link: None, socket, remote: meta.addr, local: meta.dst_ip, _reading: None };
-                state.routes.insert(arrival.path, route);
+            if arrival.is_newest {
+                state.follow(arrival.path, meta, packet.len(), now);
             }
         }
         self.settle(&mut state, now);
@@ -373,6 +375,28 @@ impl Shared {
 }
 
 impl State {
+    /// Sends packets of the path to where its newest packet came from (at the edge). A new address is challenged first.
+    fn follow(&mut self, path: PathId, meta: &RecvMeta, bytes: usize, now: Instant) {
+        let Some(socket) = self.port.clone() else { return };
+        let before = self.routes.get(&path).map(|route| (route.remote, route.trusted));
+        let mut trusted = None;
+        if let Some((remote, was_trusted)) = before {
+            trusted = if self.association.is_validated(path) { Some(remote) } else { was_trusted };
+        }
+        if before.is_none_or(|(remote, _)| remote != meta.addr) {
+            let mut challenge = [0; 8];
+            if trusted == Some(meta.addr) {
+                self.association.set_validated(path);
+            } else if getrandom::fill(&mut challenge).is_ok() {
+                self.association.validate(path, challenge, bytes, now);
+            } else {
+                return;
+            }
+        }
+        let route = Route { link: None, socket, remote: meta.addr, trusted, local: meta.dst_ip, _reading: None };
+        self.routes.insert(path, route);
+    }
+
     fn take_received(&mut self) {
         while let Some(datagram) = self.association.receive() {
             if self.inbox_bytes + datagram.len() > MAX_INBOX_BYTES {

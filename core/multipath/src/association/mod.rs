@@ -24,6 +24,10 @@ const MAX_DATAGRAM_BYTES: usize = 65_535;
 pub(crate) const MAX_PATHS: usize = 16;
 /// Removed paths of which the peer is still told.
 const MAX_FAREWELLS: usize = 64;
+/// Removed paths that are told apart. Of those before, none opens any more.
+const MAX_REMOVED: usize = 1024;
+/// Bytes in flight on all paths. A peer that acknowledges what it never got cannot make the windows greater.
+const MAX_IN_FLIGHT_BYTES: u64 = 64 << 20;
 /// What the queue may hold at the rate of all paths, besides what slow paths need (see `schedule`).
 const QUEUE_TIME: Duration = Duration::from_millis(40);
 /// What the queue holds at any rate.
@@ -53,6 +57,8 @@ pub struct Association {
     next_path: Option<u16>,
     /// Paths that were removed, which no late packet opens again.
     removed: BTreeSet<PathId>,
+    /// Paths below this one do not open any more.
+    removed_below: u16,
     farewells: BTreeMap<PathId, Status>,
     /// Paths of whose status the peer has to be told.
     status_due: BTreeSet<PathId>,
@@ -86,6 +92,7 @@ impl Association {
             paths: BTreeMap::new(),
             next_path: Some(0),
             removed: BTreeSet::new(),
+            removed_below: 0,
             farewells: BTreeMap::new(),
             status_due: BTreeSet::new(),
             next_sequence: 0,
@@ -145,10 +152,23 @@ impl Association {
 
     fn drop_path(&mut self, id: PathId, now: Instant) {
         if let Some(mut path) = self.paths.remove(&id) {
-            self.removed.insert(id);
+            self.record_removed(id);
             let mut lost = Vec::new();
             path.lose_all(now, &mut lost);
             self.requeue(lost, now);
+        }
+    }
+
+    fn is_removed(&self, path: PathId) -> bool {
+        path.0 < self.removed_below || self.removed.contains(&path)
+    }
+
+    fn record_removed(&mut self, path: PathId) {
+        self.removed.insert(path);
+        if self.removed.len() > MAX_REMOVED
+            && let Some(oldest) = self.removed.pop_first()
+        {
+            self.removed_below = self.removed_below.max(oldest.0.saturating_add(1));
         }
     }
 

@@ -49,36 +49,89 @@ impl Association {
         let bytes = packet.len() as u64;
         let opened = self.opener.open(&header, packet).ok_or(Refused::Unsealed)?;
         let found = frames(opened).map_err(|_| Refused::Malformed)?;
+        self.check(&found)?;
         if is_known.is_none() {
             self.open_path(header.path, now);
         }
         let asks_for_ack = found.iter().any(Frame::asks_for_ack);
         let path = self.paths.get_mut(&header.path).ok_or(Refused::NoPath)?;
         let is_newest = path.received.record(header.number, asks_for_ack, now);
+        if is_newest {
+            path.validation.record_received(bytes);
+        }
         path.numbers.received_packets += 1;
         path.numbers.received_bytes += bytes;
         for frame in found {
-            match frame {
-                Frame::Ping => {}
-                Frame::Data(data) => match self.reorder.insert(data, now) {
-                    Placed::Kept => {}
-                    Placed::Duplicate => self.counts.duplicates += 1,
-                    Placed::Contradiction => return Err(Refused::Malformed),
-                },
-                Frame::Ack(ack) => self.take_ack(&ack, now)?,
-                Frame::PathStatus(status) => self.take_status(status, now),
-                Frame::Close => {
-                    self.end();
-                    break;
-                }
-            }
+            self.take_frame(frame, header.path, now);
         }
         Ok(Arrival { path: header.path, is_newest })
     }
 
+    /// Whether the peer could have sent these frames. A packet with one that it could not counts for nothing, and no
+    /// frame of it is taken.
+    fn check(&self, found: &[Frame]) -> Result<(), Refused> {
+        let parts = found.iter().filter_map(|frame| match frame {
+            Frame::Data(data) => Some(data),
+            _ => None,
+        });
+        self.reorder.check(parts).map_err(|_| Refused::Malformed)?;
+        let is_of_sent = |frame: &Frame| match frame {
+            Frame::Ack(ack) => self.paths.get(&ack.path).is_none_or(|path| path.sent.has_sent(ack)),
+            _ => true,
+        };
+        if found.iter().all(is_of_sent) { Ok(()) } else { Err(Refused::Malformed) }
+    }
+
+    fn take_frame(&mut self, frame: Frame, by: PathId, now: Instant) {
+        match frame {
+            _ if self.is_closed => {}
+            Frame::Ping => {}
+            Frame::Data(data) => {
+                if self.reorder.insert(data, now) == Placed::Duplicate {
+                    self.counts.duplicates += 1;
+                }
+            }
+            Frame::Ack(ack) => self.take_ack(&ack, now),
+            Frame::PathStatus(status) => self.take_status(status, now),
+            Frame::Close => self.end(),
+            Frame::PathChallenge(challenge) => {
+                if let Some(path) = self.paths.get_mut(&by) {
+                    path.response = Some(challenge);
+                }
+            }
+            Frame::PathResponse(challenge) => {
+                if let Some(path) = self.paths.get_mut(&by) {
+                    path.validation.on_response(&challenge);
+                }
+            }
+        }
+    }
+
+    /// Says that the packets of a path come from an address that was not heard before. `challenge` is random: until the
+    /// peer has repeated it, the path sends at most three times the `received` bytes that came from there (RFC 9000
+    /// section 8.1), so that nobody can direct a stream to an address of others.
+    pub fn validate(&mut self, path: PathId, challenge: [u8; 8], received: usize, now: Instant) {
+        if let Some(path) = self.paths.get_mut(&path) {
+            path.validate(challenge, received as u64, now);
+        }
+    }
+
+    /// Says that the packets of a path come from an address again that was validated before.
+    pub fn set_validated(&mut self, path: PathId) {
+        if let Some(path) = self.paths.get_mut(&path) {
+            path.validation.end();
+        }
+    }
+
+    /// Whether the peer has answered the challenge, or none was sent.
+    #[must_use]
+    pub fn is_validated(&self, path: PathId) -> bool {
+        self.paths.get(&path).is_some_and(|path| path.validation.is_complete())
+    }
+
     /// Whether the peer may open this path.
     fn may_open(&self, path: PathId) -> bool {
-        self.side == Side::Edge && self.paths.len() < MAX_PATHS && !self.removed.contains(&path)
+        self.side == Side::Edge && self.paths.len() < MAX_PATHS && !self.is_removed(path)
     }
 
     fn open_path(&mut self, id: PathId, now: Instant) {
@@ -86,15 +139,14 @@ impl Association {
         self.record_event(Event::PathOpened(id));
     }
 
-    fn take_ack(&mut self, ack: &Ack, now: Instant) -> Result<(), Refused> {
+    fn take_ack(&mut self, ack: &Ack, now: Instant) {
         // A path that was removed meanwhile owes nothing.
-        let Some(path) = self.paths.get_mut(&ack.path) else { return Ok(()) };
+        let Some(path) = self.paths.get_mut(&ack.path) else { return };
         let (before, mut lost) = (path.state, Vec::new());
-        let result = path.on_ack(ack, now, &mut lost);
+        path.on_ack(ack, now, &mut lost);
         let after = path.state;
         self.requeue(lost, now);
         self.record_state(ack.path, before, after);
-        result.map_err(|_| Refused::Malformed)
     }
 
     fn take_status(&mut self, status: Status, now: Instant) {
@@ -103,7 +155,7 @@ impl Association {
                 self.drop_path(status.path, now);
                 self.record_event(Event::PathRemoved(status.path));
             } else if self.side == Side::Edge {
-                self.removed.insert(status.path);
+                self.record_removed(status.path);
             }
             return;
         }

@@ -2,12 +2,16 @@
 
 use std::time::Instant;
 
-use super::{Association, ENTRY_BYTES, Event, Transmit};
+use super::{Association, ENTRY_BYTES, Event, MAX_IN_FLIGHT_BYTES, Transmit};
 use crate::{
-    packet::{Ack, Data, Frame, HEADER_BYTES, Header, PathId, TAG_BYTES},
+    packet::{Ack, Data, Frame, HEADER_BYTES, Header, PathId, Side, TAG_BYTES},
     path::{Content, Path, PathState, Piece},
     schedule::{Candidate, Choice, choose},
 };
+
+/// Bytes of a question of the connector by a path that has not answered yet: the edge may answer such a packet several
+/// times before it knows the address.
+const QUESTION_BYTES: usize = 256;
 
 /// A packet that is being written.
 struct Draft {
@@ -60,7 +64,7 @@ impl Association {
     fn farewell(&mut self, now: Instant) -> Option<Transmit> {
         loop {
             let path = self.closing.as_mut()?.pop_first()?;
-            if self.paths.get(&path).is_some_and(|path| path.state != PathState::Unavailable) {
+            if self.paths.get(&path).is_some_and(Path::may_send) {
                 let mut draft = self.draft(path)?;
                 draft.write(&Frame::Close);
                 return self.finish(draft, now);
@@ -70,8 +74,8 @@ impl Association {
 
     fn draft(&self, id: PathId) -> Option<Draft> {
         let path = self.paths.get(&id)?;
-        let room = usize::from(path.mtu.current()) - HEADER_BYTES - TAG_BYTES;
-        let mut bytes = Vec::with_capacity(path.mtu.current().into());
+        let room = path.packet_bytes().checked_sub(HEADER_BYTES + TAG_BYTES)?;
+        let mut bytes = Vec::with_capacity(path.packet_bytes());
         Header { association: self.remote, path: id, number: path.sent.next_number() }.write(&mut bytes);
         Some(Draft { path: id, bytes, room, content: Content::default(), asks_for_ack: false, is_probe: false })
     }
@@ -90,33 +94,53 @@ impl Association {
         Some(Transmit { path: id, bytes, is_probe })
     }
 
-    /// Acknowledgements, questions and statuses that are due.
+    /// Acknowledgements, questions, answers and statuses that are due.
     fn draft_control(&mut self, now: Instant) -> Option<Draft> {
-        let is_there = |path: &&Path| path.state != PathState::Unavailable;
-        let is_due = |path: &&Path| path.received.ack_at().is_some_and(|at| at <= now) || path.has_ping(now);
-        if let Some(id) = self.paths.values().filter(is_there).find(is_due).map(|path| path.id) {
-            let mut draft = self.draft(id)?;
-            let path = self.paths.get_mut(&id)?;
-            write_ack(&mut draft, path, now);
-            if path.has_ping(now) {
-                draft.write(&Frame::Ping);
-            }
-            self.write_statuses(&mut draft);
-            return Some(draft);
+        let is_due = |path: &&Path| {
+            path.response.is_some() || path.has_ping(now) || path.received.ack_at().is_some_and(|at| at <= now)
+        };
+        if let Some(id) = self.paths.values().filter(|path| path.may_send()).find(is_due).map(|path| path.id) {
+            return self.draft_due(id, now);
         }
         if !self.status_due.is_empty() {
-            let best = self.paths.values().filter(is_there).min_by_key(|path| (rank(path.state), path.delay()));
+            let able = self.paths.values().filter(|path| path.may_send());
+            let best = able.min_by_key(|path| (rank(path.state), path.delay()));
             let mut draft = self.draft(best?.id)?;
             self.write_statuses(&mut draft);
             return Some(draft);
         }
-        let mut active = self.paths.values_mut().filter(|path| path.state == PathState::Active);
-        let probe = active.find_map(|path| path.mtu.poll_probe(now).map(|size| (path.id, usize::from(size))));
+        let mut able = self.paths.values_mut().filter(|path| path.may_probe_mtu());
+        let probe = able.find_map(|path| path.mtu.poll_probe(now).map(|size| (path.id, usize::from(size))));
         let (id, size) = probe?;
         let mut draft = self.draft(id)?;
         draft.is_probe = true;
         draft.write(&Frame::Ping);
         draft.bytes.resize(size - TAG_BYTES, 0);
+        Some(draft)
+    }
+
+    /// What one path has to say.
+    fn draft_due(&mut self, id: PathId, now: Instant) -> Option<Draft> {
+        let mut draft = self.draft(id)?;
+        let path = self.paths.get_mut(&id)?;
+        if let Some(response) = path.response.take() {
+            draft.write(&Frame::PathResponse(response));
+        }
+        let mut is_long = false;
+        if path.has_ping(now) {
+            draft.write(&Frame::Ping);
+            if let Some(challenge) = path.validation.challenge() {
+                draft.write(&Frame::PathChallenge(challenge));
+                draft.content.has_challenge = true;
+            }
+            is_long = self.side == Side::Connector && path.state != PathState::Active;
+        }
+        write_ack(&mut draft, path, now);
+        self.write_statuses(&mut draft);
+        if is_long {
+            let padding = QUESTION_BYTES.saturating_sub(draft.bytes.len() + TAG_BYTES).min(draft.left());
+            draft.bytes.resize(draft.bytes.len() + padding, 0);
+        }
         Some(draft)
     }
 
@@ -145,7 +169,8 @@ impl Association {
         };
         if let Some(Choice { path, .. }) = choice {
             let mut draft = self.draft(path)?;
-            self.write_ack_too(&mut draft, now);
+            let next_bytes = self.again.first_key_value().map_or(0, |(_, piece)| piece.data.bytes.len());
+            self.write_ack_too(&mut draft, next_bytes, now);
             self.write_again(&mut draft);
             return Some(draft);
         }
@@ -159,8 +184,10 @@ impl Association {
     }
 
     fn candidates(&self, now: Instant) -> Vec<Candidate<PathId>> {
-        let best = self.paths.values().map(|path| rank(path.state)).min().unwrap_or(u8::MAX);
-        let usable = self.paths.values().filter(|path| rank(path.state) == best && rank(path.state) < UNUSABLE);
+        let able = || self.paths.values().filter(|path| path.may_send_datagrams() && rank(path.state) < UNUSABLE);
+        let best = able().map(|path| rank(path.state)).min().unwrap_or(UNUSABLE);
+        let has_room = self.paths.values().map(|path| path.sent.in_flight).sum::<u64>() < MAX_IN_FLIGHT_BYTES;
+        let usable = able().filter(|path| has_room && rank(path.state) == best);
         let seen = usable.map(|path| {
             let settings = path.effective();
             let free_at = path.free_at();
@@ -190,9 +217,16 @@ impl Association {
         }
     }
 
-    /// Acknowledges as well, if the acknowledgement leaves room for much else.
-    fn write_ack_too(&mut self, draft: &mut Draft, now: Instant) {
-        if let Some(path) = self.paths.get_mut(&draft.path).filter(|path| path.received.ack_at().is_some()) {
+    /// Acknowledges as well, if a part of `next_bytes` fits besides, or has to be split anyway.
+    fn write_ack_too(&mut self, draft: &mut Draft, next_bytes: usize, now: Instant) {
+        let left = draft.left();
+        let next_bytes = next_bytes + Data::OVERHEAD;
+        let fits = |path: &&mut Path| {
+            let bytes = path.received.ack_bytes();
+            bytes + next_bytes <= left || (next_bytes > left && bytes * 2 <= left)
+        };
+        let path = self.paths.get_mut(&draft.path).filter(|path| path.received.ack_at().is_some());
+        if let Some(path) = path.filter(fits) {
             write_ack(draft, path, now);
         }
     }
@@ -258,7 +292,7 @@ fn rank(state: PathState) -> u8 {
 }
 
 fn write_ack(draft: &mut Draft, path: &mut Path, now: Instant) {
-    if let Some((ranges, delay)) = path.received.take_ack(now) {
+    if let Some((ranges, delay)) = path.received.take_ack(Ack::ranges_in(draft.left()), now) {
         let delay_micros = u32::try_from(delay.as_micros()).unwrap_or(u32::MAX);
         draft.write(&Frame::Ack(Ack { path: path.id, delay_micros, ranges }));
     }

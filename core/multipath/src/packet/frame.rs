@@ -10,9 +10,14 @@ const DATA: u8 = 2;
 const ACK: u8 = 3;
 const PATH_STATUS: u8 = 4;
 const CLOSE: u8 = 5;
+const PATH_CHALLENGE: u8 = 6;
+const PATH_RESPONSE: u8 = 7;
 
 /// Ranges that one ACK frame names; older ones are left out.
 pub(crate) const MAX_ACK_RANGES: usize = 96;
+
+/// ACK frames in one packet. A sender writes one or two; each costs a look at all packets in flight.
+const MAX_ACKS: usize = 16;
 
 /// Numbers that one range covers, at most, less one.
 const LONGEST_RANGE: u64 = (1 << 40) - 1;
@@ -27,7 +32,14 @@ pub(crate) enum Frame {
     PathStatus(Status),
     /// The sender has ended the association.
     Close,
+    /// Asks for an answer by the path of the packet (RFC 9000 section 8.2).
+    PathChallenge(Challenge),
+    /// The answer: the same bytes.
+    PathResponse(Challenge),
 }
+
+/// What only a peer knows that gets packets at the path's address.
+pub(crate) type Challenge = [u8; 8];
 
 /// A datagram, or a part of one that no single packet can carry.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,10 +88,14 @@ impl Data {
 impl Frame {
     /// Bytes of a status.
     pub(crate) const PATH_STATUS_BYTES: usize = 1 + 2 + 4 + 1 + 1;
+    /// Bytes of a ping.
+    pub(crate) const PING_BYTES: usize = 1;
+    /// Bytes of a challenge and of its answer.
+    pub(crate) const CHALLENGE_BYTES: usize = 1 + 8;
 
     /// Whether a packet with this frame is acknowledged.
     pub(crate) fn asks_for_ack(&self) -> bool {
-        matches!(self, Self::Ping | Self::Data(_) | Self::PathStatus(_))
+        matches!(self, Self::Ping | Self::Data(_) | Self::PathStatus(_) | Self::PathChallenge(_))
     }
 
     /// Appends the frame to a packet.
@@ -116,7 +132,32 @@ impl Frame {
                 packet.push(flags.iter().rev().fold(0, |byte, &flag| byte << 1 | u8::from(flag)));
             }
             Self::Close => packet.push(CLOSE),
+            Self::PathChallenge(bytes) => {
+                packet.push(PATH_CHALLENGE);
+                packet.extend_from_slice(bytes);
+            }
+            Self::PathResponse(bytes) => {
+                packet.push(PATH_RESPONSE);
+                packet.extend_from_slice(bytes);
+            }
         }
+    }
+}
+
+impl Ack {
+    /// Bytes of a frame with one range.
+    pub(crate) const BYTES: usize = 1 + 2 + 4 + 1 + 6 + 5;
+    /// Bytes of each further range.
+    const RANGE_BYTES: usize = 2 + 2;
+
+    /// Bytes of a frame with so many ranges, at most.
+    pub(crate) fn bytes(ranges: usize) -> usize {
+        Self::BYTES + ranges.saturating_sub(1) * Self::RANGE_BYTES
+    }
+
+    /// The ranges for which `room` bytes suffice.
+    pub(crate) fn ranges_in(room: usize) -> usize {
+        room.checked_sub(Self::BYTES).map_or(0, |left| (1 + left / Self::RANGE_BYTES).min(MAX_ACK_RANGES))
     }
 }
 
@@ -135,7 +176,7 @@ impl Data {
 /// All frames of an opened packet. A packet with one frame that is wrong counts for nothing.
 pub(crate) fn frames(opened: &[u8]) -> Result<Vec<Frame>, Malformed> {
     let mut reader = Reader(opened);
-    let mut found = Vec::new();
+    let (mut found, mut acks) = (Vec::new(), 0);
     while let Some((&kind, rest)) = reader.0.split_first() {
         reader.0 = rest;
         match kind {
@@ -143,9 +184,17 @@ pub(crate) fn frames(opened: &[u8]) -> Result<Vec<Frame>, Malformed> {
             PADDING => break,
             PING => found.push(Frame::Ping),
             DATA => found.push(reader.data()?),
-            ACK => found.push(reader.ack()?),
+            ACK => {
+                acks += 1;
+                if acks > MAX_ACKS {
+                    return Err(Malformed);
+                }
+                found.push(reader.ack()?);
+            }
             PATH_STATUS => found.push(reader.path_status()?),
             CLOSE => found.push(Frame::Close),
+            PATH_CHALLENGE => found.push(Frame::PathChallenge(reader.challenge()?)),
+            PATH_RESPONSE => found.push(Frame::PathResponse(reader.challenge()?)),
             _ => return Err(Malformed),
         }
     }
@@ -203,6 +252,10 @@ impl Reader<'_> {
             ranges.push((first, last));
         }
         Ok(Frame::Ack(Ack { path, delay_micros, ranges }))
+    }
+
+    fn challenge(&mut self) -> Result<Challenge, Malformed> {
+        self.take(8)?.try_into().map_err(|_| Malformed)
     }
 
     fn path_status(&mut self) -> Result<Frame, Malformed> {

@@ -4,7 +4,7 @@ mod frame;
 mod header;
 mod seal;
 
-pub(crate) use frame::{Ack, Data, Frame, MAX_ACK_RANGES, Status, frames};
+pub(crate) use frame::{Ack, Challenge, Data, Frame, MAX_ACK_RANGES, Status, frames};
 pub use header::{AssociationId, HEADER_BYTE, HEADER_BYTES, Header, PathId};
 pub(crate) use seal::{Opener, Sealer};
 pub use seal::{Secret, Side, TAG_BYTES};

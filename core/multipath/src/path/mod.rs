@@ -5,6 +5,7 @@ mod received;
 mod round_trip;
 mod sent;
 mod settings;
+mod validation;
 
 use std::time::{Duration, Instant};
 
@@ -14,14 +15,15 @@ use self::{
     received::MAX_ACK_DELAY,
     round_trip::RoundTrip,
     sent::{Sent, SentPackets},
+    validation::{SMALLEST_PACKET_BYTES, Validation},
 };
 pub(crate) use self::{
     received::Received,
-    sent::{Content, NeverSent, Piece},
+    sent::{Content, Piece},
 };
 use crate::{
-    packet::{Ack, PathId, Status},
-    pmtu::PathMtu,
+    packet::{Ack, Challenge, PathId, Status},
+    pmtu::{BASE_BYTES, PathMtu},
 };
 
 /// The round trip of a path that has not shown any.
@@ -39,6 +41,8 @@ const MAX_LATENESS: Duration = Duration::from_millis(250);
 const MAX_SUSPICION_LATENESS: Duration = Duration::from_millis(100);
 /// After this time without a packet that was late, the path is trusted more again.
 const LATENESS_HALVES: Duration = Duration::from_secs(10);
+/// A packet is lost that so many later ones have overtaken (RFC 9002 section 6.1.1), unless the path reorders.
+const PACKET_THRESHOLD: u64 = 3;
 /// What may be sent at once after a wake-up that came late.
 const BURST: Duration = Duration::from_millis(2);
 /// A path that was silent for longer than this begins with a new model.
@@ -58,6 +62,9 @@ pub(crate) struct Path {
     round_trip: RoundTrip,
     model: Model,
     pub(crate) mtu: PathMtu,
+    pub(crate) validation: Validation,
+    /// A challenge of the peer that has to be answered.
+    pub(crate) response: Option<Challenge>,
     /// When the pace allows the next packet.
     next_send: Instant,
     /// How much later than expected packets came that counted as lost.
@@ -67,6 +74,8 @@ pub(crate) struct Path {
     ping_at: Option<Instant>,
     probe_interval: Duration,
     mtu_probe_at: Option<Instant>,
+    /// When the newest packet was sent that was longer than the base and arrived.
+    long_arrived: Option<Instant>,
     silent_since: Option<Instant>,
     pub(crate) numbers: Numbers,
 }
@@ -96,12 +105,15 @@ impl Path {
             round_trip: RoundTrip::default(),
             model: Model::new(id.0, now),
             mtu: PathMtu::new(settings.max_payload_bytes),
+            validation: Validation::default(),
+            response: None,
             next_send: now,
             lateness: Duration::ZERO,
             late_at: None,
             ping_at: None,
             probe_interval: PROBE_INTERVAL,
             mtu_probe_at: None,
+            long_arrived: None,
             silent_since: None,
             numbers: Numbers::default(),
         };
@@ -165,7 +177,7 @@ impl Path {
         if self.state == PathState::Unavailable && self.effective().is_available {
             self.state = PathState::Opening;
             self.round_trip = RoundTrip::default();
-            self.model = Model::new(self.id.0, now);
+            self.model.restart(self.id.0, now);
             self.lateness = Duration::ZERO;
             self.next_send = now.checked_sub(BURST).unwrap_or(now);
             self.ping_at = Some(now);
@@ -175,12 +187,15 @@ impl Path {
 
     /// Takes back all that is in flight.
     pub(crate) fn lose_all(&mut self, now: Instant, lost: &mut Vec<Content>) {
-        let (mtu, numbers) = (&mut self.mtu, &mut self.numbers);
+        let (mtu, numbers, long_arrived) = (&mut self.mtu, &mut self.numbers, self.long_arrived);
+        self.response = None;
         self.sent.mark_all_lost(now, |sent| {
             if sent.is_probe {
                 mtu.cancel_probe();
             } else {
-                mtu.on_lost(sent.bytes);
+                if long_arrived.is_none_or(|at| sent.at > at) {
+                    mtu.on_lost(sent.bytes);
+                }
                 numbers.lost_packets += 1;
             }
             lost.push(std::mem::take(&mut sent.content));
@@ -201,16 +216,17 @@ impl Path {
     }
 
     /// Takes an acknowledgement. What is lost goes to `lost`.
-    pub(crate) fn on_ack(&mut self, ack: &Ack, now: Instant, lost: &mut Vec<Content>) -> Result<(), NeverSent> {
+    pub(crate) fn on_ack(&mut self, ack: &Ack, now: Instant, lost: &mut Vec<Content>) {
         let largest = self.sent.largest_acked();
-        let acked = self.sent.take_acked(ack)?;
-        let Some(newest) = acked.last().map(|sent| sent.sample) else { return Ok(()) };
+        let acked = self.sent.take_acked(ack);
+        let Some(newest) = acked.last().map(|sent| sent.sample) else { return };
+        let is_sample = largest.is_none_or(|largest| ack.ranges[0].1 > largest);
         let delay = Duration::from_micros(ack.delay_micros.into()).min(MAX_ACK_DELAY * 4);
         for (at, sent) in acked.iter().enumerate() {
             let took = now.duration_since(sent.at);
             if sent.lost_at.is_some() {
                 self.record_late(took, now);
-            } else if at + 1 == acked.len() && largest.is_none_or(|largest| ack.ranges[0].1 > largest) {
+            } else if is_sample && at + 1 == acked.len() {
                 self.round_trip.record(took.checked_sub(delay).unwrap_or(took), now);
             }
             self.model.on_acked(sent.bytes.into(), now);
@@ -220,13 +236,15 @@ impl Path {
             } else {
                 self.mtu.on_acked(sent.bytes);
             }
+            if sent.bytes > BASE_BYTES {
+                self.long_arrived = self.long_arrived.max(Some(sent.at));
+            }
         }
         self.model.on_acks_end(&newest, self.sent.in_flight, &mut self.round_trip, now);
         if matches!(self.state, PathState::Opening | PathState::Suspected) {
             self.revive(now);
         }
         self.find_lost(now, lost);
-        Ok(())
     }
 
     fn record_late(&mut self, took: Duration, now: Instant) {
@@ -239,7 +257,7 @@ impl Path {
 
     fn revive(&mut self, now: Instant) {
         if self.silent_since.take().is_some_and(|since| now.duration_since(since) > FORGET_MODEL) {
-            self.model = Model::new(self.id.0, now);
+            self.model.restart(self.id.0, now);
         }
         self.state = PathState::Active;
         self.probe_interval = PROBE_INTERVAL;
@@ -251,28 +269,59 @@ impl Path {
     }
 
     fn find_lost(&mut self, now: Instant, lost: &mut Vec<Content>) {
+        let delay = self.loss_delay();
+        let threshold = self.lateness.is_zero().then_some(PACKET_THRESHOLD);
         let (mtu, numbers, model) = (&mut self.mtu, &mut self.numbers, &mut self.model);
-        let round_trip = self.round_trip.smoothed().unwrap_or(UNKNOWN_ROUND_TRIP);
-        let delay = round_trip + round_trip / 8 + Duration::from_millis(1) + self.lateness;
-        let mtu_probe_at = &mut self.mtu_probe_at;
-        self.sent.mark_lost(delay, now, |sent| {
+        let (mtu_probe_at, mut has_challenge) = (&mut self.mtu_probe_at, false);
+        let long_arrived = self.long_arrived;
+        self.sent.mark_lost(delay, threshold, now, |sent| {
             if sent.is_probe {
                 mtu.on_probe_lost(sent.bytes, now);
                 *mtu_probe_at = None;
             } else {
-                mtu.on_lost(sent.bytes);
+                // A queue that overflows loses many in a row, and a long packet after them arrives.
+                if long_arrived.is_none_or(|at| sent.at > at) {
+                    mtu.on_lost(sent.bytes);
+                }
                 model.on_lost();
                 numbers.lost_packets += 1;
             }
+            has_challenge |= sent.content.has_challenge;
             lost.push(std::mem::take(&mut sent.content));
         });
+        if has_challenge && !self.validation.is_complete() {
+            self.ping_at = Some(now);
+        }
+    }
+
+    /// The peer has a new address, from which `received` bytes came. The path sends little until the peer has answered.
+    pub(crate) fn validate(&mut self, challenge: Challenge, received: u64, now: Instant) {
+        self.validation.begin(challenge, received);
+        if self.state != PathState::Unavailable {
+            self.ping_at = Some(now);
+        }
+    }
+
+    /// Whether packets without datagrams may be sent.
+    pub(crate) fn may_send(&self) -> bool {
+        self.state != PathState::Unavailable && self.validation.room() >= SMALLEST_PACKET_BYTES
+    }
+
+    /// The greatest packet that may be sent.
+    pub(crate) fn packet_bytes(&self) -> usize {
+        usize::from(self.mtu.current()).min(self.validation.room())
+    }
+
+    /// Whether the greatest packet may be sent.
+    pub(crate) fn may_send_datagrams(&self) -> bool {
+        self.validation.room() >= usize::from(self.mtu.current())
     }
 
     /// Does what is due: lost packets, lost probes, suspicion.
     pub(crate) fn handle_timeout(&mut self, now: Instant, lost: &mut Vec<Content>) {
         if self.late_at.is_some_and(|at| now.duration_since(at) >= LATENESS_HALVES) {
-            self.lateness /= 2;
-            self.late_at = (self.lateness > Duration::from_millis(1)).then_some(now);
+            self.lateness = (self.lateness / 2).checked_sub(Duration::from_millis(1)).unwrap_or_default();
+            self.late_at = (!self.lateness.is_zero()).then_some(now);
         }
         if self.sent.loss_at(self.loss_delay()).is_some_and(|at| at <= now) {
             self.find_lost(now, lost);
@@ -298,17 +347,21 @@ impl Path {
 
     /// When something is due, and that the pace and the queue of datagrams are not part of.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        let is_there = self.state != PathState::Unavailable;
-        let patience = self.patience();
+        let (may_send, patience) = (self.may_send(), self.patience());
         let times = [
-            self.received.ack_at().filter(|_| is_there),
-            self.ping_at,
+            self.received.ack_at().filter(|_| may_send),
+            self.ping_at.filter(|_| may_send),
             self.sent.loss_at(self.loss_delay()),
             self.sent.owed_since().map(|since| since + patience),
             self.mtu_probe_at.map(|at| at + patience),
-            self.mtu.poll_timeout().filter(|_| self.state == PathState::Active),
+            self.mtu.poll_timeout().filter(|_| self.may_probe_mtu()),
         ];
         times.into_iter().flatten().min()
+    }
+
+    /// Whether packets that ask for the MTU may be sent.
+    pub(crate) fn may_probe_mtu(&self) -> bool {
+        self.state == PathState::Active && self.validation.is_complete()
     }
 
     /// Whether a question is due.
@@ -320,6 +373,7 @@ impl Path {
     pub(crate) fn record_sent(&mut self, bytes: usize, content: Option<Content>, is_probe: bool, now: Instant) {
         self.numbers.sent_packets += 1;
         self.numbers.sent_bytes += bytes as u64;
+        self.validation.record_sent(bytes as u64);
         let Some(content) = content else { return self.sent.push(None) };
         if self.sent.in_flight == 0 {
             self.silent_since = self.silent_since.filter(|_| self.state != PathState::Active);

@@ -89,6 +89,12 @@ impl Model {
         }
     }
 
+    /// Forgets what was learnt. What was delivered goes on counting, because packets in flight have samples of it.
+    pub(crate) fn restart(&mut self, path: u16, now: Instant) {
+        let delivered = self.delivered;
+        *self = Self { delivered, round_ends_at: delivered, ..Self::new(path, now) };
+    }
+
     /// The rate that the path has shown, in bytes a second; 0 before the first acknowledgement.
     pub(crate) fn rate(&self) -> f64 {
         self.rates.front().map_or(0.0, |&(_, rate)| rate)
@@ -120,7 +126,7 @@ impl Model {
         let group = (self.rate() * ACK_GROUP.as_secs_f64()) as u64;
         let scaled = |gain: f64| (held as f64 * gain) as u64 + group;
         match self.phase {
-            Phase::Startup => scaled(STARTUP_GAIN).max(INITIAL_WINDOW),
+            Phase::Startup => scaled(WINDOW_GAIN).max(INITIAL_WINDOW),
             Phase::ProbeRoundTrip { .. } => (held / 2).max(MIN_WINDOW),
             Phase::Drain | Phase::Steady { .. } => scaled(WINDOW_GAIN).max(MIN_WINDOW),
         }

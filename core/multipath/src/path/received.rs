@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::packet::MAX_ACK_RANGES;
+use crate::packet::{Ack, MAX_ACK_RANGES};
 
 /// Ranges that are remembered. What lies below all of them is refused.
 const MAX_RANGES: usize = 1024;
@@ -95,15 +95,23 @@ impl Received {
         self.ack_at
     }
 
-    /// The ranges to acknowledge and the delay since the newest number. Nothing waits afterwards.
-    pub(crate) fn take_ack(&mut self, now: Instant) -> Option<(Vec<(u64, u64)>, Duration)> {
-        let recent = self.ranges.iter().take_while(|range| range.1 >= self.epochs[0]);
-        let ranges: Vec<(u64, u64)> = recent.take(MAX_ACK_RANGES).copied().collect();
+    /// Bytes of the frame that acknowledges, at most.
+    pub(crate) fn ack_bytes(&self) -> usize {
+        Ack::bytes(self.recent().count())
+    }
+
+    /// The ranges to acknowledge, at most `max_ranges`, and the delay since the newest number. Nothing waits then.
+    pub(crate) fn take_ack(&mut self, max_ranges: usize, now: Instant) -> Option<(Vec<(u64, u64)>, Duration)> {
+        let ranges: Vec<(u64, u64)> = self.recent().take(max_ranges).collect();
         let delay = self.newest_at.map_or(Duration::ZERO, |at| now.duration_since(at));
         self.waiting = 0;
         self.ack_at = None;
         self.acked_at = Some(now);
         (!ranges.is_empty()).then_some((ranges, delay))
+    }
+
+    fn recent(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.ranges.iter().take_while(|range| range.1 >= self.epochs[0]).take(MAX_ACK_RANGES).copied()
     }
 }
 

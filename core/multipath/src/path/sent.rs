@@ -17,6 +17,8 @@ pub(crate) struct Content {
     pub(crate) pieces: Vec<Piece>,
     /// The paths whose status the packet told.
     pub(crate) statuses: Vec<PathId>,
+    /// Whether the packet challenged the peer's address.
+    pub(crate) has_challenge: bool,
 }
 
 /// A datagram or a part of one, with the time until which the receiver waits for it.
@@ -59,10 +61,6 @@ pub(crate) struct SentPackets {
     pub(crate) in_flight: u64,
 }
 
-/// An acknowledgement names a packet that was never sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct NeverSent;
-
 impl SentPackets {
     pub(crate) fn next_number(&self) -> u64 {
         self.base + self.slots.len() as u64
@@ -79,11 +77,16 @@ impl SentPackets {
         self.trim();
     }
 
-    /// Takes what this acknowledges, the packet with the greatest number last.
-    pub(crate) fn take_acked(&mut self, ack: &Ack) -> Result<Vec<Sent>, NeverSent> {
+    /// Whether every packet that this acknowledges was sent.
+    pub(crate) fn has_sent(&self, ack: &Ack) -> bool {
+        ack.ranges.first().is_none_or(|range| range.1 < self.next_number())
+    }
+
+    /// Takes what this acknowledges, the packet with the greatest number last. What was never sent is left out.
+    pub(crate) fn take_acked(&mut self, ack: &Ack) -> Vec<Sent> {
         let largest = ack.ranges.first().map_or(0, |range| range.1);
-        if largest >= self.next_number() {
-            return Err(NeverSent);
+        if !self.has_sent(ack) {
+            return Vec::new();
         }
         self.largest_acked = Some(self.largest_acked.map_or(largest, |before| before.max(largest)));
         let mut acked = Vec::new();
@@ -102,7 +105,7 @@ impl SentPackets {
             }
         }
         self.trim();
-        Ok(acked)
+        acked
     }
 
     /// The oldest packet after which none was acknowledged: the path owes for it. Probes do not count.
@@ -122,25 +125,41 @@ impl SentPackets {
         to.min(self.slots.len())
     }
 
-    /// Marks what is lost by now; `each` gets every such packet.
-    pub(crate) fn mark_lost(&mut self, delay: Duration, now: Instant, each: impl FnMut(&mut Sent)) {
+    /// Marks what is lost by now: what is older than `delay`, or more than `threshold` numbers before the greatest that
+    /// was acknowledged. `each` gets every such packet.
+    pub(crate) fn mark_lost(
+        &mut self,
+        delay: Duration,
+        threshold: Option<u64>,
+        now: Instant,
+        each: impl FnMut(&mut Sent),
+    ) {
         let passed = self.passed();
-        self.mark(passed, now, |sent| sent.at + delay <= now, each);
+        let overtaken = threshold.map_or(0, |threshold| passed.saturating_sub(threshold as usize));
+        self.mark(passed, now, |at, sent| at < overtaken || sent.at + delay <= now, each);
     }
 
     /// Marks everything in flight as lost.
     pub(crate) fn mark_all_lost(&mut self, now: Instant, each: impl FnMut(&mut Sent)) {
-        self.mark(self.slots.len(), now, |_| true, each);
+        self.mark(self.slots.len(), now, |_, _| true, each);
     }
 
     /// Marks the probes that were sent at `before` or earlier as lost.
     pub(crate) fn mark_probes_lost(&mut self, before: Instant, now: Instant, each: impl FnMut(&mut Sent)) {
-        self.mark(self.slots.len(), now, |sent| sent.is_probe && sent.at <= before, each);
+        self.mark(self.slots.len(), now, |_, sent| sent.is_probe && sent.at <= before, each);
     }
 
-    fn mark(&mut self, slots: usize, now: Instant, is_lost: impl Fn(&Sent) -> bool, mut each: impl FnMut(&mut Sent)) {
-        for sent in self.slots.range_mut(..slots).flatten() {
-            if sent.lost_at.is_none() && is_lost(sent) {
+    /// Marks packets of the first `slots` as lost; `is_lost` gets the place of each, too.
+    fn mark(
+        &mut self,
+        slots: usize,
+        now: Instant,
+        is_lost: impl Fn(usize, &Sent) -> bool,
+        mut each: impl FnMut(&mut Sent),
+    ) {
+        for (at, slot) in self.slots.range_mut(..slots).enumerate() {
+            let Some(sent) = slot else { continue };
+            if sent.lost_at.is_none() && is_lost(at, sent) {
                 sent.lost_at = Some(now);
                 self.in_flight -= u64::from(sent.bytes);
                 each(sent);

@@ -1,4 +1,5 @@
 //! Two ends and links between them, on virtual time: each link has a delay, a rate, a queue, losses, jitter and an MTU.
+//! The edge sees each link at an address, answers to it, and challenges new addresses, as the driver in `io/` does it.
 
 use std::{
     cmp::Reverse,
@@ -54,6 +55,8 @@ pub(crate) struct Link {
     /// The chance that a packet comes twice, and that one of its bits is changed.
     pub(crate) doubled: f64,
     pub(crate) corrupted: f64,
+    /// Where the edge sees the link. A link without an address of its own has the number of its path.
+    pub(crate) address: Option<u16>,
 }
 
 impl Link {
@@ -69,6 +72,7 @@ impl Link {
             is_up: true,
             doubled: 0.0,
             corrupted: 0.0,
+            address: None,
         }
     }
 }
@@ -85,8 +89,15 @@ pub(crate) trait Program {
     fn receive(&mut self, end: usize, datagram: Bytes, now: Instant);
 }
 
-/// When a packet arrives, its order, the end to which it goes, and its bytes.
-type Arrival = (Instant, u64, usize, Vec<u8>);
+/// When a packet arrives, its order, the end to which it goes, its bytes, and the address from which it comes.
+type Arrival = (Instant, u64, usize, Vec<u8>, u16);
+
+/// Where the edge sends packets of a path, and the last address that was validated.
+#[derive(Debug, Clone, Copy)]
+struct Route {
+    address: u16,
+    trusted: Option<u16>,
+}
 
 pub(crate) struct World {
     pub(crate) now: Instant,
@@ -97,6 +108,11 @@ pub(crate) struct World {
     busy_until: BTreeMap<(usize, PathId), Instant>,
     on_the_way: BinaryHeap<Reverse<Arrival>>,
     packets: u64,
+    routes: BTreeMap<PathId, Route>,
+    /// Bytes that each address got from the edge, and that came from there.
+    pub(crate) traffic: BTreeMap<u16, (u64, u64)>,
+    /// How far the times of two packets may be in the wrong order.
+    pub(crate) clock_jitter: Duration,
     pub(crate) random: Random,
     pub(crate) events: [Vec<(Duration, Event)>; 2],
     /// Headers of all packets that were sent: no two are equal, so no nonce is.
@@ -119,6 +135,9 @@ impl World {
             busy_until: BTreeMap::new(),
             on_the_way: BinaryHeap::new(),
             packets: 0,
+            routes: BTreeMap::new(),
+            traffic: BTreeMap::new(),
+            clock_jitter: Duration::ZERO,
             random: Random(1),
             events: [Vec::new(), Vec::new()],
             nonces: None,
@@ -154,14 +173,53 @@ impl World {
             // What is overdue must have been done.
             self.now = next.max(self.now);
             while self.on_the_way.peek().is_some_and(|Reverse((at, ..))| *at <= self.now) {
-                let Some(Reverse((_, _, end, mut packet))) = self.on_the_way.pop() else { break };
-                // Refusals are counted by the association.
-                let _ = self.ends[end].handle(&mut packet, self.now);
+                let Some(Reverse((_, _, end, packet, from))) = self.on_the_way.pop() else { break };
+                self.handle(end, packet, from);
             }
             if self.now >= until {
                 return;
             }
         }
+    }
+
+    fn handle(&mut self, end: usize, mut packet: Vec<u8>, from: u16) {
+        let jitter = self.clock_jitter.mul_f64(self.random.below(1000) as f64 / 1000.0);
+        let now = self.now.checked_sub(jitter).unwrap_or(self.now);
+        self.traffic.entry(from).or_default().1 += if end == EDGE { packet.len() as u64 } else { 0 };
+        // Refusals are counted by the association.
+        let Ok(arrival) = self.ends[end].handle(&mut packet, now) else { return };
+        if end == CONNECTOR || !arrival.is_newest {
+            return;
+        }
+        let before = self.routes.get(&arrival.path).copied();
+        let is_validated = self.ends[EDGE].is_validated(arrival.path);
+        let trusted = before.and_then(|route| if is_validated { Some(route.address) } else { route.trusted });
+        if before.is_none_or(|route| route.address != from) {
+            if trusted == Some(from) {
+                self.ends[EDGE].set_validated(arrival.path);
+            } else {
+                let challenge = self.random.next().to_be_bytes();
+                self.ends[EDGE].validate(arrival.path, challenge, packet.len(), now);
+            }
+        }
+        self.routes.insert(arrival.path, Route { address: from, trusted });
+    }
+
+    /// Where the edge sees the link of this path.
+    fn address(&self, path: PathId) -> u16 {
+        self.links.get(&path).and_then(|link| link.address).unwrap_or(path.0)
+    }
+
+    /// The link by which a packet of this path travels, and the address of the connector's side.
+    fn way(&mut self, end: usize, path: PathId, bytes: usize) -> Option<(PathId, u16)> {
+        if end == CONNECTOR {
+            return Some((path, self.address(path)));
+        }
+        let address = self.routes.get(&path)?.address;
+        self.traffic.entry(address).or_default().0 += bytes as u64;
+        let others = self.links.keys().copied();
+        let link = std::iter::once(path).chain(others).find(|&link| self.address(link) == address)?;
+        Some((link, address))
     }
 
     /// Runs one end until it has nothing more to do; when it wants to run again.
@@ -195,6 +253,7 @@ impl World {
         if let Some(nonces) = &mut self.nonces {
             assert!(nonces.insert((end, packet[9..17].to_vec())), "a nonce was used twice");
         }
+        let Some((path, address)) = self.way(end, path, packet.len()) else { return };
         let Some(&link) = self.links.get(&path) else { return };
         if !link.is_up || packet.len() > link.max_payload {
             return;
@@ -215,18 +274,18 @@ impl World {
         }
         let mut packet = packet;
         if self.random.chance(link.doubled) {
-            self.enqueue(at + ms(1), 1 - end, packet.clone());
+            self.enqueue(at + ms(1), 1 - end, packet.clone(), address);
         }
         if self.random.chance(link.corrupted) {
             let bit = self.random.below(packet.len() as u64 * 8) as usize;
             packet[bit / 8] ^= 1 << (bit % 8);
         }
-        self.enqueue(at, 1 - end, packet);
+        self.enqueue(at, 1 - end, packet, address);
     }
 
-    fn enqueue(&mut self, at: Instant, end: usize, packet: Vec<u8>) {
+    fn enqueue(&mut self, at: Instant, end: usize, packet: Vec<u8>, address: u16) {
         self.packets += 1;
-        self.on_the_way.push(Reverse((at, self.packets, end, packet)));
+        self.on_the_way.push(Reverse((at, self.packets, end, packet, address)));
     }
 }
 

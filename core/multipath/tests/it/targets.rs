@@ -11,7 +11,7 @@ use crate::{
 
 const SECOND: Duration = Duration::from_secs(1);
 
-fn describe(world: &World) -> String {
+pub(crate) fn describe(world: &World) -> String {
     world.ends[CONNECTOR]
         .paths()
         .map(|path| format!("{path:?} {:?}\n", world.ends[CONNECTOR].path_stats(path)))

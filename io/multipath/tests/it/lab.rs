@@ -56,11 +56,15 @@ impl Edge {
 
     /// A connector with a link from each of these loopback addresses, and the edge's end of its association.
     pub(crate) async fn connect(&self, sources: &[&str]) -> Connector {
+        self.connect_by(sources, self.address()).await
+    }
+
+    /// The same, by way of a relay at this address.
+    pub(crate) async fn connect_by(&self, sources: &[&str], relay: SocketAddr) -> Connector {
         let (at_edge, offer) = self.associations.open().unwrap();
         let multipath = Multipath::new(Config::default(), &offer.setup(Side::Connector));
         for source in sources {
-            let link = LinkSocket::open(&loopback(source), self.address()).unwrap();
-            multipath.add_link(link).unwrap();
+            multipath.add_link(LinkSocket::open(&loopback(source), relay).unwrap()).unwrap();
         }
         let accepting =
             endpoint(at_edge.clone(), "192.0.2.7:7".parse().unwrap(), Some(server_config(&self.tls).unwrap()));
