@@ -18,9 +18,9 @@ use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    capacity::{known, ms},
     error::LabError,
     load::{MAX_TOLD, Tick},
-    measure::{known, ms},
     plan::Kind,
     process::{Life, Started},
     schedule::{Act, Fault, Target, schedule},

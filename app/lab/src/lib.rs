@@ -7,13 +7,14 @@
 
 mod anycast;
 mod anycast_run;
+mod capacity;
 mod chance;
 mod chaos;
 mod error;
 mod fault;
 mod kernel;
 mod load;
-mod measure;
+pub mod measurements;
 mod plan;
 mod process;
 mod programs;
@@ -33,10 +34,10 @@ mod wrk;
 pub use self::{
     anycast::{AnycastError, AnycastOptions, AnycastTopology, Internet, Plant},
     anycast_run::{AskOptions, Asked, Drill, DrillReport, Family, GrowReport, Landing, MAX_ASK_RATE, run_ask},
+    capacity::{ByProcess, DirectoryFigures, LoadFigures, MAX_TUNNELS, ResourceUsage, Soon, TunnelFigures},
     chaos::{ChaosLoad, ChaosOptions, ChaosReport, ClientFigures, FaultReport, MAX_CHAOS_TIME, Stop},
     error::LabError,
     load::{Failed, LoadOptions, LoadReport, MAX_CONNECTIONS, Tick, run as run_load},
-    measure::{ByProcess, DirectoryFigures, LoadFigures, MAX_TUNNELS, ResourceUsage, Soon, TunnelFigures},
     plan::{DOMAIN, Kind, Launch, Node, Paths, Plan, Process, Programs, Role, Secrets},
     process::{Life, Started, Used},
     relay::{Order, Wiring, run as run_wires},

@@ -23,7 +23,7 @@ use sallyport_net::{Trust, client_config, connect_tls};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-use crate::{error::LabError, measure::ms, service::ORIGIN_HEADER};
+use crate::{capacity::ms, error::LabError, service::ORIGIN_HEADER};
 
 /// How many connections there may be.
 pub const MAX_CONNECTIONS: u16 = 10_000;

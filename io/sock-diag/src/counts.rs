@@ -4,10 +4,10 @@ use std::fs;
 
 use sallyport_tcp_window::NetworkCounts;
 
-/// The counts since the namespace began. What the kernel does not count is zero.
+/// The counts since the network namespace of this thread began. What the kernel does not count is zero.
 #[must_use]
 pub fn network_counts() -> NetworkCounts {
-    parse(&fs::read_to_string("/proc/net/netstat").unwrap_or_default())
+    parse(&fs::read_to_string("/proc/thread-self/net/netstat").unwrap_or_default())
 }
 
 /// Parses pairs of lines, the first with names and the second with values.

@@ -3,6 +3,7 @@
 //! Uses the library of this crate, and `sallyport_cli`.
 
 mod anycast;
+mod capacity;
 mod chaos;
 mod fault;
 mod load;
@@ -33,8 +34,8 @@ use sallyport_lab::{
 use serde_json::json;
 
 use self::{
-    anycast::AnycastCommand, chaos::ChaosArgs, fault::FaultCommand, load::LoadArgs, measure::MeasureCommand,
-    simulate::SimulateCommand,
+    anycast::AnycastCommand, capacity::CapacityCommand, chaos::ChaosArgs, fault::FaultCommand, load::LoadArgs,
+    measure::MeasureArgs, simulate::SimulateCommand,
 };
 
 /// The context of every command.
@@ -88,9 +89,11 @@ pub(crate) enum LabCommand {
     /// Show at which site each client network lands, add edges to a site, and take edges away under load
     #[command(subcommand)]
     Anycast(AnycastCommand),
-    /// Measure how soon edges know of tunnels, and the cost of tunnels, connections and requests
+    /// Show how soon edges know of tunnels, and what tunnels, connections and requests cost
     #[command(subcommand)]
-    Measure(MeasureCommand),
+    Capacity(CapacityCommand),
+    /// Repeat the measurements of published articles on this machine, without a laboratory
+    Measure(MeasureArgs),
     /// Run steering in virtual time, without a laboratory and without root
     #[command(subcommand)]
     Simulate(SimulateCommand),
@@ -200,6 +203,7 @@ pub(crate) async fn run(context: &Context, which: LabSelector, command: LabComma
         LabCommand::Chaos(args) => return chaos::run(context, &which, args).await,
         LabCommand::Fault(command) => return fault::run(context, &which, command).await,
         LabCommand::Anycast(command) => return anycast::run(context, &which, command).await,
+        LabCommand::Measure(args) => return measure::run(context, args).await,
         _ => {}
     }
     tokio::task::block_in_place(|| match command {
@@ -231,7 +235,7 @@ pub(crate) async fn run(context: &Context, which: LabSelector, command: LabComma
             context.output.data(&lab.status(), show::status)
         }
         LabCommand::Exec(args) => exec(&which, &args),
-        LabCommand::Measure(command) => measure::run(context, &which, &command),
+        LabCommand::Capacity(command) => capacity::run(context, &which, &command),
         LabCommand::Simulate(command) => simulate::run(context, &command),
         LabCommand::Names => {
             let names = Lab::open(dir, name).and_then(|mut lab| lab.learn_names()).map_err(failure)?;
@@ -240,6 +244,7 @@ pub(crate) async fn run(context: &Context, which: LabSelector, command: LabComma
         LabCommand::Wires
         | LabCommand::Service(_)
         | LabCommand::Load(_)
+        | LabCommand::Measure(_)
         | LabCommand::Fault(_)
         | LabCommand::Anycast(_)
         | LabCommand::Man(_)

@@ -1,6 +1,8 @@
 //! The laboratory as a program, without a network: what stands is tested with the whole of Sallyport, in app/sallyport.
 #![allow(missing_docs, clippy::unwrap_used)]
 
+mod measure;
+
 use std::{
     path::Path,
     process::{Command, Output},
