@@ -21,8 +21,11 @@ const TRY_AGAIN: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone)]
 pub struct Links {
     pub(super) choice: LinkChoice,
-    running: Arc<Mutex<Vec<(SocketAddr, Weak<Multipath>)>>>,
+    running: Arc<Mutex<Vec<Running>>>,
 }
+
+/// The address of an edge, and the association with it.
+type Running = (SocketAddr, Weak<Multipath>);
 
 /// The paths of a connection over several links.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,9 +47,7 @@ impl Links {
     pub fn paths(&self) -> Vec<EdgePaths> {
         let mut running = self.running.lock();
         running.retain(|(_, multipath)| multipath.strong_count() > 0);
-        let of = |(edge, multipath): &(SocketAddr, Weak<Multipath>)| {
-            Some(EdgePaths { edge: *edge, paths: multipath.upgrade()?.paths() })
-        };
+        let of = |(edge, multipath): &Running| Some(EdgePaths { edge: *edge, paths: multipath.upgrade()?.paths() });
         running.iter().filter_map(of).collect()
     }
 

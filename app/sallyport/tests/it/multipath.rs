@@ -227,11 +227,11 @@ fn within_a_metered_link() {
     let links = ["--transport", "multipath", "--link", "link1", "--link", "link2,metered"];
     let connector = machine.connector(&place.home, &place.socket, &place.origin, &links);
     let free_of_charge = received(2);
-    place.load_until_used(1, 10 * REAL_BYTES);
+    place.load_until_used(1, 5 * REAL_BYTES);
     let charged = received(2) - free_of_charge;
     assert!(charged < REAL_BYTES, "{charged} bytes by the metered link");
     machine.down(1);
-    place.load_until_used(2, 10 * REAL_BYTES);
+    place.load_until_used(2, 5 * REAL_BYTES);
     assert_eq!(connector.output().matches("\"connected\"").count(), 1, "no reconnect: {}", connector.output());
 }
 
@@ -243,8 +243,8 @@ fn a_link_that_goes_down_or_silent_under_load_loses_no_request() {
 #[test]
 #[ignore = "runs within the network of a_link_that_goes_down_or_silent_under_load_loses_no_request"]
 fn within_links_that_fail() {
-    const WORKERS: usize = 4;
-    const BYTES: usize = 300_000;
+    const WORKERS: usize = 3;
+    const BYTES: usize = 100_000;
     let machine = Machine::new();
     machine.add(1);
     machine.add(2);
@@ -268,7 +268,7 @@ fn within_links_that_fail() {
         let more_are_done = |what: &str| {
             let before = done.load(Ordering::SeqCst);
             wait_until(what, || {
-                let is_enough = done.load(Ordering::SeqCst) >= before + 3 * WORKERS;
+                let is_enough = done.load(Ordering::SeqCst) >= before + 2 * WORKERS;
                 (is_enough || is_over.load(Ordering::SeqCst)).then_some(())
             });
         };
