@@ -79,7 +79,7 @@ impl Measurement for Multipath {
                     (0.7, 1.3),
                 ),
                 over_one("MPTCP costs little on one link", "MPTCP, one link", (0.8, 1.2)),
-                over_one("MPTCP carries nearly the sum of three links", "MPTCP, three links", (2.4, 3.1)),
+                over_one("MPTCP carries nearly the sum of three links", "MPTCP, three links", (2.2, 3.5)),
             ],
             rounds: self.rounds,
         }

@@ -8,7 +8,7 @@ use std::{
 };
 
 use rustix::net::sockopt::set_tcp_congestion;
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use crate::measurements::{frame::RunError, links::Space};
 
@@ -49,9 +49,12 @@ impl Transfer<'_> {
         let began = Instant::now();
         let ends = began + self.time;
         let received = thread::scope(|scope| {
-            scope.spawn(move || send_until(&mut sender, ends));
+            scope.spawn(|| send_until(&mut sender, ends));
             receive_until(&mut receiver, ends)
         });
+        // The end is a reset, so that nothing waits to be sent, and comes after the receiver's last read.
+        let reset = SockRef::from(&sender).set_linger(Some(Duration::ZERO));
+        reset.map_err(RunError::io("set SO_LINGER"))?;
         let bytes = received.map_err(RunError::io("receive"))?;
         Ok(bytes as f64 * 8.0 / began.elapsed().as_secs_f64() / 1e6)
     }
@@ -87,7 +90,7 @@ impl Transfer<'_> {
     }
 }
 
-/// Writes until this time. The end is a reset, so that nothing waits to be sent.
+/// Writes until this time.
 fn send_until(stream: &mut TcpStream, ends: Instant) {
     let chunk = vec![7; CHUNK_BYTES];
     drop(stream.set_write_timeout(Some(LOOK)));
@@ -97,7 +100,6 @@ fn send_until(stream: &mut TcpStream, ends: Instant) {
             _ => {}
         }
     }
-    drop(socket2::SockRef::from(&*stream).set_linger(Some(Duration::ZERO)));
 }
 
 /// Reads until this time. Returns the number of bytes.
