@@ -24,8 +24,8 @@ pub trait Filter {
     /// Takes the queries of the next batch, at most [`MAX_BATCH_QUERIES`].
     fn set_queries(&mut self, queries: &[Hash]);
 
-    /// Appends the pairs of a block of rows and a group of queries that may be near. `limits` has a squared distance for
-    /// each query of the group.
+    /// Appends the pairs of a block of rows and a group of queries that may be near. `limits` has a squared distance
+    /// for each query of the group.
     ///
     /// Each pair with a distance below its limit is there. Pairs of a query are in the order of their rows.
     fn find(&self, block: usize, group: usize, limits: &[u32], pairs: &mut Vec<Pair>);

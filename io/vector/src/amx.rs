@@ -1,7 +1,7 @@
 //! AMX: a tile of 16 queries times a tile of 16 rows.
 //!
-//! Rust has no stable intrinsics for tiles, so this module has the two pieces of assembly: the call that asks the kernel
-//! for tiles, and the product of a block. No tile keeps a value from one piece to the next.
+//! Rust has no stable intrinsics for tiles, so this module has the two pieces of assembly: the call that asks the
+//! kernel for tiles, and the product of a block. No tile keeps a value from one piece to the next.
 
 use std::arch::{
     asm,

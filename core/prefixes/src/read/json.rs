@@ -8,7 +8,7 @@
 //! | AWS | `prefixes`, `ipv6_prefixes` with `ip_prefix`, `ipv6_prefix` |
 //! | Google | `prefixes` with `ipv4Prefix`, `ipv6Prefix` |
 //! | Azure | `values` with `properties` with `addressPrefixes` |
-//! | RDAP, RFC 9083 section 5.4 | `startAddress`, `endAddress`, or `cidr0_cidrs`; also within `networks` and search results |
+//! | RDAP, RFC 9083 section 5.4 | `startAddress`, `endAddress`, or `cidr0_cidrs`; also in `networks` and results |
 
 use std::{
     fmt,
