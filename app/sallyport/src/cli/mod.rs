@@ -36,6 +36,7 @@ use crate::{
         edge::EdgeCommand,
         egress::EgressCommand,
         flow::FlowCommand,
+        hash_match::MatchCommand,
         inspect::InspectCommand,
         invitation::InvitationCommand,
         login::LoginArgs,
@@ -45,6 +46,7 @@ use crate::{
         person::PersonCommand,
         ping::PingArgs,
         policy::PolicyCommand,
+        prefixes::PrefixesCommand,
         provider::ProviderCommand,
         run::RunArgs,
         service_token::ServiceTokenCommand,
@@ -109,6 +111,12 @@ pub(crate) enum Command {
     /// Look into live TCP connections of this machine: buffers, windows, and what limits them
     #[command(subcommand)]
     Inspect(InspectCommand),
+    /// Count, compare and draw the addresses in files of clouds and registries
+    #[command(subcommand)]
+    Prefixes(PrefixesCommand),
+    /// Find the nearest known hash of each given one
+    #[command(subcommand)]
+    Match(MatchCommand),
     /// Create an account, or show it
     #[command(subcommand)]
     Account(AccountCommand),
@@ -267,6 +275,8 @@ fn run(cli: Cli, output: Output) -> anyhow::Result<()> {
             return args.write(&root, &[LAB.name, KUBE.name]);
         }
         Command::Version => return command::version::run(&output),
+        Command::Match(command) => return command::hash_match::run(&output, command),
+        Command::Prefixes(command) => return command::prefixes::run(&output, command),
         Command::Help(args) => return help::run(&output, &args),
         Command::Lab(args) => return LAB.run(&cli.global, &args),
         Command::Kube(args) => return KUBE.run(&cli.global, &args),
@@ -367,6 +377,8 @@ async fn dispatch(cli: Cli, output: Output, offset: UtcOffset) -> anyhow::Result
         | Command::Completion(_)
         | Command::Man(_)
         | Command::Version
+        | Command::Prefixes(_)
+        | Command::Match(_)
         | Command::Help(_)
         | Command::Lab(_)
         | Command::Kube(_)

@@ -31,6 +31,7 @@ mod fleet_faults;
 mod gather;
 mod generated_client;
 mod harness;
+mod hash_match;
 #[path = "../../../../io/probe/tests/it/hostile.rs"]
 mod hostile;
 mod http3;
@@ -76,6 +77,7 @@ mod policies;
 mod pools;
 #[path = "../../../../io/store/tests/it/postgres/server.rs"]
 mod postgres;
+mod prefixes;
 mod protocols;
 mod public_names;
 mod public_names_faults;
