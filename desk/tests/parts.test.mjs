@@ -1,5 +1,6 @@
 // The parts that need no browser.
 import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
 import { readdir, readFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { test } from 'node:test';
@@ -53,19 +54,33 @@ test('numbers, times and texts', async () => {
   assert.deepEqual(fromBase64(toBase64(bytes)), bytes);
 });
 
+test('a command is what a shell runs, whatever a name holds', async () => {
+  const { command, word } = await load('parts/shell.ts');
+  const names = ['web', "it's", '$(touch /tmp/hit)', '`id`', 'a b', 'a\nb', '"; exit 1 #', '-rf', '*', 'ü', '\\'];
+  for (const name of names) {
+    const shown = execFileSync('sh', ['-c', `printf '%s' ${word(name)}`], { encoding: 'utf8' });
+    assert.equal(shown, name);
+    const line = command('set --', ['--name', name], ['--type', ''], ['', name]);
+    const words = execFileSync('sh', ['-c', `${line}; printf '%s\\0' "$@"`], { encoding: 'utf8' }).split('\0').slice(0, -1);
+    assert.deepEqual(words, name.startsWith('-') ? [`--name=${name}`, '--', name] : ['--name', name, name]);
+  }
+});
+
 test('what is built is small, and asks nothing of others', async () => {
   const dist = join(desk, 'dist');
   const names = (await readdir(dist)).sort();
-  assert.deepEqual(names, ['index.html', 'inspector.css', 'inspector.js', 'licences.txt', 'mark.svg']);
-  let sum = 0;
-  for (const name of ['inspector.js', 'inspector.css']) sum += gzipSync(await readFile(join(dist, name)), { level: 9 }).length;
-  console.log(`# JavaScript and styles: ${sum} bytes compressed`);
-  assert.ok(sum <= 45_000, `${sum} bytes`);
-  for (const name of ['index.html', 'inspector.css', 'mark.svg']) {
+  assert.deepEqual(names, ['desk.css', 'desk.html', 'desk.js', 'index.html', 'inspector.css', 'inspector.js', 'licences.txt', 'mark.svg']);
+  for (const page of ['inspector', 'desk']) {
+    let sum = 0;
+    for (const name of [`${page}.js`, `${page}.css`]) sum += gzipSync(await readFile(join(dist, name)), { level: 9 }).length;
+    console.log(`# JavaScript and styles of the ${page}: ${sum} bytes compressed`);
+    assert.ok(sum <= 45_000, `${sum} bytes`);
+    const script = (await readFile(join(dist, `${page}.js`), 'utf8')).match(/https?:\/\/[a-z0-9.-]+\.[a-z]+/g) ?? [];
+    assert.deepEqual([...new Set(script)].filter((found) => !found.includes('www.w3.org')), []);
+  }
+  for (const name of ['index.html', 'desk.html', 'inspector.css', 'desk.css', 'mark.svg']) {
     const text = (await readFile(join(dist, name), 'utf8')).replaceAll('http://www.w3.org/2000/svg', '');
     assert.doesNotMatch(text, /https?:|\/\/[a-z]|@import|url\(/, name);
   }
-  const script = (await readFile(join(dist, 'inspector.js'), 'utf8')).match(/https?:\/\/[a-z0-9.-]+\.[a-z]+/g) ?? [];
-  assert.deepEqual([...new Set(script)].filter((found) => !found.includes('www.w3.org')), []);
   assert.match(await readFile(join(dist, 'licences.txt'), 'utf8'), /preact 11[^]*MIT/);
 });

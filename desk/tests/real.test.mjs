@@ -1,58 +1,19 @@
 // The page of a real `sallyport connect`: requests by the edge, a real service behind it, and a browser in front.
-// SALLYPORT names the program; else it is target/debug/sallyport.
 import assert from 'node:assert/strict';
-import { execFile, spawn } from 'node:child_process';
+import { execFile } from 'node:child_process';
 import { createHash, randomBytes } from 'node:crypto';
-import { existsSync } from 'node:fs';
-import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import { readFile } from 'node:fs/promises';
 import { createServer } from 'node:http';
-import { tmpdir } from 'node:os';
-import { dirname, join } from 'node:path';
+import { join } from 'node:path';
 import { test } from 'node:test';
 import { connect as connectTls } from 'node:tls';
-import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
-import { accessible, browsing, LIMIT_MS, open, until } from './browser.mjs';
+import { accessible, browsing, open, until } from './browser.mjs';
+import { MISSING, place, PROGRAM, start } from './program.mjs';
 import { SCRIPT, WEBHOOK } from './seed.mjs';
 
 const run = promisify(execFile);
-const PROGRAM = process.env.SALLYPORT ?? join(dirname(fileURLToPath(import.meta.url)), '../../target/debug/sallyport');
 const held = browsing();
-
-/** A program whose lines can be waited for; it is ended with the test. */
-function start(t, env, args) {
-  const child = spawn(PROGRAM, args, { env, stdio: ['ignore', 'pipe', 'pipe'] });
-  let output = '';
-  const waiting = new Set();
-  const look = (chunk) => {
-    output += chunk;
-    for (const one of waiting) one();
-  };
-  child.stdout.on('data', look);
-  child.stderr.on('data', look);
-  const ended = new Promise((go) => child.on('exit', go));
-  const stop = async () => {
-    if (child.exitCode === null) child.kill('SIGTERM');
-    const late = setTimeout(() => child.kill('SIGKILL'), LIMIT_MS);
-    await ended;
-    clearTimeout(late);
-  };
-  t.after(stop);
-  const line = (words) =>
-    new Promise((go, fail) => {
-      const late = setTimeout(() => fail(new Error(`no "${words}" in: ${output}`)), LIMIT_MS);
-      const one = () => {
-        const found = output.split('\n').slice(0, -1).find((text) => text.includes(words));
-        if (found === undefined) return;
-        clearTimeout(late);
-        waiting.delete(one);
-        go(found);
-      };
-      waiting.add(one);
-      one();
-    });
-  return { line, stop };
-}
 
 /** A service that keeps what it got, answers, and echoes messages of WebSockets. */
 async function service(t) {
@@ -91,10 +52,7 @@ async function service(t) {
 
 /** An edge with control, an account, and a connector with its inspector. */
 async function tunnel(t) {
-  const home = await mkdtemp(join(tmpdir(), 'sallyport-desk-'));
-  t.after(() => rm(home, { recursive: true, force: true }));
-  const kept = Object.entries(process.env).filter(([name]) => !name.startsWith('SALLYPORT_'));
-  const env = { ...Object.fromEntries(kept), HOME: home, SALLYPORT_STATE_DIR: join(home, 'state'), XDG_CONFIG_HOME: join(home, 'config'), SALLYPORT_PASSWORD: 'correct horse battery staple' };
+  const { home, env } = await place(t);
   const up = start(t, env, ['up', '--listen-http', '127.0.0.1:0', '--listen', '127.0.0.1:0', '--data', join(home, 'data')]);
   await up.line('ready');
   const { ca } = JSON.parse(await readFile(join(home, 'state/local.json'), 'utf8'));
@@ -125,10 +83,7 @@ async function socket(t, url, ca, text) {
   return send;
 }
 
-const isThere = existsSync(PROGRAM);
-if (!isThere && process.env.CI) throw new Error(`${PROGRAM} must be there in CI`);
-
-test('the page of a real tunnel', { skip: isThere ? false : `${PROGRAM} is not built` }, async (t) => {
+test('the page of a real tunnel', { skip: MISSING }, async (t) => {
   const { env, ca, origin, program, address, url } = await tunnel(t);
   const lost = [/ERR_CONNECTION_REFUSED/, /ERR_INCOMPLETE_CHUNKED_ENCODING/, /ERR_CONNECTION_RESET/, /status of 422/];
   const { page, context, close } = await open(held, address, { expected: lost });

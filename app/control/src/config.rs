@@ -123,6 +123,8 @@ pub struct ControlConfig {
     pub anycast_allow: AllowList,
     /// The times of leases of slices of egress addresses.
     pub egress_times: LeaseTimes,
+    /// Whether browsers get the desk at `desk.<domain>`.
+    pub has_desk: bool,
     /// The labels that owners may choose for their sockets.
     pub labels: ChosenLabels,
     /// The file for the setup token, which the first account takes; `None` where the first account takes no token.

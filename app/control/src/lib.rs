@@ -7,7 +7,7 @@
 //!
 //! The rooms from bottom to top; each uses only what stands before it:
 //! `clock`, `problem`, `metrics`, `cluster`, `security`, `mail`, `config`, `state`, `audit`, `request`, `service`,
-//! `certificates`, `background`, `login`, `device`, `api`, `mysocket`, `node`, `router`, `start`.
+//! `certificates`, `background`, `login`, `device`, `desk`, `api`, `mysocket`, `node`, `router`, `start`.
 
 mod api;
 mod audit;
@@ -16,6 +16,7 @@ mod certificates;
 mod clock;
 mod cluster;
 mod config;
+mod desk;
 mod device;
 mod login;
 mod mail;

@@ -7,7 +7,7 @@ use tower_service::Service as _;
 #[cfg(doc)]
 use crate::request::via::NodePeer;
 use crate::{
-    api, device, login, mysocket,
+    api, desk, device, login, mysocket,
     node::{self, relay},
     request::middleware,
     state::Control,
@@ -31,6 +31,34 @@ impl Control {
         login::router(&self.app, device::pages())
     }
 
+    /// Answers `https://desk.<domain>/...`: the dashboard, and the API for its page. Requests carry the client's address
+    /// as those to [`Control::router`] do.
+    pub fn desk_router(&self) -> Router {
+        if self.app.config.has_desk { desk::router(&self.app, self.router()) } else { desk::closed(&self.app) }
+    }
+
+    /// Answers clients, by the host of the request: [`Control::login_router`], [`Control::desk_router`], and for every
+    /// other host [`Control::router`].
+    pub fn public_router(&self) -> Router {
+        let (api, login, desk) = (self.router(), self.login_router(), self.desk_router());
+        let domain = &self.app.config.domain;
+        let (login_host, desk_host) = (format!("login.{domain}"), format!("desk.{domain}"));
+        Router::new().fallback(move |request: Request<Body>| {
+            let router = if relay::is_for(&request, &login_host) {
+                &login
+            } else if relay::is_for(&request, &desk_host) {
+                &desk
+            } else {
+                &api
+            };
+            let mut router = router.clone();
+            async move {
+                let Ok(answer) = router.call(request).await;
+                answer
+            }
+        })
+    }
+
     /// Answers edges. Requests carry a [`NodePeer`] as an extension.
     ///
     /// Edges of former versions pass requests of their clients on here, too, and name the client in a header. Such a
@@ -47,21 +75,17 @@ impl Control {
         })
     }
 
-    /// Answers clients of edges as [`Control::router`] and [`Control::login_router`] do, and nothing else. Requests
-    /// carry a [`NodePeer`] of a known edge as an extension, and name their client in a header.
+    /// Answers clients of edges as [`Control::public_router`] does, and nothing else. Requests carry a [`NodePeer`] of a
+    /// known edge as an extension, and name their client in a header.
     pub fn clients_router(&self) -> Router {
-        let (api, login) = (self.router(), self.login_router());
-        let login_host = format!("login.{}", self.app.config.domain);
-        let app = self.app.clone();
+        let (app, public) = (self.app.clone(), self.public_router());
         Router::new().fallback(move |request: Request<Body>| {
-            let (app, login_host) = (app.clone(), login_host.clone());
-            let (api, login) = (api.clone(), login.clone());
+            let (app, mut public) = (app.clone(), public.clone());
             async move {
                 let (path, request_id) = (request.uri().path().to_owned(), middleware::request_id(request.headers()));
                 match relay::accept(&app, request).await {
                     Ok(request) => {
-                        let mut router = if relay::is_for(&request, &login_host) { login } else { api };
-                        let Ok(answer) = router.call(request).await;
+                        let Ok(answer) = public.call(request).await;
                         answer
                     }
                     Err(error) => error.render(&path, &request_id),

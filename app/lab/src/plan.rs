@@ -414,7 +414,7 @@ impl Plan {
     /// on a control the sockets' names lead to itself.
     #[must_use]
     pub fn hosts(&self, node: &Node, sockets: &[String]) -> String {
-        let names = ["api", "login", "tunnel"].iter().map(|name| format!("{name}.{DOMAIN}"));
+        let names = ["api", "login", "desk", "tunnel"].iter().map(|name| format!("{name}.{DOMAIN}"));
         if let Some((internet, seat)) = self.seat(node) {
             return internet.hosts(&seat, &names.chain(sockets.iter().cloned()).collect::<Vec<_>>());
         }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 pub const MAX_LABEL_BYTES: usize = 63;
 
 /// Labels that Sallyport itself uses; no socket gets them.
-const RESERVED: &[&str] = &["api", "tunnel", "edge", "control", "www", "admin", "auth", "login", "ns1", "ns2"];
+const RESERVED: &[&str] = &["api", "tunnel", "edge", "control", "desk", "www", "admin", "auth", "login", "ns1", "ns2"];
 
 /// The name of a socket: a DNS label (letters, digits, hyphens), lower case.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

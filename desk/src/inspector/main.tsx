@@ -2,6 +2,7 @@
 import { render } from 'preact';
 import { key, takeKey } from '../api/client';
 import { share, Splitter } from '../parts/splitter';
+import { takeTheme } from '../parts/theme';
 import { Toasts } from '../parts/toast';
 import { DetailsPane } from './details';
 import { Dialogs } from './dialogs';
@@ -10,7 +11,7 @@ import { onKey } from './keys';
 import { List } from './list';
 import { Banner, KeyMissing, NoMatch, Nothing } from './states';
 import { connect, filter, isDetailShown, isLoaded, shown, total } from './store';
-import { takeTheme, Top } from './top';
+import { Top } from './top';
 
 function Main() {
   if (!total.value && isLoaded.value) return <Nothing />;

@@ -1,33 +1,11 @@
 // The top of the page: the public addresses, the edges, the connection, and what concerns all requests.
-import { signal } from '@preact/signals';
 import { count, plain, size } from '../parts/format';
 import { Icon } from '../parts/icon';
 import { Mark } from '../parts/mark';
+import { ThemeButton } from '../parts/theme';
 import { copy } from '../parts/toast';
 import { saveHar } from './actions';
 import { isClearAsked, isHelpShown, link, state, total } from './store';
-
-const KEPT = 'sallyport-theme';
-const THEMES = ['auto', 'light', 'dark'] as const;
-type Theme = (typeof THEMES)[number];
-const theme = signal<Theme>('auto');
-
-function setTheme(name: Theme): void {
-  theme.value = name;
-  if (name === 'auto') delete document.documentElement.dataset.theme;
-  else document.documentElement.dataset.theme = name;
-}
-
-export function takeTheme(): void {
-  const kept = THEMES.find((name) => name === localStorage.getItem(KEPT));
-  if (kept) setTheme(kept);
-}
-
-function nextTheme(): void {
-  const next = THEMES[(THEMES.indexOf(theme.value) + 1) % THEMES.length]!;
-  setTheme(next);
-  localStorage.setItem(KEPT, next);
-}
 
 const LINKS = { connecting: 'Connecting', open: 'Live', lost: 'Not connected' };
 
@@ -79,9 +57,7 @@ export function Top() {
         <button type="button" class="icon" aria-label="Clear all requests" title="Clear all requests" disabled={!total.value} onClick={() => (isClearAsked.value = true)}>
           <Icon name="trash" />
         </button>
-        <button type="button" class="icon" aria-label={`Theme: ${theme.value}`} title={`Theme: ${theme.value}`} onClick={nextTheme}>
-          <Icon name="theme" />
-        </button>
+        <ThemeButton />
         <button type="button" class="icon wide-only" aria-label="Keys" title="Keys (?)" onClick={() => (isHelpShown.value = true)}>
           <Icon name="help" />
         </button>

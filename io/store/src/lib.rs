@@ -31,7 +31,9 @@ pub use accounts::{
         MAX_MEMBERS_PER_ORGANISATION, MAX_ORGANISATIONS_PER_ACCOUNT, Member, MemberChangeOutcome, Membership,
     },
     second_factor::{CodeOwner, RECOVERY_CODES},
-    sessions::{MAX_SESSIONS_PER_ACCOUNT, NewSession, Rotation, SessionClient, SessionId, StoredSession},
+    sessions::{
+        MAX_SESSIONS_PER_ACCOUNT, NewSession, Rotation, SecretSession, SessionClient, SessionId, StoredSession,
+    },
     setup::StoredSetupToken,
     ssh_keys::{MAX_SSH_KEYS_PER_ACCOUNT, SshKey},
     tokens::{MAX_TOKENS_PER_ACCOUNT, NewToken, StoredToken},

@@ -17,7 +17,7 @@ use crate::{
         client::{Client, ClientInfo},
         random,
     },
-    service::{REFRESH_SECONDS, REFRESH_TOKEN_PREFIX},
+    service::{REFRESH_SECONDS, REFRESH_TOKEN_PREFIX, SessionKind},
     state::App,
 };
 
@@ -40,7 +40,7 @@ pub(crate) async fn login(
 ) -> Result<Response, ApiError> {
     let Login { email, password, code } = input.value;
     let (account, revision) = app.check_login(client, &email, password, code.as_ref()).await?;
-    let (session, refresh) = app.begin_session((account.id, revision), from).await?;
+    let (session, refresh) = app.begin_session(SessionKind::REFRESHED, (account.id, revision), from).await?;
     let now = app.clock.now();
     answer(&app, Bearer { account: account.id, session }, refresh, now.unix_seconds)
 }
@@ -65,7 +65,12 @@ pub(crate) async fn refresh(
 ) -> Result<Response, ApiError> {
     let now = app.clock.now();
     app.limits.refresh(client, now.monotonic)?;
-    let old = random::hash(input.value.refresh_token.expose());
+    let token = input.value.refresh_token.expose();
+    // The secrets of other sessions are no refresh tokens.
+    if !token.starts_with(REFRESH_TOKEN_PREFIX) {
+        return Err(bad_refresh_token());
+    }
+    let old = random::hash(token);
     let (next, hash) = random::secret(REFRESH_TOKEN_PREFIX)?;
     let ends = now.unix_seconds + REFRESH_SECONDS;
     match app.store.rotate_refresh(old, hash, now.unix_seconds, ends, &from).await? {
@@ -75,10 +80,12 @@ pub(crate) async fn refresh(
             let detail = "this refresh token was used before, so its session was ended: log in again";
             Err(ApiError::unauthorized("refresh-token-reused", detail))
         }
-        Rotation::Invalid => {
-            Err(ApiError::unauthorized("bad-refresh-token", "this refresh token is not valid any more: log in again"))
-        }
+        Rotation::Invalid => Err(bad_refresh_token()),
     }
+}
+
+fn bad_refresh_token() -> ApiError {
+    ApiError::unauthorized("bad-refresh-token", "this refresh token is not valid any more: log in again")
 }
 
 /// Log out

@@ -9,13 +9,15 @@ use crate::{problem::ApiError, security::random, state::App};
 
 /// The labels below the domain that the server itself uses; the empty one is the domain.
 const OWN_LABELS: [&str; 4] = ["", "api.", "login.", "tunnel."];
+/// The label of the desk, where there is one.
+const DESK_LABEL: &str = "desk.";
 
 /// The certificates that the installation needs now: one for each name, with its organisation. Where the domain of the
 /// installation is delegated to its name server, one wildcard covers the domain, so that generated names are in no
 /// public log.
 fn wanted_names<'a>(
     domain: &str,
-    is_delegated: bool,
+    (is_delegated, has_desk): (bool, bool),
     routes: impl Iterator<Item = &'a SocketRoute>,
 ) -> BTreeMap<Vec<DomainName>, Option<AccountId>> {
     let mut wanted = BTreeMap::new();
@@ -29,7 +31,8 @@ fn wanted_names<'a>(
         // The wildcard first: the row of the domain alone keeps its name until this one is issued.
         want(&[format!("*.{domain}"), domain.to_owned()], None);
     } else {
-        OWN_LABELS.iter().for_each(|label| want(&[format!("{label}{domain}")], None));
+        let labels = OWN_LABELS.iter().chain(has_desk.then_some(&DESK_LABEL));
+        labels.for_each(|label| want(&[format!("{label}{domain}")], None));
     }
     for route in routes.filter(|route| has_certificate(route)) {
         if !is_delegated {
@@ -72,8 +75,9 @@ impl App {
 
     /// Makes the rows of the store those of the names that need a certificate now.
     pub(super) async fn want_certificates(&self) -> Result<(), ApiError> {
-        let (routes, is_delegated) = (self.routes.all(), self.is_delegated.load(Relaxed));
-        let wanted = wanted_names(&self.config.domain, is_delegated, routes.iter().map(std::convert::AsRef::as_ref));
+        let (routes, config) = (self.routes.all(), &self.config);
+        let how = (self.is_delegated.load(Relaxed), config.has_desk);
+        let wanted = wanted_names(&config.domain, how, routes.iter().map(std::convert::AsRef::as_ref));
         let mut rows = Vec::with_capacity(wanted.len());
         for (names, organisation) in wanted {
             rows.push(WantedCertificate { id: CertificateId::from_random(random::bytes()?), organisation, names });
@@ -115,7 +119,7 @@ mod tests {
     }
 
     fn names(is_delegated: bool, routes: &[SocketRoute]) -> Vec<String> {
-        let wanted = wanted_names("t.example", is_delegated, routes.iter());
+        let wanted = wanted_names("t.example", (is_delegated, false), routes.iter());
         let text = |names: Vec<DomainName>| names.iter().map(ToString::to_string).collect::<Vec<_>>().join("+");
         wanted.into_keys().map(text).collect()
     }
@@ -131,6 +135,10 @@ mod tests {
         expected.extend(own);
         expected.push("tunnel.t.example");
         assert_eq!(names(false, &routes), expected);
+        let with_desk = wanted_names("t.example", (false, true), routes.iter());
+        assert!(
+            with_desk.contains_key(&vec!["desk.t.example".parse().unwrap()]) && with_desk.len() == expected.len() + 1
+        );
         assert_eq!(names(true, &routes), ["*.example.com", "*.t.example+t.example", "app.example.com"]);
     }
 

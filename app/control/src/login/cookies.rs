@@ -34,7 +34,7 @@ pub(super) fn all(headers: &HeaderMap) -> impl Iterator<Item = (&str, &str)> {
 }
 
 /// The value of the cookie with this name; `None` also if there are two, because an attacker may have set one.
-pub(super) fn one<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+pub(crate) fn one<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     let mut values = all(headers).filter(|(found, _)| *found == name).map(|(_, value)| value);
     let value = values.next()?;
     values.next().is_none().then_some(value)

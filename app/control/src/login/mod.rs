@@ -10,7 +10,7 @@
 mod account;
 mod backchannel;
 mod callback;
-mod cookies;
+pub(crate) mod cookies;
 mod form;
 mod local;
 mod logout;

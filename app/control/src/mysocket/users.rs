@@ -20,6 +20,7 @@ use crate::{
         client::{Client, ClientInfo},
         mysocket_token::MysocketClaims,
     },
+    service::SessionKind,
     state::App,
 };
 
@@ -69,7 +70,7 @@ pub(super) async fn login(
     let Login { email, password, code } = input.value;
     let (account, revision) = app.check_login(client, &email, password, code.as_ref()).await?;
     // These clients cannot use a refresh token, so the session's own is dropped.
-    let (session, _refresh) = app.begin_session((account.id, revision), from).await?;
+    let (session, _refresh) = app.begin_session(SessionKind::REFRESHED, (account.id, revision), from).await?;
     let logged_in_at = app.clock.now().unix_seconds;
     token(&app, MysocketClaims { account: account.id, session, logged_in_at })
 }

@@ -22,6 +22,18 @@ pub(crate) const REFRESH_TOKEN_PREFIX: &str = "spr_";
 /// How long a refresh token lives.
 pub(crate) const REFRESH_SECONDS: i64 = 30 * 86_400;
 
+/// A kind of login sessions: how their secrets begin, and how long they last without a renewal, in seconds.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SessionKind {
+    pub(crate) prefix: &'static str,
+    pub(crate) seconds: i64,
+}
+
+impl SessionKind {
+    /// Sessions that clients renew by refresh tokens.
+    pub(crate) const REFRESHED: Self = Self { prefix: REFRESH_TOKEN_PREFIX, seconds: REFRESH_SECONDS };
+}
+
 impl App {
     /// Makes an account.
     pub(crate) async fn create_account(&self, client: Client, create: CreateAccount) -> Result<Account, ApiError> {
@@ -167,16 +179,17 @@ impl App {
         Ok((account.clone(), access.revision))
     }
 
-    /// Begins a login session. Returns it with its refresh token.
+    /// Begins a login session. Returns it with its secret.
     pub(crate) async fn begin_session(
         &self,
+        kind: SessionKind,
         (account, revision): (AccountId, i64),
         from: SessionClient,
     ) -> Result<(SessionId, Secret), ApiError> {
         let session: SessionId = random::bytes()?;
-        let (secret, refresh) = random::secret(REFRESH_TOKEN_PREFIX)?;
+        let (secret, refresh) = random::secret(kind.prefix)?;
         let now = self.clock.now().unix_seconds;
-        let expires_at = now + REFRESH_SECONDS;
+        let expires_at = now + kind.seconds;
         let new = NewSession { id: session, account, revision, refresh, now, expires_at, client: from };
         match self.store.begin_session(&new).await {
             Ok(()) => {}

@@ -37,7 +37,7 @@ pub use operator::{OperatorReset, reset_account};
 pub use setup::SETUP_TOKEN_FILE;
 
 pub(crate) use account_access::{CreatedReset, RESET_PREFIX, RESET_SECONDS};
-pub(crate) use accounts::{REFRESH_SECONDS, REFRESH_TOKEN_PREFIX};
+pub(crate) use accounts::{REFRESH_SECONDS, REFRESH_TOKEN_PREFIX, SessionKind};
 pub(crate) use authorities::SshOptions;
 pub(crate) use certificates::served;
 pub(crate) use persons::{CreatedLink, LINK_PREFIX, LinkPurpose};

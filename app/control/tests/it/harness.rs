@@ -303,6 +303,7 @@ impl Api {
             dns_steering_every: Some(sallyport_control::DNS_STEERING_EVERY),
             anycast_allow: AllowList(vec!["198.51.100.0/22".parse().unwrap(), "2001:db8::/32".parse().unwrap()]),
             egress_times: EGRESS_TIMES,
+            has_desk: true,
             labels: sallyport_control::ChosenLabels::default(),
             setup_token_file: None,
         };
@@ -441,6 +442,12 @@ impl Api {
         response
     }
 
+    /// A request to one of the hosts that clients reach, which the request names.
+    pub(crate) async fn public(&self, mut request: Request<Body>) -> HttpResponse {
+        request.extensions_mut().insert(ClientAddr(self.client));
+        Self::response(self.control.public_router(), request).await
+    }
+
     /// A request to the place where people log in.
     pub(crate) async fn page(&self, mut request: Request<Body>) -> HttpResponse {
         request.extensions_mut().insert(ClientAddr(self.client));
@@ -448,11 +455,18 @@ impl Api {
     }
 
     /// What this answers.
-    pub(crate) async fn response(mut router: Router, request: Request<Body>) -> HttpResponse {
+    pub(crate) async fn response(router: Router, request: Request<Body>) -> HttpResponse {
+        let (response, bytes) = Self::response_bytes(router, request).await;
+        HttpResponse { text: String::from_utf8(bytes).unwrap(), ..response }
+    }
+
+    /// The same, with a body that may be no text.
+    pub(crate) async fn response_bytes(mut router: Router, request: Request<Body>) -> (HttpResponse, Vec<u8>) {
         let response = router.call(request).await.unwrap();
         let (parts, body) = response.into_parts();
-        let bytes = body.collect().await.unwrap().to_bytes();
-        HttpResponse { status: parts.status, headers: parts.headers, text: String::from_utf8(bytes.to_vec()).unwrap() }
+        let bytes = body.collect().await.unwrap().to_bytes().to_vec();
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        (HttpResponse { status: parts.status, headers: parts.headers, text }, bytes)
     }
 
     pub(crate) async fn create_account(&self, email: &str) -> HttpResponse {

@@ -12,6 +12,7 @@ mod client;
 mod contract;
 mod controls;
 mod creations;
+mod desk;
 mod dns_steering;
 mod domain_owners;
 mod domains;

@@ -95,7 +95,7 @@ pub(crate) async fn serve(
             let response = Box::pin(local::respond(&server, &client, head, upload)).await;
             return response.map(|response| local::with_hsts(&server, response));
         }
-        if host.is(&server.login_host) {
+        if host.is(&server.login_host) || host.is(&server.desk_host) {
             websocket.refuse_connect()?;
             head.headers.insert(forward::X_REQUEST_ID, context.id().header_value());
             return Ok(local::with_hsts(&server, local::call_api(&server, &client, head, upload).await));
@@ -365,7 +365,8 @@ fn refuse_early(server: &HttpServer, head: &mut Parts, host: &RequestHost, goes_
         return Ok(());
     }
     let is_harmless = matches!(head.method, Method::GET | Method::HEAD) && !goes_on;
-    if !is_harmless || [&server.api_host, &server.login_host, &server.tunnel_host].iter().any(|own| host.is(own)) {
+    let own_hosts = [&server.api_host, &server.login_host, &server.desk_host, &server.tunnel_host];
+    if !is_harmless || own_hosts.iter().any(|own| host.is(own)) {
         return Err(RequestError::TooEarly);
     }
     head.headers.insert(EARLY_DATA, HeaderValue::from_static("1"));

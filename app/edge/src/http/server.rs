@@ -44,6 +44,8 @@ pub(crate) struct HttpServer {
     pub(crate) api_host: String,
     /// `login.<domain>`.
     pub(crate) login_host: String,
+    /// `desk.<domain>`.
+    pub(crate) desk_host: String,
     /// `tunnel.<domain>`, which connectors dial.
     pub(crate) tunnel_host: String,
     /// Serves requests to the API.
@@ -86,6 +88,7 @@ impl HttpServer {
         Arc::new(Self {
             api_host: format!("api.{}", config.domain),
             login_host: format!("login.{}", config.domain),
+            desk_host: format!("desk.{}", config.domain),
             tunnel_host: format!("tunnel.{}", config.domain),
             api,
             basic_auth: BasicAuthenticator::new(ids::random()),

@@ -14,6 +14,8 @@ pub(crate) struct Console {
 #[derive(Debug)]
 pub(crate) struct Ready<'a> {
     pub(crate) api: &'a str,
+    /// The address of the dashboard; `None` without one.
+    pub(crate) desk: Option<&'a str>,
     pub(crate) data: &'a Path,
     pub(crate) root: &'a Path,
     /// Whether there is no account yet.
@@ -50,14 +52,15 @@ impl Console {
 }
 
 fn text(ready: &Ready<'_>) -> String {
-    let Ready { api, data, root, is_new } = ready;
+    let Ready { api, desk, data, root, is_new } = ready;
+    let desk = desk.map(|desk| format!("desk    {desk}\n")).unwrap_or_default();
     let next = if *is_new {
         "sallyport account create --name \"Ann\" --email ann@example.com"
     } else {
         "sallyport connect 8000"
     };
     format!(
-        "ready   {api}    (Ctrl-C stops it)\ndata    {}\nroot    {}\nnext, in another terminal: {next}",
+        "ready   {api}    (Ctrl-C stops it)\n{desk}data    {}\nroot    {}\nnext, in another terminal: {next}",
         data.display(),
         root.display()
     )
@@ -68,14 +71,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_of_four_lines_has_the_next_step() {
-        let message = |is_new| {
+    fn the_last_line_has_the_next_step() {
+        let message = |is_new, desk| {
             let (data, root) = (Path::new("/data"), Path::new("/data/ca.pem"));
-            text(&Ready { api: "https://api.localhost:8443", data, root, is_new })
+            text(&Ready { api: "https://api.localhost:8443", desk, data, root, is_new })
         };
-        let lines: Vec<_> = message(true).lines().map(str::to_owned).collect();
-        assert_eq!(lines.len(), 4);
-        assert!(lines[0].contains("https://api.localhost:8443") && lines[3].contains("account create"), "{lines:?}");
-        assert!(message(false).ends_with("next, in another terminal: sallyport connect 8000"));
+        let lines: Vec<_> = message(true, Some("https://desk.localhost:8443")).lines().map(str::to_owned).collect();
+        assert_eq!((lines.len(), lines[1].as_str()), (5, "desk    https://desk.localhost:8443"));
+        assert!(lines[0].contains("https://api.localhost:8443") && lines[4].contains("account create"), "{lines:?}");
+        assert_eq!(message(true, None).lines().count(), 4);
+        assert!(message(false, None).ends_with("next, in another terminal: sallyport connect 8000"));
     }
 }

@@ -13,26 +13,17 @@ use tracing::{info, warn};
 /// may still change them until its shutdown ends.
 const RELOADS_AFTER_TAKEOVER: [Duration; 3] =
     [Duration::from_secs(2), Duration::from_secs(10), Duration::from_secs(35)];
-/// The service for requests to `api.<domain>` and `login.<domain>`, which are calls within this process.
-pub(crate) fn api_service(control: &Control, domain: &str) -> ApiService {
-    let (api, login) = (control.router(), control.login_router());
-    let login_host = format!("login.{domain}");
+/// The service for requests to `api.<domain>`, `login.<domain>` and `desk.<domain>`, which are calls within this process.
+pub(crate) fn api_service(control: &Control) -> ApiService {
+    let public = control.public_router();
     Arc::new(move |mut request, client| {
-        let mut router = if is_for_host(&request, &login_host) { login.clone() } else { api.clone() };
+        let mut router = public.clone();
         request.extensions_mut().insert(client);
         Box::pin(async move {
             let Ok(answer) = router.call(request).await;
             answer.map(|body| body.map_err(Into::into).boxed_unsync())
         })
     })
-}
-
-/// Whether the request, which the edge has checked, is for this host on any port.
-fn is_for_host<B>(request: &http::Request<B>, host: &str) -> bool {
-    let header = request.headers().get(http::header::HOST).and_then(|host| host.to_str().ok());
-    let asked = request.uri().host().or(header).unwrap_or_default();
-    let asked = asked.rsplit_once(':').map_or(asked, |(asked, _)| asked);
-    asked.trim_end_matches('.').eq_ignore_ascii_case(host)
 }
 
 /// `/readyz` checks control too.
@@ -55,7 +46,16 @@ pub(super) fn stop_waiting_at(shutdown: Shutdown, control: &Control) {
 
 /// The public address of the API.
 pub(crate) fn api_url(domain: &str, port: u16) -> String {
-    if port == 443 { format!("https://api.{domain}") } else { format!("https://api.{domain}:{port}") }
+    own_url("api", domain, port)
+}
+
+/// The public address of the desk.
+pub(crate) fn desk_url(domain: &str, port: u16) -> String {
+    own_url("desk", domain, port)
+}
+
+fn own_url(label: &str, domain: &str, port: u16) -> String {
+    if port == 443 { format!("https://{label}.{domain}") } else { format!("https://{label}.{domain}:{port}") }
 }
 
 /// Reads what the former process has changed after this one had read the sockets.
@@ -79,5 +79,6 @@ mod tests {
     fn the_default_https_port_is_not_spelled_out() {
         assert_eq!(api_url("example.com", 443), "https://api.example.com");
         assert_eq!(api_url("localhost", 8443), "https://api.localhost:8443");
+        assert_eq!(desk_url("localhost", 8443), "https://desk.localhost:8443");
     }
 }

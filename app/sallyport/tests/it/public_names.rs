@@ -111,7 +111,7 @@ fn a_domain_has_a_certificate_that_browsers_trust_and_no_other_name_has_one() {
     let home = Home::trusting("pebble/root.pem");
     let Some(pebble) = Pebble::start(&home, None, &[]) else { return };
     let up = Server::start(&home, &pebble, DOMAIN, &["--choose-labels"]);
-    for label in ["api", "login", "tunnel"] {
+    for label in ["api", "login", "tunnel", "desk"] {
         wait_until("the names of the server", || up.trusted(&format!("{label}.{DOMAIN}")));
     }
     home.account();
@@ -149,15 +149,15 @@ fn a_domain_has_a_certificate_that_browsers_trust_and_no_other_name_has_one() {
     }
     up.flood(10_000);
     let certificates = home.json(&["cert", "ls"]);
-    assert_eq!(certificates.as_array().unwrap().len(), 6, "{certificates}");
-    assert_eq!(issued, 6, "one order for each name");
+    assert_eq!(certificates.as_array().unwrap().len(), 7, "{certificates}");
+    assert_eq!(issued, 7, "one order for each name");
 
     let checks = doctor(&home);
     for (name, state) in [("clock", "ok"), ("authority", "ok"), ("certificates", "ok"), ("trust", "skip")] {
         assert_eq!(checks.state(name), state, "{name}: {checks:?}");
     }
 
-    wait_until("the count", || up.own("/metrics").contains("sallyport_certificates{state=\"valid\"} 6").then_some(()));
+    wait_until("the count", || up.own("/metrics").contains("sallyport_certificates{state=\"valid\"} 7").then_some(()));
     assert_eq!(up.own("/healthz"), "ok\n");
 
     // Another one at once, and none when the name has gone.
@@ -165,7 +165,7 @@ fn a_domain_has_a_certificate_that_browsers_trust_and_no_other_name_has_one() {
     wait_until("the renewal", || up.trusted("app.example.org").filter(|now| *now != first));
     assert!(home.run(&["domain", "rm", "app.example.org", "--yes"]).status.success());
     wait_until("the alert", || text(&up.handshake("app.example.org", &[])).contains("unrecognized name").then_some(()));
-    assert_eq!(pebble.issued(), 7);
+    assert_eq!(pebble.issued(), 8);
     assert!(up.program.stop().success());
 }
 
@@ -183,7 +183,7 @@ fn an_order_that_is_killed_is_continued_and_makes_no_second_certificate() {
     up.program.signal("KILL");
     up.program.ended();
     let up = Server::start(&home, &pebble, DOMAIN, &http);
-    let names = [DOMAIN.to_owned(), format!("api.{DOMAIN}"), format!("login.{DOMAIN}"), format!("tunnel.{DOMAIN}")];
+    let names = ["", "api.", "login.", "tunnel.", "desk."].map(|label| format!("{label}{DOMAIN}"));
     for name in &names {
         wait_until("the names of the server", || up.trusted(name));
     }

@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// The labels of the names that the server has for itself; the empty one is the domain.
-const OWN_LABELS: [&str; 4] = ["api.", "login.", "tunnel.", ""];
+const OWN_LABELS: [&str; 5] = ["api.", "login.", "tunnel.", "desk.", ""];
 /// The addresses of three edges, which open the same ports.
 const IPS: [&str; 3] = ["127.0.0.1", "127.0.0.2", "127.0.0.3"];
 

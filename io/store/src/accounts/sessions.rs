@@ -80,6 +80,19 @@ pub struct StoredSession {
     pub client: SessionClient,
 }
 
+/// A session that was found by its secret.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SecretSession {
+    /// Its id.
+    pub id: SessionId,
+    /// The account of the session.
+    pub account: AccountId,
+    /// Start time in seconds since 1970.
+    pub created_at: i64,
+    /// Time of the last login or renewal in seconds since 1970; unknown for sessions of an older version.
+    pub last_used_at: Option<i64>,
+}
+
 impl Store {
     /// Starts a session.
     ///
@@ -181,6 +194,52 @@ impl Store {
         .await?;
         write.commit().await?;
         Ok(Rotation::Done { session, account })
+    }
+
+    /// The session of a secret that is not used up, if neither has ended.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn session_by_secret(&self, secret: SecretHash, now: i64) -> Result<Option<SecretSession>, StoreError> {
+        let found = sql::query(
+            "SELECT s.id, s.account, s.created_at, s.last_used_at FROM refresh_tokens r
+             JOIN login_sessions s ON s.id = r.session
+             WHERE r.hash = $1 AND r.used = 0 AND r.expires_at > $2 AND s.ended = 0 AND s.expires_at > $2",
+        )
+        .bind(secret.as_slice())
+        .bind(now)
+        .fetch_optional(&self.reader)
+        .await?;
+        let Some(found) = found else { return Ok(None) };
+        Ok(Some(SecretSession {
+            id: row::bytes(&found, "id")?,
+            account: AccountId::from_bytes(row::bytes(&found, "account")?),
+            created_at: found.try_get("created_at")?,
+            last_used_at: found.try_get("last_used_at")?,
+        }))
+    }
+
+    /// Moves the end of a session that keeps its secret.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn renew_session(&self, secret: SecretHash, now: i64, expires_at: i64) -> Result<(), StoreError> {
+        let mut write = self.write().await?;
+        sql::query("UPDATE refresh_tokens SET expires_at = $2 WHERE hash = $1 AND used = 0")
+            .bind(secret.as_slice())
+            .bind(expires_at)
+            .execute(write.sql())
+            .await?;
+        sql::query(
+            "UPDATE login_sessions SET expires_at = $2, last_used_at = $3
+             WHERE ended = 0 AND id IN (SELECT session FROM refresh_tokens WHERE hash = $1 AND used = 0)",
+        )
+        .bind(secret.as_slice())
+        .bind(expires_at)
+        .bind(now)
+        .execute(write.sql())
+        .await?;
+        write.commit().await
     }
 
     /// The account of a session that has not ended.

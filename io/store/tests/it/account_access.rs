@@ -3,7 +3,7 @@
 use sallyport_model::{InvitationId, Role};
 use sallyport_store::{
     Admission, Invitation, InviteOutcome, MAX_RESETS_PER_ACCOUNT, NewAccount, NewReset, ResetMaker, Rotation,
-    SessionClient, SetupRequirement, SignUpRequirement, Store, StoreError, StoredSetupToken,
+    SecretSession, SessionClient, SetupRequirement, SignUpRequirement, Store, StoreError, StoredSetupToken,
 };
 
 use crate::{
@@ -123,6 +123,29 @@ async fn sessions_say_from_where_and_end_one_by_one() {
     assert_eq!(store.end_account_sessions(owner, Some([3; 16])).await.unwrap(), 1);
     assert!(store.session_account([3; 16]).await.unwrap().is_some());
     assert_eq!(store.end_account_sessions(owner, None).await.unwrap(), 1);
+}
+
+#[tokio::test]
+async fn a_session_is_found_by_its_secret_until_it_ends_and_keeps_the_secret_when_it_is_renewed() {
+    let (_dir, store) = store_with_account().await;
+    let owner = account(1).account.id;
+    store.begin_session(&new_session(1, 1, NOW, NOW + 100)).await.unwrap();
+    let found = SecretSession { id: [1; 16], account: owner, created_at: NOW, last_used_at: Some(NOW) };
+    assert_eq!(store.session_by_secret([1; 32], NOW + 99).await.unwrap(), Some(found));
+    assert_eq!(store.session_by_secret([1; 32], NOW + 100).await.unwrap(), None, "it is over");
+    assert_eq!(store.session_by_secret([2; 32], NOW).await.unwrap(), None, "no session has this secret");
+    store.renew_session([1; 32], NOW + 90, NOW + 190).await.unwrap();
+    let renewed = SecretSession { last_used_at: Some(NOW + 90), ..found };
+    assert_eq!(store.session_by_secret([1; 32], NOW + 189).await.unwrap(), Some(renewed));
+    assert_eq!(store.account_sessions(owner, NOW + 90).await.unwrap()[0].expires_at, NOW + 190);
+    let client = SessionClient::default();
+    store.rotate_refresh([1; 32], [2; 32], NOW + 91, NOW + 191, &client).await.unwrap();
+    assert_eq!(store.session_by_secret([1; 32], NOW + 92).await.unwrap(), None, "a secret that was used up");
+    store.renew_session([1; 32], NOW + 92, NOW + 900).await.unwrap();
+    assert_eq!(store.session_by_secret([2; 32], NOW + 191).await.unwrap(), None, "it renews nothing");
+    assert!(store.session_by_secret([2; 32], NOW + 190).await.unwrap().is_some());
+    store.end_account_session(owner, [1; 16]).await.unwrap();
+    assert_eq!(store.session_by_secret([2; 32], NOW + 93).await.unwrap(), None, "the session has ended");
 }
 
 fn comes(n: u8, setup: SetupRequirement, entry: SignUpRequirement) -> NewAccount {

@@ -65,6 +65,7 @@ pub(super) fn of_control(args: &ControlArgs, geo: Option<Arc<Geo>>) -> ControlCo
         dns_steering_every: (!args.no_dns_steering).then_some(DNS_STEERING_EVERY),
         anycast_allow: AllowList(args.anycast_allow.anycast_allow.clone()),
         egress_times: LeaseTimes::lasting(args.egress_lease),
+        has_desk: !args.no_desk,
         labels: args.names.labels(),
         setup_token_file: None,
     }

@@ -184,7 +184,7 @@ async fn serve(
     let mut config = EdgeConfig::new(&args.domain, address.port());
     config.site = watch::Sender::new(Arc::new(site)).subscribe();
     (config.shards, config.shutdown_grace) = (threads::shards()?, args.drain);
-    let api = api::api_service(&control, &args.domain);
+    let api = api::api_service(&control);
     let edge = Edge::new(config, Routes::default(), Directory::default(), api);
     edge.ask_readiness("control cannot use its database", api::readiness(&control));
     api::stop_waiting_at(daemon.shutdown.clone(), &control);

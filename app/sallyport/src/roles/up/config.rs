@@ -71,6 +71,7 @@ pub(super) fn of_control(args: &UpArgs, public: &Public, data: &Path, geo: Optio
         dns_steering_every: None,
         anycast_allow: AllowList(args.anycast.allow.anycast_allow.clone()),
         egress_times: LeaseTimes::lasting(EGRESS_LEASE),
+        has_desk: !args.no_desk,
         labels: args.names.labels(),
         setup_token_file: setup_token_file(args, public.ip, data),
     }

@@ -177,7 +177,7 @@ async fn serve(args: &UpArgs, daemon: &Daemon) -> anyhow::Result<()> {
     config.identity = identity;
     config.challenges = bus.challenges.clone();
     config.audit = Some(EdgeAudit { sink: Arc::new(audit.clone()), all: args.audit_use.is_all() });
-    let edge = Edge::new(config, bus.routes.clone(), bus.directory.clone(), api::api_service(&control, &args.domain));
+    let edge = Edge::new(config, bus.routes.clone(), bus.directory.clone(), api::api_service(&control));
     let parts = NameServerParts {
         bus: bus.clone(),
         sealer,
@@ -250,6 +250,7 @@ async fn serve(args: &UpArgs, daemon: &Daemon) -> anyhow::Result<()> {
     });
     let mut role = Up {
         api: api::api_url(&args.domain, public.port),
+        desk: (!args.no_desk).then(|| api::desk_url(&args.domain, public.port)),
         listen: address,
         redirect,
         fingerprint,
@@ -277,6 +278,8 @@ async fn serve(args: &UpArgs, daemon: &Daemon) -> anyhow::Result<()> {
 /// `sallyport up`, while it serves.
 struct Up<'a> {
     api: String,
+    /// The address of the desk; `None` without one.
+    desk: Option<String>,
     listen: SocketAddr,
     redirect: Option<SocketAddr>,
     /// The fingerprint of the root certificate.
@@ -308,7 +311,8 @@ impl Role for Up<'_> {
             ca_fingerprint = %self.fingerprint,
             "ready"
         );
-        self.console.ready(&Ready { api, data: self.data, root: &root, is_new: self.is_new });
+        let desk = self.desk.as_deref();
+        self.console.ready(&Ready { api, desk, data: self.data, root: &root, is_new: self.is_new });
         Some(format!("serving {api}"))
     }
 

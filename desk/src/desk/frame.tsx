@@ -1,0 +1,128 @@
+// The frame of the desk: places, the organisation, the account.
+import { Mark } from '../parts/mark';
+import { plain } from '../parts/format';
+import { ThemeButton } from '../parts/theme';
+import { complain } from '../parts/toast';
+import { chooseOrganisation, logOut, organisation, useApi } from './api';
+import { Audit } from './audit';
+import { Domains, OneDomain } from './domains';
+import { Edges, OneEdge } from './edges';
+import { Overview } from './overview';
+import { Place } from './parts';
+import { People } from './people';
+import { NewPolicy, OnePolicy, Policies } from './policies';
+import { A, place } from './router';
+import { OneSocket } from './socket';
+import { NewSocket, Sockets } from './sockets';
+import { Tokens } from './tokens';
+import { Tunnels } from './tunnels';
+import type { Organisation, Page, Session } from './wire';
+
+type Account = NonNullable<Session['account']>;
+
+const PLACES = [
+  ['', 'Overview'],
+  ['sockets', 'Sockets'],
+  ['tunnels', 'Tunnels'],
+  ['edges', 'Edges'],
+  ['policies', 'Policies'],
+  ['people', 'People'],
+  ['tokens', 'Tokens'],
+  ['domains', 'Domains'],
+  ['audit', 'Audit'],
+] as const;
+
+/** What is at the path of the address. */
+function Here({ isOwner }: { isOwner: boolean }) {
+  const [first = '', second] = place.value.path.split('/').slice(1);
+  const key = `${organisation.value} ${first} ${second ?? ''}`;
+  switch (first) {
+    case '':
+      return <Overview key={key} isOwner={isOwner} />;
+    case 'sockets':
+      if (second === 'new') return <NewSocket key={key} />;
+      return second ? <OneSocket key={key} id={second} /> : <Sockets key={key} />;
+    case 'tunnels':
+      return <Tunnels key={key} />;
+    case 'edges':
+      return second ? <OneEdge key={key} id={second} /> : <Edges key={key} />;
+    case 'policies':
+      if (second === 'new') return <NewPolicy key={key} />;
+      return second ? <OnePolicy key={key} id={second} /> : <Policies key={key} />;
+    case 'people':
+      return <People key={key} />;
+    case 'tokens':
+      return <Tokens key={key} />;
+    case 'domains':
+      return second ? <OneDomain key={key} name={second} /> : <Domains key={key} />;
+    case 'audit':
+      return <Audit key={key} />;
+    default:
+      return (
+        <Place key={key} title="No such page">
+          <p>
+            There is nothing at this address. <A to="/">To the overview</A>
+          </p>
+        </Place>
+      );
+  }
+}
+
+/** The choice of the organisation, for those who belong to several. */
+function Organisations() {
+  const loaded = useApi<Page<Organisation>>('/v1/organisations', 0, 0);
+  if (loaded.is !== 'there' || loaded.value.items.length < 2) return null;
+  return (
+    <select
+      class="organisation"
+      aria-label="Organisation"
+      onChange={(event) => {
+        const chosen = loaded.value.items.find(({ id }) => id === event.currentTarget.value);
+        chooseOrganisation(chosen?.own ? '' : event.currentTarget.value);
+      }}
+    >
+      {loaded.value.items.map(({ id, name, role, own }) => (
+        <option key={id} value={id} selected={own ? !organisation.value : id === organisation.value}>
+          {plain(name)} ({role})
+        </option>
+      ))}
+    </select>
+  );
+}
+
+export function Frame({ account }: { account: Account }) {
+  const first = place.value.path.split('/')[1] ?? '';
+  // Edges are for the owner of the installation, who acts for the own organisation.
+  const isOwner = account.owns_installation && !organisation.value;
+  return (
+    <>
+      <a class="skip" href="#main">
+        To the content
+      </a>
+      <header class="top">
+        <Mark />
+        <span class="name">Desk</span>
+        <span class="soft wide-only">{location.hostname.replace(/^desk\./, '')}</span>
+        <span class="fill" />
+        <Organisations />
+        <span class="soft wide-only">{plain(account.email)}</span>
+        <ThemeButton />
+        <button type="button" onClick={() => logOut().catch(complain)}>
+          Log out
+        </button>
+      </header>
+      <div class="desk">
+        <nav class="places" aria-label="Places">
+          {PLACES.filter(([at]) => isOwner || at !== 'edges').map(([at, label]) => (
+            <A key={at} to={`/${at}`} {...(at === first ? { 'aria-current': 'page' as const } : {})}>
+              {label}
+            </A>
+          ))}
+        </nav>
+        <main id="main" class="place" tabIndex={-1}>
+          <Here isOwner={isOwner} />
+        </main>
+      </div>
+    </>
+  );
+}

@@ -1,0 +1,334 @@
+// The desk in a real Chromium: each place in both themes and widths, by keyboard, with hostile names, and out of view.
+import assert from 'node:assert/strict';
+import { mkdir } from 'node:fs/promises';
+import { test } from 'node:test';
+import { accessible, browsing, fits, open, until } from './browser.mjs';
+import { ControlMock, filled, HOSTILE, idOf } from './control.mjs';
+
+const held = browsing();
+/** Screenshots are kept where SCREENSHOTS says. */
+const KEPT = process.env.SCREENSHOTS;
+const PLACES = [
+  ['/', 'Overview'],
+  ['/sockets', 'Sockets'],
+  ['/sockets/new', 'New socket'],
+  [`/sockets/${idOf(1)}`, 'shop'],
+  ['/tunnels', 'Tunnels'],
+  ['/edges', 'Edges'],
+  [`/edges/${idOf(20)}`, 'eu-1'],
+  ['/policies', 'Policies'],
+  ['/policies/new', 'New policy'],
+  [`/policies/${idOf(40)}`, 'staff'],
+  ['/people', 'People'],
+  ['/tokens', 'Tokens'],
+  ['/domains', 'Domains'],
+  ['/domains/app.example.com', 'app.example.com'],
+  ['/audit', 'Audit'],
+  ['/nothing', 'No such page'],
+];
+
+const started = async (t, change = () => {}) => {
+  const mock = new ControlMock();
+  change(mock);
+  await mock.start();
+  t.after(() => mock.stop());
+  return mock;
+};
+
+/** Goes to a place without loading the page again, and waits until all of it is there. */
+async function visit(page, path, title) {
+  await page.evaluate((to) => {
+    history.pushState(null, '', to);
+    dispatchEvent(new PopStateEvent('popstate'));
+  }, path);
+  await until(page, (wanted) => document.querySelector('h1')?.textContent === wanted, title);
+  await until(page, () => ![...document.querySelectorAll('[role=status]')].some(({ textContent }) => textContent === 'Loading…'));
+}
+
+for (const scheme of ['light', 'dark']) {
+  for (const width of [1280, 390]) {
+    test(`every place, ${scheme}, ${width} points wide`, async (t) => {
+      const mock = await started(t);
+      const { page, close } = await open(held, mock.url, { width, scheme });
+      await page.waitForSelector('h1');
+      for (const [path, title] of PLACES) {
+        await visit(page, path, title);
+        assert.equal(await page.title(), `${title} · Sallyport`);
+        for (const summary of await page.$$('summary')) await summary.click();
+        await accessible(page, path);
+        await fits(page, path);
+        if (KEPT) {
+          await mkdir(KEPT, { recursive: true });
+          await page.screenshot({ path: `${KEPT}/${path.slice(1).replaceAll('/', '-') || 'overview'}-${scheme}-${width}.png` });
+        }
+      }
+      await close();
+    });
+
+    test(`before a login, ${scheme}, ${width} points wide`, async (t) => {
+      const mock = await started(t, (one) => (one.account = null));
+      const { page, close } = await open(held, mock.url, { width, scheme });
+      await page.waitForSelector('h1:has-text("Sign in")');
+      await accessible(page, 'sign in');
+      await fits(page, 'sign in');
+      mock.isNew = true;
+      await page.reload();
+      await page.waitForSelector('h1:has-text("Make the first account")');
+      await accessible(page, 'first account');
+      await fits(page, 'first account');
+      await close();
+    });
+  }
+}
+
+test('a login asks for a code where the account uses codes, and says what is wrong', async (t) => {
+  const mock = await started(t);
+  const { account } = mock;
+  mock.account = null;
+  const refuse = (code, detail) => [401, { status: 401, code, detail }];
+  mock.on['POST /session'] = ({ password, code }) => {
+    if (password !== 'right') return refuse('wrong-login', 'the e-mail address or the password is wrong');
+    if (!code) return refuse('code-needed', 'this account requires a code of its authenticator too');
+    mock.account = account;
+    return [200, { account, is_new: false, needs_setup_token: false }];
+  };
+  const { page, close } = await open(held, mock.url, { expected: [/status of 401/] });
+  await page.fill('[name=email]', 'ann@example.com');
+  await page.fill('[name=password]', 'wrong');
+  await page.keyboard.press('Enter');
+  await page.waitForSelector('[role=alert]:has-text("The e-mail address or the password is wrong.")');
+  assert.equal(await page.inputValue('[name=email]'), 'ann@example.com', 'what was typed stays');
+  await page.fill('[name=password]', 'right');
+  await page.keyboard.press('Enter');
+  await page.waitForSelector('[name=code]');
+  await accessible(page, 'code');
+  await page.fill('[name=code]', '123456');
+  await page.keyboard.press('Enter');
+  await page.waitForSelector('h1:has-text("Overview")');
+  await close();
+});
+
+test('a new installation leads from the first account to the first request', async (t) => {
+  const mock = await started(t);
+  const { account } = mock;
+  mock.account = null;
+  mock.isNew = true;
+  Object.assign(mock.data, { '/v1/sockets': { items: [] }, '/v1/audit': { items: [] }, '/v1/certificates': { items: [] } });
+  mock.on['POST /v1/accounts'] = () => [201, account];
+  mock.on['POST /session'] = () => [200, { account: (mock.account = account), is_new: false, needs_setup_token: false }];
+  const made = filled()['/v1/sockets'].items[0];
+  mock.on['POST /v1/sockets'] = () => {
+    mock.data['/v1/sockets'] = { items: [{ ...made, tunnels_up: 0, tunnels_total: 0 }] };
+    return [201, made];
+  };
+  const { page, close } = await open(held, mock.url);
+  await page.fill('[name=name]', 'Ann');
+  await page.fill('[name=email]', 'ann@example.com');
+  await page.fill('[name=password]', 'correct horse battery');
+  await page.click('button:has-text("Make the account")');
+  await page.waitForSelector('[aria-current=step]:has-text("A socket")');
+  await accessible(page, 'first steps');
+  await page.click('a:has-text("Create a socket")');
+  await page.waitForSelector('h1:has-text("New socket")');
+  await page.fill('[name=name]', 'my shop');
+  await page.waitForSelector("code:has-text(\"sallyport socket create --name 'my shop' --type http\")");
+  await page.click('button:has-text("Create")');
+  await page.waitForSelector('h1:has-text("shop")');
+  assert.deepEqual(mock.asked.find(({ method, path }) => method === 'POST' && path === '/v1/sockets').body, { name: 'my shop', type: 'http' });
+  await page.click('nav >> text=Overview');
+  await page.waitForSelector('[aria-current=step]:has-text("A login on the machine")');
+  await page.waitForSelector('code:has-text("sallyport login --api")');
+  mock.data['/v1/sockets'] = { items: [made] };
+  await page.waitForSelector('[aria-current=step]:has-text("The first request")');
+  mock.data['/v1/audit'] = filled()['/v1/audit'];
+  await page.waitForSelector('text=First steps', { state: 'detached' });
+  await close();
+});
+
+test('names of others are text everywhere', async (t) => {
+  const mock = await started(t, (one) => (one.data = filled(HOSTILE)));
+  const { page, close } = await open(held, mock.url);
+  await page.waitForSelector('h1');
+  for (const [path, title] of PLACES) {
+    const isNamed = path === `/sockets/${idOf(1)}`;
+    await page.goto(new URL(path, mock.url).href);
+    if (!isNamed) await page.waitForSelector(`h1:has-text("${title}")`);
+    await until(page, () => document.querySelector('h1') && ![...document.querySelectorAll('[role=status]')].some(({ textContent }) => textContent === 'Loading…'));
+    const markup = await page.evaluate(() => document.querySelectorAll('#app script, #app img, #app iframe, #app [onerror]').length);
+    assert.equal(markup, 0, path);
+    const text = await page.textContent('#app');
+    assert.ok(!text.includes('\u202e'), `${path}: characters that turn the writing are shown by name`);
+    const links = await page.$$eval('a', (all) => all.map(({ protocol }) => protocol));
+    assert.ok(links.every((protocol) => /^https?:$/.test(protocol)), `${path}: ${links}`);
+    await fits(page, path);
+  }
+  await page.goto(new URL('/sockets', mock.url).href);
+  await until(page, () => document.querySelector('#app').textContent.includes('<img src=x onerror='));
+  // A socket whose address is no web address gets no link.
+  mock.data[`/v1/sockets/${idOf(1)}`].url = 'javascript:window.hit=1';
+  await page.goto(new URL(`/sockets/${idOf(1)}`, mock.url).href);
+  await until(page, () => document.querySelector('dd')?.textContent === 'javascript:window.hit=1');
+  assert.equal(await page.$('dd a[href^="javascript"]'), null);
+  await close();
+});
+
+test('the keyboard reaches everything, and a dialog gives the focus back', async (t) => {
+  const mock = await started(t);
+  mock.on[`DELETE /v1/tokens/${idOf(50)}`] = () => [200, {}];
+  const { page, close } = await open(held, new URL('/tokens', mock.url).href);
+  await page.waitForSelector('td:has-text("shop")');
+  const focused = () => page.evaluate(() => document.activeElement.textContent);
+  await page.keyboard.press('Tab');
+  assert.equal(await focused(), 'To the content');
+  const links = await page.$$('nav a');
+  await links[1].focus();
+  await page.keyboard.press('Enter');
+  await until(page, () => document.activeElement.textContent === 'Sockets' && document.activeElement.matches('h1'));
+  await page.goBack();
+  await until(page, () => document.activeElement.textContent === 'Tokens' && document.activeElement.matches('h1'));
+  await page.waitForSelector('td:has-text("shop")');
+  await page.evaluate(() => {
+    const first = document.querySelector('.skip');
+    first.focus();
+    first.blur();
+  });
+  const seen = new Set();
+  for (let step = 0; step < 40 && !seen.has('Delete'); step += 1) {
+    await page.keyboard.press('Tab');
+    seen.add(await focused());
+    const isVisible = await page.evaluate(() => {
+      const { outlineStyle } = getComputedStyle(document.activeElement);
+      return outlineStyle !== 'none' || document.activeElement.matches('select, .skip');
+    });
+    assert.ok(isVisible, `the focus on ${await focused()} is seen`);
+  }
+  for (const wanted of ['Log out', 'Sockets', 'Audit', 'New token', 'Delete']) assert.ok(seen.has(wanted), `${wanted} in ${[...seen]}`);
+  await page.keyboard.press('Enter');
+  await page.waitForSelector('dialog[open]');
+  await accessible(page, 'a question');
+  assert.equal(await focused(), 'Cancel', 'the harmless answer comes first');
+  await page.keyboard.press('Escape');
+  await page.waitForSelector('dialog', { state: 'detached' });
+  assert.equal(await focused(), 'Delete');
+  await page.keyboard.press('Enter');
+  await page.keyboard.press('Tab');
+  await page.keyboard.press('Enter');
+  await page.waitForSelector('.toast:has-text("The token is deleted")');
+  await close();
+});
+
+test('the password is asked for again where the login is too old', async (t) => {
+  const mock = await started(t);
+  let isFresh = false;
+  mock.on['POST /v1/tokens'] = () => (isFresh ? [201, { id: idOf(51), token: 'spt_secret', name: 'ci', scopes: [] }] : [403, { status: 403, code: 'login-too-old', detail: 'your login is too old' }]);
+  mock.on['POST /session'] = ({ email, password }) => {
+    isFresh = email === 'ann@example.com' && password === 'right';
+    return isFresh ? [200, { account: mock.account, is_new: false, needs_setup_token: false }] : [401, { status: 401, code: 'wrong-login', detail: 'the password is wrong' }];
+  };
+  const { page, close } = await open(held, new URL('/tokens', mock.url).href, { expected: [/status of 40[13]/] });
+  await page.click('button:has-text("New token")');
+  await page.fill('[name=name]', 'ci');
+  await page.waitForSelector('code:has-text("sallyport token create --name ci --scope sockets:read --expires-in-days 90")');
+  await accessible(page, 'new token');
+  await page.click('button:has-text("Create")');
+  await page.waitForSelector('dialog [name=password]');
+  await accessible(page, 'password again');
+  await page.fill('dialog [name=password]', 'wrong');
+  await page.keyboard.press('Enter');
+  await page.waitForSelector('dialog [role=alert]');
+  await page.fill('dialog [name=password]', 'right');
+  await page.keyboard.press('Enter');
+  await page.waitForSelector('dialog:has-text("spt_secret")');
+  assert.equal(mock.asked.filter(({ method, path }) => method === 'POST' && path === '/v1/tokens').length, 2);
+  await close();
+});
+
+test('changes are in JSON, for the chosen organisation, and meet what they were made from', async (t) => {
+  const mock = await started(t);
+  const path = `/v1/policies/${idOf(40)}`;
+  mock.on[`PATCH ${path}`] = () => [200, mock.data[path]];
+  mock.on['POST /v1/policy-test'] = () => [200, { allowed: false, by: 'policy', policy: 'staff', rule: 'left the company', rules: [{ policy: 'staff', rule: 'left the company', unmet: null }] }];
+  const { page, close } = await open(held, new URL(`/policies/${idOf(40)}`, mock.url).href);
+  await page.selectOption('.organisation', idOf(91));
+  await page.click('.section-head button:has-text("Edit")');
+  await page.fill('[name=document]', '{"allow": [}');
+  await page.click('button:has-text("Save")');
+  await page.waitForSelector('[role=alert]:has-text("The rules are not JSON")');
+  await page.fill('[name=document]', '{"allow": [{"who": {"anyone": true}}]}');
+  await page.click('button:has-text("Save")');
+  await page.waitForSelector('.toast:has-text("The policy is saved")');
+  const { headers, body } = mock.asked.find(({ method }) => method === 'PATCH');
+  assert.equal(headers['content-type'], 'application/json');
+  assert.equal(headers['sallyport-organisation'], idOf(91));
+  assert.equal(headers['if-match'], `"${path}"`);
+  assert.deepEqual(body, { document: { allow: [{ who: { anyone: true } }] } });
+  await page.fill('[name=email]', 'bob@example.com');
+  await page.click('button:has-text("Test") >> nth=0');
+  await page.waitForSelector('.tested:has-text("refused")');
+  await accessible(page, 'a tested policy');
+  assert.equal(await page.$('nav >> text=Edges'), null, 'edges are for the owner of the installation');
+  await close();
+});
+
+test('the search of the audit log is asked of the server, and stands in the address', async (t) => {
+  const mock = await started(t);
+  const { page, close } = await open(held, new URL('/audit', mock.url).href);
+  await page.selectOption('[name=kind]', 'flow');
+  await page.fill('[name=identity]', 'bob@example.com');
+  await page.click('button:has-text("Search")');
+  await until(page, () => location.search === '?kind=flow&identity=bob%40example.com');
+  await until(page, () => document.querySelector('[name=identity]').value === 'bob@example.com');
+  await page.click('text=API and command line');
+  await page.waitForSelector('code:has-text("sallyport audit --kind flow --identity bob@example.com")');
+  const asked = mock.asked.filter(({ path }) => path === '/v1/audit').at(-1);
+  assert.equal(asked.search, '?kind=flow&identity=bob%40example.com&limit=50');
+  await page.goBack();
+  await until(page, () => document.querySelector('[name=identity]').value === '');
+  await page.click('button:has-text("Verify")');
+  await page.waitForSelector('text=2 events, none changed or missing');
+  await close();
+});
+
+test('a session that ends in the middle leads to the login, and back to the place', async (t) => {
+  const mock = await started(t);
+  const { page, close } = await open(held, new URL('/people', mock.url).href, { expected: [/status of 401/] });
+  await page.waitForSelector('td:has-text("bob@example.com")');
+  const over = () => [401, { status: 401, code: 'not-logged-in', detail: 'log in first' }];
+  mock.on['POST /v1/invitations'] = over;
+  await page.click('button:has-text("Invite")');
+  await page.fill('[name=email]', 'eve@example.com');
+  await page.click('.form button:has-text("Invite")');
+  await page.waitForSelector('h1:has-text("Sign in")');
+  mock.on['POST /session'] = () => [200, { account: mock.account, is_new: false, needs_setup_token: false }];
+  await page.fill('[name=email]', 'ann@example.com');
+  await page.fill('[name=password]', 'right');
+  await page.keyboard.press('Enter');
+  await page.waitForSelector('h1:has-text("People")');
+  await close();
+});
+
+test('a tab out of view asks for nothing', async (t) => {
+  const mock = await started(t);
+  const { page, close } = await open(held, mock.url);
+  await page.waitForSelector('h1');
+  // The page's own clock: a minute passes at once, in view and out of view.
+  const hide = (isHidden) =>
+    page.evaluate((value) => {
+      Object.defineProperty(document, 'hidden', { value, configurable: true });
+      document.dispatchEvent(new Event('visibilitychange'));
+    }, isHidden);
+  await page.clock.install();
+  await hide(false);
+  const before = mock.asked.length;
+  await page.clock.runFor(6_000);
+  await until(page, () => true);
+  for (let tries = 0; mock.asked.length === before && tries < 600; tries += 1) await page.evaluate(() => new Promise((go) => requestAnimationFrame(go)));
+  assert.ok(mock.asked.length > before, 'in view it asks');
+  await page.waitForLoadState('networkidle');
+  await hide(true);
+  const hidden = mock.asked.length;
+  await page.clock.runFor(120_000);
+  await page.evaluate(() => fetch('/session'));
+  assert.deepEqual(mock.asked.slice(hidden).map(({ path }) => path), ['/session'], 'only the request of the test');
+  await close();
+});
