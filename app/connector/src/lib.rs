@@ -1,14 +1,16 @@
 //! The connector: runs next to a private service and brings the streams of its tunnels to it.
 //!
 //! [`Connector`] keeps the session with the edge ([`sallyport_tunnel::run_changing_connector`]). `dial` connects to the
-//! edge. For every stream, `services` finds the service, `origin` connects to the service, with TLS where needed
-//! (`origin_tls`), and `relay` moves the bytes. A service with several
-//! addresses has a `pool`, which selects one for each stream. `flows` does the same for datagrams. With an inspector,
-//! `capture` copies what is relayed.
+//! edge, `gauge` counts what its connections move, and `link_report` names the links that carry them. For every stream,
+//! `services` finds the service, `origin` connects to the service, with TLS where needed (`origin_tls`), and `relay`
+//! moves the bytes. A service with several addresses has a `pool`, which selects one for each stream. `flows` does the
+//! same for datagrams. With an inspector, `capture` copies what is relayed.
 
 mod capture;
 mod dial;
 mod flows;
+mod gauge;
+mod link_report;
 mod origin;
 mod origin_tls;
 mod pool;

@@ -15,6 +15,19 @@ pub enum DeviceKind {
     Virtual,
 }
 
+impl DeviceKind {
+    /// The kind as a short word.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Hardware => "hardware",
+            Self::Loopback => "loopback",
+            Self::Tunnel => "tunnel",
+            Self::Virtual => "virtual",
+        }
+    }
+}
+
 /// A network device of this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Device {
@@ -30,6 +43,8 @@ pub struct Device {
     pub is_member: bool,
     /// Whether a default route leaves by the device.
     pub has_default_route: bool,
+    /// The next hops of these default routes. A route without one reaches its destinations on the link itself.
+    pub gateways: Vec<IpAddr>,
     /// The MTU in bytes.
     pub mtu_bytes: u32,
     /// The addresses that reach other machines, in the kernel's order.

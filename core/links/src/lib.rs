@@ -6,10 +6,12 @@
 
 mod choice;
 mod device;
+mod headers;
 mod select;
 mod table;
 
 pub use choice::{ChoiceError, LinkChoice, LinkSpec, MAX_LINKS, MAX_WEIGHT, Properties, Selector};
 pub use device::{Device, DeviceKind};
-pub use select::{Link, SelectError, select};
+pub use headers::{TCP_HEADER_BYTES, UDP_HEADER_BYTES, ip_header_bytes, segment_bytes};
+pub use select::{Link, SelectError, Unused, select, unused};
 pub use table::{LinkEvent, LinkEventKind, LinkState, LinkTable, MAX_REMEMBERED};

@@ -43,6 +43,58 @@ pub enum SelectError {
     },
 }
 
+/// Why `auto` does not take a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Unused {
+    /// The device is the end of our own tunnel.
+    #[error("it is our own tunnel, which would carry itself")]
+    OwnTunnel,
+    /// The device is the end of another tunnel.
+    #[error("it is a tunnel, which may run over the other links")]
+    Tunnel,
+    /// The device is the loopback device.
+    #[error("it reaches this machine alone")]
+    Loopback,
+    /// The device is down.
+    #[error("it is down")]
+    Down,
+    /// The device belongs to another one.
+    #[error("it belongs to a bridge or a bond")]
+    Member,
+    /// The device has no address that reaches other machines.
+    #[error("it has no address")]
+    NoAddress,
+    /// No default route leaves by the device.
+    #[error("it has no default route")]
+    NoDefaultRoute,
+}
+
+/// Why `auto` does not take the device; `None` if `auto` takes it. `own` are the names of the devices of our own
+/// tunnels.
+///
+/// A default route is a promise that the device reaches other networks. Devices of hardware may have their routes in
+/// other tables. Tunnels may run over the other links.
+#[must_use]
+pub fn unused(device: &Device, own: &[String]) -> Option<Unused> {
+    if own.contains(&device.name) {
+        return Some(Unused::OwnTunnel);
+    }
+    match device.kind {
+        DeviceKind::Loopback => return Some(Unused::Loopback),
+        DeviceKind::Tunnel => return Some(Unused::Tunnel),
+        DeviceKind::Virtual | DeviceKind::Hardware => {}
+    }
+    if !device.is_up {
+        Some(Unused::Down)
+    } else if device.is_member {
+        Some(Unused::Member)
+    } else if device.addresses.is_empty() {
+        Some(Unused::NoAddress)
+    } else {
+        (device.kind == DeviceKind::Virtual && !device.has_default_route).then_some(Unused::NoDefaultRoute)
+    }
+}
+
 /// Finds the links that are there. A named link without a usable device is left out, because the device may come.
 ///
 /// `own` are the names of the devices of our own tunnels.
@@ -52,7 +104,7 @@ pub enum SelectError {
 pub fn select(choice: &LinkChoice, devices: &[Device], own: &[String]) -> Result<Vec<Link>, SelectError> {
     match choice {
         LinkChoice::Auto => {
-            let found = devices.iter().filter(|device| is_taken(device) && !own.contains(&device.name));
+            let found = devices.iter().filter(|device| unused(device, own).is_none());
             Ok(found.take(MAX_LINKS).map(|device| whole(device, Properties::default())).collect())
         }
         LinkChoice::Listed(specs) => {
@@ -63,17 +115,6 @@ pub fn select(choice: &LinkChoice, devices: &[Device], own: &[String]) -> Result
             Ok(links)
         }
     }
-}
-
-/// Whether `auto` takes the device. A default route is a promise that the device reaches other networks. Devices of
-/// hardware may have their routes in other tables. Tunnels may run over the other links.
-fn is_taken(device: &Device) -> bool {
-    let can_reach = match device.kind {
-        DeviceKind::Hardware => true,
-        DeviceKind::Virtual => device.has_default_route,
-        DeviceKind::Loopback | DeviceKind::Tunnel => false,
-    };
-    can_reach && is_usable(device)
 }
 
 fn is_usable(device: &Device) -> bool {

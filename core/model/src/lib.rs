@@ -14,6 +14,7 @@ mod health_failure;
 mod identity;
 mod ids;
 mod labels;
+mod link;
 mod name;
 mod organisation;
 mod origin;
@@ -66,6 +67,7 @@ pub use ids::{
     ZoneId, ZoneRecordId,
 };
 pub use labels::{Label, LabelError, LabelSelector, Labels, MAX_LABEL_KEY_BYTES, MAX_LABEL_VALUE_BYTES, MAX_LABELS};
+pub use link::{LinkReport, LinkStatus};
 pub use name::{MAX_LABEL_BYTES, NameError, SocketName, name_combinations};
 pub use organisation::{Role, UnknownRole};
 pub use origin::{

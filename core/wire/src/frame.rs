@@ -137,6 +137,8 @@ frame_types! {
     RequestLog = 0x0c "REQUEST_LOG",
     /// The list of other edges.
     Edges = 0x0d "EDGES",
+    /// The links of the connector.
+    Links = 0x0e "LINKS",
     /// Opens a stream.
     Open = 0x10 "OPEN",
     /// The origin accepted the connection.
@@ -212,7 +214,8 @@ impl FrameType {
             | Self::Detach
             | Self::GoAway
             | Self::RequestLog
-            | Self::Edges => (Some(json), None),
+            | Self::Edges
+            | Self::Links => (Some(json), None),
             Self::Legs => (Some((2, 2)), None),
             Self::Ping | Self::Pong => (Some((8, 8)), None),
             Self::Window => (Some((STREAM_ID_BYTES + 4, STREAM_ID_BYTES + 4)), None),
@@ -249,6 +252,7 @@ impl FrameType {
             | Self::FlowClose => true,
             Self::Hello
             | Self::Attach
+            | Self::Links
             | Self::Opened
             | Self::Failed
             | Self::Join

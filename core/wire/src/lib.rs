@@ -31,7 +31,7 @@ pub use frame::{Carrier, FrameHeader, FrameType, Side};
 pub use leg::{LegInput, LegMisuse, LegState};
 pub use log_budget::{LOGGED_PER_SECOND, LogBudget, LogShare, MAX_LOGGED_BURST};
 pub use message::{
-    Associate, Associated, Attach, Attached, Detach, EdgePlace, Edges, FailureReason, GoAway, Hello, Join,
+    Associate, Associated, Attach, Attached, Detach, EdgePlace, Edges, FailureReason, GoAway, Hello, Join, Links,
     NOT_YET_KNOWN, Neighbours, NotAttached, Open, OpenFailure, Refusal, ResetCode, StreamProtocol, Welcome,
 };
 pub use session::{DownReason, Event, OpenError, Read, Session, SessionConfig, StreamError, StreamId, TimeoutReason};

@@ -5,6 +5,7 @@
 
 mod association;
 mod edges;
+mod links;
 
 use std::{
     fmt,
@@ -24,6 +25,7 @@ use crate::{
 
 pub use association::{Associate, Associated};
 pub use edges::{EdgePlace, Edges, MAX_EDGE_ADDRESSES, MAX_EDGE_PLACES, Neighbours};
+pub use links::{Links, MAX_LINK_NAME_BYTES, MAX_LINK_REPORTS};
 
 /// The longest code of a refusal, in bytes; longer ones are cut.
 pub const MAX_CODE_BYTES: usize = 64;
@@ -138,6 +140,9 @@ pub struct Welcome {
     /// Whether the edge is being drained, as in [`Edges`]; only with [`feature::EDGES`].
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub leave: bool,
+    /// Whether the edge wants [`Links`]; older edges do not know the frame.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub link_reports: bool,
 }
 json_message!(Welcome, Welcome);
 

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, net::SocketAddr, sync::atomic::Ordering, time::UNIX_EPOCH};
 
-use sallyport_model::{DirectOriginId, SocketId, SocketName, SocketType, SpanBounds, SpanCounts, TunnelId};
+use sallyport_model::{DirectOriginId, LinkReport, SocketId, SocketName, SocketType, SpanBounds, SpanCounts, TunnelId};
 use serde::{Deserialize, Serialize};
 
 use crate::LiveFlow;
@@ -200,6 +200,9 @@ pub struct TunnelFigures {
     pub rtt_us: Option<u64>,
     /// Running requests and flows.
     pub live: u64,
+    /// The links of the connector, as it reports them; absent from older edges and connectors.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub links: Vec<LinkReport>,
 }
 
 /// Figures of an edge process.

@@ -1,7 +1,7 @@
 //! The devices of this machine, with their addresses and default routes.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     future::poll_fn,
     io,
     net::IpAddr,
@@ -16,7 +16,7 @@ use rtnetlink::{
         AddressFamily,
         address::{AddressAttribute, AddressHeaderFlags, AddressMessage, AddressScope},
         link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkMessage},
-        route::{RouteAttribute, RouteHeader, RouteMessage, RouteType},
+        route::{RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteType, RouteVia},
     },
 };
 use sallyport_links_model::{Device, DeviceKind};
@@ -57,14 +57,18 @@ async fn read(handle: &Handle) -> io::Result<Vec<Device>> {
         }
     })
     .await?;
-    let mut with_default = BTreeSet::new();
     for family in [AddressFamily::Inet, AddressFamily::Inet6] {
         let mut request = RouteMessage::default();
         request.header.address_family = family;
-        each(pin!(handle.route().get(request).execute()), |message| with_default.extend(default_of(message))).await?;
-    }
-    for device in devices.values_mut() {
-        device.has_default_route = with_default.contains(&device.index);
+        each(pin!(handle.route().get(request).execute()), |message| {
+            for (index, gateway) in default_of(message) {
+                let Some(device) = devices.get_mut(&index) else { continue };
+                device.has_default_route = true;
+                let known = &mut device.gateways;
+                known.extend(gateway.filter(|gateway| known.len() < MAX_ADDRESSES && !known.contains(gateway)));
+            }
+        })
+        .await?;
     }
     Ok(devices.into_values().collect())
 }
@@ -90,6 +94,7 @@ fn device_of(message: LinkMessage) -> Device {
         is_up: flags.contains(LinkFlags::Up | LinkFlags::LowerUp),
         is_member: false,
         has_default_route: false,
+        gateways: Vec::new(),
         mtu_bytes: 0,
         addresses: Vec::new(),
     };
@@ -159,8 +164,8 @@ fn address_of(message: &AddressMessage) -> Option<IpAddr> {
     local.or(address)
 }
 
-/// The devices by which a default route of the main table leaves.
-fn default_of(message: RouteMessage) -> Vec<u32> {
+/// The devices by which a default route of the main table leaves, with the next hop of each.
+fn default_of(message: RouteMessage) -> Vec<(u32, Option<IpAddr>)> {
     let header = &message.header;
     let is_default = header.destination_prefix_length == 0
         && header.table == RouteHeader::RT_TABLE_MAIN
@@ -168,13 +173,30 @@ fn default_of(message: RouteMessage) -> Vec<u32> {
     if !is_default {
         return Vec::new();
     }
-    let mut devices = Vec::new();
-    for attribute in message.attributes {
+    let gateway_of = |attributes: &[RouteAttribute]| attributes.iter().find_map(gateway);
+    let mut ways = Vec::new();
+    for attribute in &message.attributes {
         match attribute {
-            RouteAttribute::Oif(index) => devices.push(index),
-            RouteAttribute::MultiPath(hops) => devices.extend(hops.iter().map(|hop| hop.interface_index)),
+            RouteAttribute::Oif(index) => ways.push((*index, gateway_of(&message.attributes))),
+            RouteAttribute::MultiPath(hops) => {
+                ways.extend(hops.iter().map(|hop| (hop.interface_index, gateway_of(&hop.attributes))));
+            }
             _ => {}
         }
     }
-    devices
+    ways
+}
+
+/// The next hop that an attribute names. The next hop of an IPv4 route may have an IPv6 address (RFC 8950).
+fn gateway(attribute: &RouteAttribute) -> Option<IpAddr> {
+    match attribute {
+        RouteAttribute::Gateway(RouteAddress::Inet(four)) => Some((*four).into()),
+        RouteAttribute::Gateway(RouteAddress::Inet6(six)) => Some((*six).into()),
+        RouteAttribute::Via(via) => match via {
+            RouteVia::Inet(four) => Some((*four).into()),
+            RouteVia::Inet6(six) => Some((*six).into()),
+            _ => None,
+        },
+        _ => None,
+    }
 }

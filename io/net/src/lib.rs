@@ -32,9 +32,11 @@ pub use proxy::{
     ProxyHeaderError, ProxyKind, ProxyVariableError, header_v1, header_v2, read_header,
 };
 pub use sallyport_pki::{CertificateSummary, Fingerprint, FingerprintError, RootInfo};
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub use tcp::tcp_path;
 pub use tcp::{
     Acceptor, BACKLOG, Congestion, CongestionError, ListenError, MAX_ADDRESSES, MAX_REPLAY_BYTES, Pace, ReadAhead,
-    RelayCounts, RelayEnd, RelayError, ReplayStream, ResetWatcher, ShardTcpStream, Side, Unpaced, acknowledge,
+    RelayCounts, RelayEnd, RelayError, ReplayStream, ResetWatcher, ShardTcpStream, Side, TcpPath, Unpaced, acknowledge,
     connect_tcp_as, connect_tcp_to, keep_for_end, listen, listen_by, relay, resolve, set_notsent_lowat,
     set_user_timeout, shortest_round_trip,
 };

@@ -25,7 +25,7 @@ use quinn::{ConnectionId, ConnectionIdGenerator};
 use crate::secret::QuicSecret;
 
 /// Length of an ID, in bytes.
-pub(crate) const ID_BYTES: usize = NONCE_BYTES + MASKED_BYTES;
+pub const ID_BYTES: usize = NONCE_BYTES + MASKED_BYTES;
 const NONCE_BYTES: usize = 8;
 const MASKED_BYTES: usize = 5;
 /// Length of the key, and of what it encrypts, in bytes.

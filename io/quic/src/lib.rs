@@ -19,7 +19,7 @@ mod sharing;
 mod socket;
 mod transport;
 
-pub use connection_id::ServerNumber;
+pub use connection_id::{ID_BYTES as CONNECTION_ID_BYTES, ServerNumber};
 pub use handover::HandoverError;
 pub use listener::{QuicIncoming, QuicListener, close, protocol, server_name};
 pub use path::proven_address;

@@ -16,7 +16,7 @@ use std::{
 };
 
 use parking_lot::{Mutex, MutexGuard};
-use sallyport_model::{FlowRecord, HealthRecord, RequestRecord, TunnelId};
+use sallyport_model::{FlowRecord, HealthRecord, LinkReport, RequestRecord, TunnelId};
 use sallyport_shards::{ShardId, wake_at};
 use sallyport_wire::{
     Attach, ByNumber, Event, Neighbours, Open, OpenError, OpenFailure, Read, Refusal, ResetCode, Session, StreamError,
@@ -167,6 +167,10 @@ impl Mux {
 
     pub(crate) fn announce_edges(&self, neighbours: &Neighbours) {
         self.act(|session| session.announce_edges(neighbours));
+    }
+
+    pub(crate) fn report_links(&self, links: Vec<LinkReport>) {
+        self.act(|session| session.report_links(links));
     }
 
     pub(crate) fn go_away(&self, code: &str, message: &str) {

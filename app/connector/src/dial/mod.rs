@@ -11,7 +11,8 @@ use std::{fmt, io, net::SocketAddr, str::FromStr, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use rustls::{AlertDescription, ClientConfig};
-use sallyport_net::{Congestion, Outbound, ShardTcpStream, TlsFailure};
+use sallyport_model::LinkReport;
+use sallyport_net::{Congestion, Outbound, TlsFailure};
 use sallyport_tunnel::{
     BoxFuture, BoxedCarrier, CONTROL_NOTSENT_BYTES, Dial, EdgePlace,
     carrier::{
@@ -23,7 +24,11 @@ use sallyport_wire::ALPN;
 use tokio::{net::TcpStream, task::JoinSet, time::Instant};
 
 pub use self::links::{EdgePaths, Links};
-use crate::services::Services;
+use crate::{
+    gauge::Gauge,
+    link_report::{KnownDevice, of_path, totals_of},
+    services::Services,
+};
 
 /// How long a TCP connection to the edge may take, and as long again its TLS handshake; less if there are other
 /// transports to try.
@@ -169,6 +174,9 @@ struct EdgeDialer {
     session_at: Mutex<Option<SocketAddr>>,
     /// The QUIC connection of the last session over QUIC, by one link or several.
     quic: Mutex<Option<QuicConnection>>,
+    /// What the connections to the edge have moved, and by which device.
+    gauge: Arc<Gauge>,
+    device: KnownDevice,
 }
 
 /// What a carrier is for.
@@ -230,8 +238,8 @@ impl Edge {
         // Legs are idle for long: their records are handled without buffers.
         native.enable_secret_extraction = true;
         let (native, http) = (Arc::new(native), Arc::new(with(b"http/1.1")));
-        let (quic, session_at) = Default::default();
-        Self { dialer: Arc::new(EdgeDialer { native, http, address, used, quic, session_at }) }
+        let (quic, session_at, gauge, device) = Default::default();
+        Self { dialer: Arc::new(EdgeDialer { native, http, address, used, quic, session_at, gauge, device }) }
     }
 }
 
@@ -345,7 +353,7 @@ impl EdgeDialer {
         match transport {
             Transport::Tcp => {
                 let EdgeAddress { host, port, .. } = &self.address;
-                let tcp = ShardTcpStream::new(self.tcp(purpose).await?);
+                let tcp = self.gauge.wrap(self.tcp(purpose).await?);
                 let started = sallyport_net::start_unbuffered_tls(
                     tcp,
                     host,
@@ -364,7 +372,7 @@ impl EdgeDialer {
             }
             Transport::WebSocket => {
                 let EdgeAddress { host, port, agent, .. } = &self.address;
-                let tcp = ShardTcpStream::new(self.tcp(purpose).await?);
+                let tcp = self.gauge.wrap(self.tcp(purpose).await?);
                 let started =
                     sallyport_net::start_tls(tcp, host, *port, host, self.http.clone(), self.handshake_time());
                 let stream = started.await.map_err(failed)?;
@@ -429,7 +437,10 @@ impl EdgeDialer {
         };
         let connection = connected?;
         let carrier = connection.open_carrier().await?;
-        *self.quic.lock() = Some(connection);
+        let former = self.quic.lock().replace(connection);
+        if let Some(former) = former {
+            self.gauge.record_past(totals_of(&former.path()));
+        }
         Ok(carrier)
     }
 
@@ -440,6 +451,32 @@ impl EdgeDialer {
             Some(connection) => connection.open_carrier().await,
             None => Err(io::Error::new(io::ErrorKind::NotConnected, "there is no QUIC connection")),
         }
+    }
+
+    /// The links of the connections to the edge: the one that the kernel has chosen, or all that carry an association.
+    async fn links(&self) -> Vec<LinkReport> {
+        let report = match self.used().transport {
+            Transport::Tcp | Transport::WebSocket => match self.gauge.read() {
+                Some(reading) => self.device.over_tcp(reading).await,
+                None => None,
+            },
+            Transport::Quic => {
+                let open = self.quic.lock().clone();
+                match open {
+                    Some(open) => {
+                        let edge = open.remote_address();
+                        self.device.over_quic(edge, open.path(), self.gauge.past()).await
+                    }
+                    None => None,
+                }
+            }
+            Transport::Multipath => {
+                let edge = self.quic.lock().as_ref().map(QuicConnection::remote_address);
+                let connections = self.address.links.paths().into_iter().filter(|of| Some(of.edge) == edge);
+                return connections.flat_map(|of| of.paths).filter_map(|path| of_path(&path)).collect();
+            }
+        };
+        report.into_iter().collect()
     }
 
     /// The edge's address in this session, if known.
@@ -555,6 +592,11 @@ impl Dial for Edge {
 
     fn transport(&self) -> &'static str {
         self.dialer.used().transport.name()
+    }
+
+    fn links(&self) -> BoxFuture<'static, Vec<LinkReport>> {
+        let dialer = self.dialer.clone();
+        Box::pin(async move { dialer.links().await })
     }
 
     fn lost(&self, after: Duration) -> Option<String> {

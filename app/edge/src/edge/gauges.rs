@@ -10,6 +10,7 @@ use prometheus_client::{
     encoding::{DescriptorEncoder, EncodeMetric},
     metrics::{MetricType, counter::ConstCounter, gauge::ConstGauge},
 };
+use sallyport_model::LinkStatus;
 use sallyport_shards::Shards;
 use sallyport_tunnel::EdgeTunnels;
 
@@ -74,6 +75,17 @@ impl Collector for Gauges {
         for (name, help, value) in gauges {
             let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
             gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)?;
+        }
+        let (name, help) = ("sallyport_edge_tunnel_links", "Links of connectors, by what the connectors report");
+        let mut links = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for (status, count) in LinkStatus::ALL.iter().zip(stats.links) {
+            let gauge = ConstGauge::new(i64::try_from(count).unwrap_or(i64::MAX));
+            gauge.encode(links.encode_family(&[("status", status.as_str())])?)?;
+        }
+        let (name, help) = ("sallyport_edge_tunnel_link_bytes", "Bytes that connectors report to have moved by links");
+        let mut bytes = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for (direction, count) in [("sent", stats.link_bytes.0), ("received", stats.link_bytes.1)] {
+            ConstCounter::new(count).encode(bytes.encode_family(&[("direction", direction)])?)?;
         }
         let datagrams = stats.datagrams;
         let counters = [

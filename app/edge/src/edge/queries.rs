@@ -119,6 +119,10 @@ impl Edge {
                 is_well: self.state.directory.health(tunnel),
                 rtt_us: origin.handle().round_trip().map(|rtt| u64::try_from(rtt.as_micros()).unwrap_or(u64::MAX)),
                 live: u64::from(origin.load()),
+                links: match origin.handle() {
+                    OriginTransport::Tunnel(handle) => handle.links().to_vec(),
+                    _ => Vec::new(),
+                },
             })
         });
         attached.take(MAX_ANSWER_ITEMS).collect()

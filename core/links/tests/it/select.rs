@@ -1,11 +1,20 @@
 //! Which links are there.
 
-use sallyport_links_model::{Device, DeviceKind, Link, LinkChoice, select};
+use sallyport_links_model::{Device, DeviceKind, Link, LinkChoice, Unused, segment_bytes, select, unused};
 
 fn device(index: u32, name: &str, kind: DeviceKind) -> Device {
     let addresses = vec![format!("10.0.{index}.2").parse().unwrap(), format!("fd00:{index}::2").parse().unwrap()];
-    let name = name.to_owned();
-    Device { index, name, kind, is_up: true, is_member: false, has_default_route: false, mtu_bytes: 1_500, addresses }
+    Device {
+        index,
+        name: name.to_owned(),
+        kind,
+        is_up: true,
+        is_member: false,
+        has_default_route: false,
+        gateways: Vec::new(),
+        mtu_bytes: 1_500,
+        addresses,
+    }
 }
 
 fn names(choice: &[&str], devices: &[Device]) -> Vec<String> {
@@ -27,6 +36,18 @@ fn auto_takes_what_reaches_other_networks() {
         Device { addresses: Vec::new(), ..device(8, "eth3", DeviceKind::Hardware) },
     ];
     assert_eq!(names(&["auto"], &devices), ["eth0", "veth0"]);
+    let reasons: Vec<_> = devices.iter().map(|device| unused(device, &[])).collect();
+    let expected = [
+        Some(Unused::Loopback),
+        None,
+        None,
+        Some(Unused::NoDefaultRoute),
+        Some(Unused::Tunnel),
+        Some(Unused::Down),
+        Some(Unused::Member),
+        Some(Unused::NoAddress),
+    ];
+    assert_eq!(reasons, expected);
     assert_eq!(names(&["wg0", "lo", "eth1", "nowhere", "docker0"], &devices), ["wg0", "lo", "docker0"]);
 }
 
@@ -55,4 +76,13 @@ fn our_own_tunnel_is_no_link_of_itself() {
     let links = select(&LinkChoice::Auto, &devices, &own).unwrap();
     assert_eq!(links.len(), 1);
     assert_eq!(links[0].name, "eth0");
+    assert_eq!(unused(&devices[1], &own), Some(Unused::OwnTunnel));
+}
+
+#[test]
+fn headers_take_their_part_of_every_packet() {
+    let (four, six) = ("192.0.2.1".parse().unwrap(), "2001:db8::1".parse().unwrap());
+    assert_eq!((segment_bytes(1_500, four), segment_bytes(1_500, six)), (1_448, 1_428));
+    assert_eq!(segment_bytes(1_500, "::ffff:192.0.2.1".parse().unwrap()), 1_448);
+    assert_eq!((segment_bytes(9_001, four), segment_bytes(40, six)), (8_949, 0));
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use sallyport_model::{FlowRecord, HealthRecord, RequestRecord, TunnelId};
+use sallyport_model::{FlowRecord, HealthRecord, LinkReport, RequestRecord, TunnelId};
 
 use super::{
     DownReason, Event, KEEPALIVE_BOUNDS, MAX_MISSED_LIMIT, MAX_QUEUED_LOG_EVENTS, MAX_REFUSED_ATTACHMENTS, MAX_STREAMS,
@@ -10,7 +10,7 @@ use super::{
     keepalive::Keepalive,
 };
 use crate::{
-    Attach, Attached, Detach, Edges, FrameType, GoAway, Hello, Neighbours, NotAttached, Refusal, Side, VERSION,
+    Attach, Attached, Detach, Edges, FrameType, GoAway, Hello, Links, Neighbours, NotAttached, Refusal, Side, VERSION,
     Violation, Welcome,
     frame::put_frame,
     message::{LogRecord, bad, decode_request_log, feature},
@@ -126,6 +126,13 @@ impl Session {
         }
     }
 
+    /// Reports the links of this machine, if the edge wants reports (connector).
+    pub fn report_links(&mut self, links: Vec<LinkReport>) {
+        if self.phase == Phase::Up && self.wants_links {
+            Links { links }.encode(self.out.control());
+        }
+    }
+
     /// Sends the record of a request; false if the connector wants none or there is no room (edge).
     pub fn send_request_log(&mut self, record: &RequestRecord) -> bool {
         self.side == Side::Edge && self.phase == Phase::Up && self.wants_log() && self.out.log(record)
@@ -216,6 +223,7 @@ impl Session {
         self.keepalive.probe(now);
         self.deadline = None;
         self.phase = Phase::Up;
+        self.wants_links = welcome.link_reports && !self.is_between_edges;
         self.events.push_back(Event::Welcome(welcome));
         for attach in std::mem::take(&mut self.early_attach) {
             self.attach(attach);
@@ -282,6 +290,10 @@ impl Session {
 
     pub(super) fn on_edges(&mut self, payload: &[u8]) -> Result<(), Violation> {
         self.control_event(FrameType::Edges, Event::Edges(Edges::decode(payload)?))
+    }
+
+    pub(super) fn on_links(&mut self, payload: &[u8]) -> Result<(), Violation> {
+        self.control_event(FrameType::Links, Event::Links(Links::decode(payload)?.links))
     }
 
     pub(super) fn on_request_log(&mut self, payload: &[u8]) -> Result<(), Violation> {

@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use sallyport_model::{FlowRecord, HealthRecord, RequestRecord, TunnelId};
+use sallyport_model::{FlowRecord, HealthRecord, LinkReport, RequestRecord, TunnelId};
 
 use crate::{Attach, Edges, Hello, Open, OpenFailure, Refusal, ResetCode, Violation, Welcome};
 
@@ -91,6 +91,8 @@ pub enum Event {
     Refused(Refusal),
     /// The list of other edges, and whether to leave this one (connector).
     Edges(Edges),
+    /// The links of the connector, as they are now (edge).
+    Links(Vec<LinkReport>),
     /// The edge served a request (connector).
     RequestLog(RequestRecord),
     /// A flow ended at the edge (connector).

@@ -104,6 +104,7 @@ impl Session {
             FrameType::GoAway => self.on_go_away(payload),
             FrameType::RequestLog => self.on_request_log(payload),
             FrameType::Edges => self.on_edges(payload),
+            FrameType::Links => self.on_links(payload),
             _ => Err(Violation::OutOfPlace { kind, place: "for the second time" }),
         }
     }

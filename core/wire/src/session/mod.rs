@@ -114,6 +114,8 @@ pub struct Session {
     has_health_log: bool,
     /// Whether the connector accepts lists of edges (edge).
     has_edges: bool,
+    /// Whether the edge wants reports of links (connector).
+    wants_links: bool,
     out: Outbox,
     events: VecDeque<Event>,
     log_events: usize,
@@ -154,6 +156,7 @@ impl Session {
             region: None,
             edges: Vec::new(),
             leave: false,
+            link_reports: true,
         });
         session
     }
@@ -186,6 +189,7 @@ impl Session {
             has_flow_log: false,
             has_health_log: false,
             has_edges: false,
+            wants_links: false,
             out: Outbox::default(),
             events: VecDeque::new(),
             log_events: 0,

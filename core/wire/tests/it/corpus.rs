@@ -13,6 +13,7 @@ use sallyport_wire::{
 use crate::{
     fuzz_bodies::{MAX_FEED, datagram_input, leg_input, session_input},
     link::{LinkConfig, Pair, Plan, open},
+    messages::link,
 };
 
 fn folder(target: &str) -> PathBuf {
@@ -55,8 +56,9 @@ type Exchange = (&'static str, &'static [(&'static str, u64, bool)]);
 
 /// Exchanges of every kind, as each end received them.
 fn session_files() -> Vec<(String, Vec<u8>)> {
-    let exchanges: [Exchange; 8] = [
+    let exchanges: [Exchange; 9] = [
         ("idle", &[]),
+        ("links", &[]),
         ("one", &[("respond 300", 100, true)]),
         ("three", &[("respond 900", 0, true), ("respond 0", 900, true), ("respond 10", 10, true)]),
         ("failed", &[("fail", 500, true)]),
@@ -78,6 +80,9 @@ fn session_files() -> Vec<(String, Vec<u8>)> {
         pair.run_for(Duration::from_millis(200));
         if name == "silent" || name == "stalled" {
             pair.edge.session.reset(ids[0], ResetCode::Timeout);
+        }
+        if name == "links" {
+            pair.connector.session.report_links(vec![link("eth0", 20_000), link("192.0.2.1", 0)]);
         }
         pair.edge.session.ask_for_legs(2);
         pair.edge.session.go_away("shutting-down", "the edge restarts");

@@ -3,10 +3,10 @@
 use std::net::SocketAddr;
 
 use proptest::prelude::*;
-use sallyport_model::TunnelId;
+use sallyport_model::{LinkReport, LinkStatus, TunnelId};
 use sallyport_wire::{
     Associate, Associated, Attach, Attached, Carrier, Detach, EdgePlace, Edges, FailureReason, FrameHeader, FrameType,
-    GoAway, Hello, Join, NotAttached, Open, OpenFailure, Refusal, StreamProtocol, Violation, Welcome, message,
+    GoAway, Hello, Join, Links, NotAttached, Open, OpenFailure, Refusal, StreamProtocol, Violation, Welcome, message,
 };
 
 /// The payload of the only frame in `frame`, whose header must be right.
@@ -82,6 +82,35 @@ fn no_message_names_more_edges_than_its_frame_holds() {
     assert!(Edges::decode(br#"{"edges":[{"name":"E","region":"eu","addresses":[]}]}"#).is_err(), "no name of an edge");
 }
 
+/// A link of this name and these counts.
+pub(crate) fn link(name: &str, number: u64) -> LinkReport {
+    LinkReport {
+        name: name.to_owned(),
+        local: Some(std::net::Ipv6Addr::from([0xfd12; 8]).into()),
+        status: LinkStatus::Silent,
+        rtt_us: Some(number),
+        loss_permille: Some(number as u16),
+        bytes_sent: number,
+        bytes_received: number,
+        path_mtu_bytes: Some(number as u32),
+        header_bytes: Some(number as u32),
+        is_metered: number % 2 == 0,
+        is_standby: number % 2 == 1,
+    }
+}
+
+#[test]
+fn no_message_names_more_links_than_its_frame_holds() {
+    let mut frame = Vec::new();
+    Links { links: (0..99).map(|_| link(&"\"".repeat(99), u64::MAX)).collect() }.encode(&mut frame);
+    let Links { links } = Links::decode(payload(&frame, FrameType::Links, Carrier::Control)).unwrap();
+    assert_eq!((links.len(), links[0].name.len()), (message::MAX_LINK_REPORTS, message::MAX_LINK_NAME_BYTES));
+    let later = br#"{"links":[{"name":"a\u001b[2J","status":"parked","bytes_sent":1,"bytes_received":2,"x":3}],"y":4}"#;
+    let Links { links } = Links::decode(later).unwrap();
+    assert_eq!((links[0].name.as_str(), links[0].status, links[0].rtt_us), ("a [2J", LinkStatus::Unknown, None));
+    assert!(Links::decode(b"{}").is_err() && Links::decode(br#"{"links":[{"name":"a"}]}"#).is_err());
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -118,6 +147,7 @@ proptest! {
             region: Some("eu".parse().unwrap()),
             edges: vec![place(small)],
             leave: flag,
+            link_reports: flag,
         };
         let shown = format!("{welcome:?}");
         prop_assert!(!shown.contains("leg_secret"));
@@ -140,6 +170,7 @@ proptest! {
         round_trip!(Attached { tunnel, url: text.clone(), datagrams: flag }, Attached, Attached, Control);
         round_trip!(Detach { tunnel, code: code.clone(), message: text.clone() }, Detach, Detach, Control);
         round_trip!(Edges { edges: vec![place(small), place(7)], leave: flag }, Edges, Edges, Control);
+        round_trip!(Links { links: vec![link(&code, number), link("eth0", 0)] }, Links, Links, Control);
         round_trip!(GoAway { code, message: text }, GoAway, GoAway, Control);
         round_trip!(Join { session: id, leg_secret: secret }, Join, Join, Leg);
     }

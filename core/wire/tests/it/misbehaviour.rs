@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use sallyport_model::{LinkReport, LinkStatus};
 use sallyport_wire::{
-    Attach, Carrier, DownReason, Event, FrameHeader, FrameType, GoAway, Hello, Open, Refusal, ResetCode, Session,
-    SessionConfig, StreamId, Violation, Welcome,
+    Attach, Carrier, DownReason, Event, FrameHeader, FrameType, GoAway, Hello, Links, Open, Refusal, ResetCode,
+    Session, SessionConfig, StreamId, Violation, Welcome,
 };
 
 use crate::link::{attach, hello, open, tunnel};
@@ -46,6 +47,7 @@ fn welcome() -> Welcome {
         region: None,
         edges: Vec::new(),
         leave: false,
+        link_reports: false,
     }
 }
 
@@ -112,6 +114,46 @@ fn violates(mut session: Session, now: Instant, input: &[u8], sentence: &str) {
         is_refused || sentence.contains("WELCOME") || sentence.contains("edge") || sentence.contains("opened stream")
     );
     assert!(!kinds.contains(&FrameType::Data));
+}
+
+fn links() -> Vec<LinkReport> {
+    let report = LinkReport {
+        name: "eth0".to_owned(),
+        local: Some([192, 0, 2, 1].into()),
+        status: LinkStatus::Up,
+        rtt_us: Some(20_000),
+        loss_permille: None,
+        bytes_sent: 1_000,
+        bytes_received: 2_000,
+        path_mtu_bytes: Some(1_500),
+        header_bytes: Some(52),
+        is_metered: true,
+        is_standby: false,
+    };
+    vec![report]
+}
+
+#[test]
+fn links_are_reported_to_edges_that_want_reports_alone() {
+    let (mut of_old_edge, now) = connector();
+    of_old_edge.report_links(links());
+    assert!(!kinds(&drain(&mut of_old_edge, now)).contains(&FrameType::Links));
+
+    let mut edge = Session::edge(small(), [1; 16], [2; 32], now);
+    let mut connector = Session::connector(hello(), small(), now);
+    connector.report_links(links());
+    edge.handle_input(&drain(&mut connector, now), now).unwrap();
+    connector.handle_input(&drain(&mut edge, now), now).unwrap();
+    connector.report_links(links());
+    edge.handle_input(&drain(&mut connector, now), now).unwrap();
+    let events: Vec<_> = std::iter::from_fn(|| edge.poll_event()).collect();
+    assert_eq!(events, [Event::Links(links())], "the report before the greeting was not sent");
+
+    let from_edge = encoded(|out| Links { links: links() }.encode(out));
+    violates(connector, now, &from_edge, "the edge sent LINKS, which only the other side may send");
+    let unreadable = frame(FrameType::Links, b"[]");
+    let violation = edge.handle_input(&unreadable, now).unwrap_err().to_string();
+    assert!(violation.starts_with("the peer sent LINKS that cannot be read: "), "{violation}");
 }
 
 #[test]

@@ -138,6 +138,8 @@ async fn within_sockets_leave_by_their_link() {
     let found = devices().await.unwrap();
     let link = named("link2", &found);
     assert_eq!((link.mtu_bytes, &link.addresses[..]), (1_500, &["10.0.2.2".parse::<IpAddr>().unwrap()][..]));
+    let device = found.iter().find(|device| device.name == "link2").unwrap();
+    assert_eq!(device.gateways, ["10.0.2.1".parse::<IpAddr>().unwrap()]);
 
     // The routes alone would choose link1.
     let socket = udp(edge);

@@ -7,6 +7,7 @@ mod congestion;
 mod connect;
 mod listen;
 mod pass_writes;
+mod path;
 mod read_ahead;
 mod relay;
 mod replay;
@@ -22,6 +23,9 @@ pub(crate) use connect::{SocketChoice, connect_host, display_host_port};
 pub use connect::{connect_tcp_as, connect_tcp_to};
 pub use listen::{BACKLOG, ListenError, listen, listen_by};
 pub(crate) use listen::{adopt_listener, why_not_open};
+pub use path::TcpPath;
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub use path::tcp_path;
 pub use read_ahead::ReadAhead;
 pub use relay::{Pace, RelayCounts, RelayEnd, RelayError, Side, Unpaced, relay};
 pub use replay::{MAX_REPLAY_BYTES, ReplayStream};

@@ -26,6 +26,11 @@ const KEEP_ALIVE: Duration = Duration::from_secs(10);
 const CONNECTION_WINDOW_BYTES: u32 = 64 * 1024 * 1024;
 /// Send window of a connection (all streams together), in bytes.
 const SEND_WINDOW_BYTES: u64 = 16 * 1024 * 1024;
+/// The bytes of a UDP header (RFC 768).
+const UDP_BYTES: u32 = 8;
+/// What QUIC adds to a packet: a short header with an edge's connection ID and the longest packet number (RFC 9000
+/// section 17.3.1), and the tag of its cipher (RFC 9001 section 5.3).
+const PACKET_BYTES: u32 = 1 + sallyport_quic::CONNECTION_ID_BYTES as u32 + 4 + 16;
 /// Application error code of an orderly close.
 const DONE: VarInt = VarInt::from_u32(0);
 
@@ -35,6 +40,25 @@ pub struct QuicConnection {
     connection: quinn::Connection,
     /// Set on dialed connections: keeps their socket open.
     endpoint: Option<Endpoint>,
+}
+
+/// What a connection knows of its path.
+#[derive(Debug, Clone, Copy)]
+pub struct QuicPath {
+    /// The smoothed round trip.
+    pub rtt: Duration,
+    /// The largest packet, in bytes, with its IP header (RFC 8899).
+    pub mtu_bytes: u32,
+    /// What the headers of IP, UDP and QUIC take of such a packet, at most.
+    pub header_bytes: u32,
+    /// Packets sent so far.
+    pub sent_packets: u64,
+    /// Packets lost so far.
+    pub lost_packets: u64,
+    /// Bytes of UDP datagrams sent so far.
+    pub sent_bytes: u64,
+    /// Bytes of UDP datagrams received so far.
+    pub received_bytes: u64,
 }
 
 /// A carrier: one stream of a connection.
@@ -117,6 +141,22 @@ impl QuicConnection {
     #[must_use]
     pub fn remote_address(&self) -> SocketAddr {
         self.connection.remote_address()
+    }
+
+    /// What the connection knows of its path now.
+    #[must_use]
+    pub fn path(&self) -> QuicPath {
+        let stats = self.connection.stats();
+        let below = UDP_BYTES + if self.remote_address().ip().to_canonical().is_ipv4() { 20 } else { 40 };
+        QuicPath {
+            rtt: stats.path.rtt,
+            mtu_bytes: u32::from(stats.path.current_mtu) + below,
+            header_bytes: below + PACKET_BYTES,
+            sent_packets: stats.path.sent_packets,
+            lost_packets: stats.path.lost_packets,
+            sent_bytes: stats.udp_tx.bytes,
+            received_bytes: stats.udp_rx.bytes,
+        }
     }
 
     /// Whether new carriers can be opened on the connection.

@@ -12,7 +12,9 @@ mod supervisor;
 
 use std::{future::Future, io, sync::Arc, time::Duration};
 
-use sallyport_model::{EdgeName, FlowRecord, HealthRecord, OriginAddr, RegionName, RequestRecord, TunnelId};
+use sallyport_model::{
+    EdgeName, FlowRecord, HealthRecord, LinkReport, OriginAddr, RegionName, RequestRecord, TunnelId,
+};
 use sallyport_shards::Shards;
 use sallyport_wire::{EdgePlace, Open, Refusal, SessionConfig, edge_selector::DEFAULT_REDUNDANCY};
 use tokio::sync::mpsc;
@@ -21,6 +23,8 @@ pub use self::link::answer_link;
 use self::supervisor::Supervisor;
 use crate::{BoxFuture, BoxedCarrier, FlowHandler, IncomingStream};
 
+/// The time between two looks at the links, by default.
+const LINK_REPORT_INTERVAL: Duration = Duration::from_secs(5);
 /// The transport that the agent string does not mention.
 pub(crate) const DEFAULT_TRANSPORT: &str = "tcp";
 
@@ -79,6 +83,8 @@ pub struct ConnectorConfig {
     pub edges: Vec<EdgePlace>,
     /// Time that streams may run on after the shutdown was requested.
     pub drain: Duration,
+    /// The time between two looks at the links. The edge learns of changes.
+    pub link_report_interval: Duration,
     /// Shards that serve the legs and their streams.
     pub shards: Shards,
 }
@@ -99,6 +105,7 @@ impl ConnectorConfig {
             home: None,
             edges: Vec::new(),
             drain: Duration::from_secs(30),
+            link_report_interval: LINK_REPORT_INTERVAL,
             shards: Shards::default(),
         }
     }
@@ -128,6 +135,11 @@ pub trait Dial: Send + Sync + 'static {
     /// Transport of the last control connection, as a word.
     fn transport(&self) -> &'static str {
         DEFAULT_TRANSPORT
+    }
+
+    /// The links that carry the connections to the edge, as they are now; none if they are not known.
+    fn links(&self) -> BoxFuture<'static, Vec<LinkReport>> {
+        Box::pin(std::future::ready(Vec::new()))
     }
 
     /// Handles the loss of a session `after` its connection was established, when the edge neither refused nor ended

@@ -1,6 +1,7 @@
 //! One session of the connector: its control connection, its legs, and the streams on both.
 
 use std::{
+    convert::Infallible,
     future::Future,
     io,
     pin::Pin,
@@ -12,7 +13,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use sallyport_model::{EdgeName, RegionName, TunnelId};
+use sallyport_model::{EdgeName, LinkReport, RegionName, TunnelId};
 use sallyport_shards::spawn_near;
 use sallyport_wire::{
     Attach, Backoff, Edges, Event, Hello, Join, Open, Refusal, Session, Side, Welcome, datagram::DEFAULT_MAX_FLOWS,
@@ -20,7 +21,7 @@ use sallyport_wire::{
 };
 use tokio::{
     io::AsyncWriteExt,
-    sync::{Semaphore, mpsc},
+    sync::{Notify, Semaphore, mpsc},
     time::Instant,
 };
 use tracing::debug;
@@ -86,6 +87,8 @@ pub(super) struct ConnectorSession {
     wanted_legs: AtomicUsize,
     /// Whether a task keeps a datagram leg open.
     keeps_datagrams: AtomicBool,
+    /// Told once the edge wants reports of links.
+    link_reports_wanted: Notify,
     flows: Mutex<Option<Arc<FlowLeg>>>,
     news: mpsc::Sender<(u64, SessionEvent)>,
 }
@@ -153,6 +156,7 @@ impl ConnectorSession {
             has_first_legs: AtomicBool::new(false),
             wanted_legs: AtomicUsize::new(0),
             keeps_datagrams: AtomicBool::new(false),
+            link_reports_wanted: Notify::new(),
             flows: Mutex::default(),
             news,
         })
@@ -161,10 +165,28 @@ impl ConnectorSession {
     /// Drives the control connection until the session is over.
     pub(super) async fn run(self: Arc<Self>, carrier: BoxedCarrier) {
         let mut presence = Presence { session: &self, is_clean: false };
-        let end = drive(carrier, self.mux.clone(), |event| self.on_event(event)).await;
+        let end = tokio::select! {
+            end = drive(carrier, self.mux.clone(), |event| self.on_event(event)) => end,
+            never = self.report_links() => match never {},
+        };
         presence.is_clean = end.is_clean;
         drop(presence);
         let _ = self.news.send((self.number, SessionEvent::Ended { why: end.why })).await;
+    }
+
+    /// Reports the links whenever something has changed, once the edge wants reports. Never returns.
+    async fn report_links(&self) -> Infallible {
+        self.link_reports_wanted.notified().await;
+        let mut known: Vec<LinkReport> = Vec::new();
+        loop {
+            let links = self.dial.links().await;
+            let is_same = |(now, former): (&LinkReport, &LinkReport)| !now.is_news_after(former);
+            if links.len() != known.len() || !links.iter().zip(&known).all(is_same) {
+                self.mux.report_links(links.clone());
+                known = links;
+            }
+            tokio::time::sleep(self.shared.config.link_report_interval).await;
+        }
     }
 
     pub(super) fn attach(&self, tunnel: &TunnelCredential, home: Option<&RegionName>) {
@@ -187,6 +209,8 @@ impl ConnectorSession {
                 }
                 if self.is_between_edges {
                     self.open_all();
+                } else if welcome.link_reports {
+                    self.link_reports_wanted.notify_one();
                 }
                 let (rtt, transport) = (self.started.elapsed(), self.transport);
                 self.emit(SessionEvent::Welcomed { rtt, transport, welcome: Box::new(welcome) });

@@ -10,7 +10,9 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use sallyport_model::{FlowRecord, HealthRecord, OriginAddr, RegionName, RequestRecord, SocketId, TunnelId};
+use sallyport_model::{
+    FlowRecord, HealthRecord, LinkReport, OriginAddr, RegionName, RequestRecord, SocketId, TunnelId,
+};
 use sallyport_wire::{DatagramStats, FlowOpen, FlowOpenError, LogBudget, LogShare, Open};
 
 use super::EdgeSession;
@@ -128,6 +130,12 @@ impl TunnelHandle {
     #[must_use]
     pub fn host(&self) -> Option<&str> {
         self.inner.session.host.as_deref()
+    }
+
+    /// The links of the connector, as it reported them last; empty for an older connector.
+    #[must_use]
+    pub fn links(&self) -> Arc<[LinkReport]> {
+        self.inner.session.links.lock().clone()
     }
 
     /// The origin's region, as declared by the connector.

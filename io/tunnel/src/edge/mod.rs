@@ -7,6 +7,7 @@ mod attach_budget;
 mod first_frame;
 mod handle;
 mod link;
+mod link_bytes;
 mod registry;
 mod request_load;
 
@@ -20,7 +21,7 @@ use std::{
 };
 
 use parking_lot::{Mutex, MutexGuard};
-use sallyport_model::{SocketId, TunnelId};
+use sallyport_model::{LinkReport, LinkStatus, SocketId, TunnelId};
 use sallyport_wire::{
     Carrier as CarrierKind, DatagramStats, FlowEnd, Hello, Join, LogBudget, Neighbours, Refusal, SessionConfig, Side,
     Violation, datagram::DEFAULT_MAX_FLOWS,
@@ -139,6 +140,10 @@ pub struct TunnelStats {
     pub mux_streams: usize,
     /// Flows of datagrams.
     pub flows: usize,
+    /// Links of connectors by their status, in the order of [`LinkStatus::ALL`].
+    pub links: [usize; LinkStatus::ALL.len()],
+    /// Bytes that connectors report to have sent and received by their links. They only grow.
+    pub link_bytes: (u64, u64),
     /// Counters of all datagram connections at this end, including ended ones. They only grow, except the number of
     /// flows.
     pub datagrams: DatagramStats,
@@ -180,6 +185,8 @@ struct EdgeSession {
     requests: RequestLoad,
     /// The datagram leg, if there is one.
     flows: Mutex<Option<Arc<FlowLeg>>>,
+    /// The links of the connector, as it reported them last.
+    links: Mutex<Arc<[LinkReport]>>,
     /// Set in a session with another edge.
     link: Option<LinkState>,
 }
@@ -216,8 +223,9 @@ impl EdgeTunnels {
     pub fn new(config: EdgeTunnelsConfig, admission: Arc<dyn Admission>) -> Self {
         let registry = Mutex::default();
         let refusals = Mutex::new(LogBudget::new(Instant::now()));
-        let (streams, datagram_legs, associations) = Default::default();
-        let context = EdgeContext { config, admission, registry, refusals, streams, datagram_legs, associations };
+        let (streams, datagram_legs, associations, link_bytes) = Default::default();
+        let context =
+            EdgeContext { config, admission, registry, refusals, streams, datagram_legs, associations, link_bytes };
         Self { shared: Arc::new(context) }
     }
 
@@ -339,8 +347,13 @@ impl EdgeTunnels {
             stats.legs_busy += session.pool.registry.len().saturating_sub(idle);
             stats.mux_streams += session.mux.stream_count();
             stats.flows += session.flows().map_or(0, |leg| leg.stats().flows);
+            for link in session.links.lock().iter() {
+                let status = LinkStatus::ALL.iter().position(|status| *status == link.status);
+                status.into_iter().for_each(|status| stats.links[status] += 1);
+            }
         }
         drop(registry);
+        stats.link_bytes = self.shared.link_bytes.read();
         stats.datagrams = self.shared.datagram_legs.stats();
         stats
     }

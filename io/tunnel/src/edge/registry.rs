@@ -22,6 +22,7 @@ use super::{
     attach_budget::AttachBudget,
     handle::{HandleInner, RequestLog, TunnelHandle},
     link::LinkState,
+    link_bytes::LinkBytes,
     request_load::RequestLoad,
 };
 use crate::{
@@ -56,6 +57,7 @@ pub(super) struct EdgeContext {
     pub(super) refusals: Mutex<LogBudget>,
     pub(super) streams: Arc<Counter>,
     pub(super) datagram_legs: Arc<DatagramLegs>,
+    pub(super) link_bytes: LinkBytes,
     /// Makes associations of paths, if the edge does.
     pub(super) associations: OnceLock<Arc<dyn Associations>>,
 }
@@ -180,6 +182,7 @@ impl EdgeContext {
             takes_datagrams: AtomicBool::new(is_link),
             requests: RequestLoad::new(Instant::now()),
             flows: Mutex::default(),
+            links: Mutex::default(),
             link,
         });
         if is_link {
@@ -239,6 +242,11 @@ impl EdgeContext {
         match event {
             // Events that arrived together with the request that ended the session are ignored.
             Event::AttachRequested(attach) if !session.mux.is_over() => self.attach(session, &attach),
+            Event::Links(links) => {
+                let mut known = session.links.lock();
+                self.link_bytes.record(&known, &links);
+                *known = links.into();
+            }
             Event::Detached { tunnel, code, .. } => {
                 let mut registry = self.lock();
                 if registry.tunnels.get(&tunnel).is_some_and(|handle| handle.session() == session.id)

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sallyport_model::RequestRecord;
+use sallyport_model::{LinkReport, LinkStatus, RequestRecord};
 use sallyport_tunnel::{BoxFuture, BoxedCarrier, ConnectorError, ConnectorEvent, Dial, IncomingStream, OpenError};
 use sallyport_wire::{LOGGED_PER_SECOND, MAX_LOGGED_BURST};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -62,6 +62,54 @@ async fn one_session_holds_many_tunnels_and_tells_of_requests() {
         _ => None,
     });
     assert_eq!(records.await, record);
+}
+
+/// A dialer with links.
+struct Linked {
+    pipes: Pipes,
+    links: Arc<Mutex<Vec<LinkReport>>>,
+}
+
+impl Dial for Linked {
+    fn dial(&self) -> BoxFuture<'static, io::Result<BoxedCarrier>> {
+        self.pipes.dial()
+    }
+
+    fn links(&self) -> BoxFuture<'static, Vec<LinkReport>> {
+        Box::pin(std::future::ready(self.links.lock().unwrap().clone()))
+    }
+}
+
+#[tokio::test]
+async fn the_edge_learns_of_the_links_of_a_connector_and_of_their_changes() {
+    let link = |name: &str, status, bytes_sent| LinkReport {
+        name: name.to_owned(),
+        local: None,
+        status,
+        rtt_us: Some(20_000),
+        loss_permille: None,
+        bytes_sent,
+        bytes_received: 7,
+        path_mtu_bytes: Some(1_500),
+        header_bytes: Some(52),
+        is_metered: false,
+        is_standby: false,
+    };
+    let edge = Edge::new();
+    let links = Arc::new(Mutex::new(vec![link("eth0", LinkStatus::Up, 1_000)]));
+    let dial = Linked { pipes: Pipes::to(&edge), links: links.clone() };
+    let connector = Connector::start_with(Arc::new(dial), echo(), &[tunnel(1), tunnel(2)], |config| {
+        config.link_report_interval = Duration::from_millis(10);
+    });
+    let handle = edge.attached(tunnel(2)).await;
+    until("the links are reported", || handle.links()[..] == links.lock().unwrap()[..]).await;
+    *links.lock().unwrap() = vec![link("eth0", LinkStatus::Silent, 1_500), link("wwan0", LinkStatus::Up, 400)];
+    until("the change is reported", || handle.links()[..] == links.lock().unwrap()[..]).await;
+    let stats = edge.tunnels.stats();
+    assert_eq!((stats.links, stats.link_bytes), ([1, 1, 0, 0], (1_900, 14)));
+    connector.task.abort();
+    until("the session ends", || edge.tunnels.stats().links == [0; 4]).await;
+    assert_eq!(edge.tunnels.stats().link_bytes, (1_900, 14), "counts remain");
 }
 
 #[tokio::test]
