@@ -38,6 +38,7 @@ use crate::{
         flow::FlowCommand,
         inspect::InspectCommand,
         invitation::InvitationCommand,
+        link::LinkCommand,
         login::LoginArgs,
         login_session::LoginSessionCommand,
         member::MemberCommand,
@@ -109,6 +110,9 @@ pub(crate) enum Command {
     /// Look into live TCP connections of this machine: buffers, windows, and what limits them
     #[command(subcommand)]
     Inspect(InspectCommand),
+    /// The links of this machine
+    #[command(subcommand)]
+    Link(LinkCommand),
     /// Create an account, or show it
     #[command(subcommand)]
     Account(AccountCommand),
@@ -330,6 +334,7 @@ async fn dispatch(cli: Cli, output: Output, offset: UtcOffset) -> anyhow::Result
         Command::Doctor(args) => command::doctor::run(&context, args).await,
         Command::Ping(args) => command::ping::run(&context, args).await,
         Command::Inspect(command) => command::inspect::run(&context, command).await,
+        Command::Link(command) => command::link::run(&context, command).await,
         Command::Account(command) => command::account::run(&context, command).await,
         Command::Login(args) => command::login::login(&context, args).await,
         Command::Logout => command::login::logout(&context).await,
