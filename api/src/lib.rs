@@ -23,6 +23,7 @@ mod flow;
 mod health;
 mod info;
 mod landing;
+mod link;
 mod login;
 mod login_session;
 mod organisation;
@@ -90,6 +91,7 @@ pub use landing::{
     LandingSource, LandingsBy, MAX_IMPORT_ITEMS, MAX_LANDINGS, MAX_MEASUREMENT_RATE, Measurement, MeasurementPage,
     MeasurementState, MeasuringEdge, StartMeasurement, SuggestedChange,
 };
+pub use link::TunnelLink;
 pub use login::{Login, Logout, Refresh, Session};
 pub use login_session::{EndLoginSessions, EndedLoginSessions, LoginSession};
 pub use organisation::{

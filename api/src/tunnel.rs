@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use utoipa::ToSchema;
 
-use crate::{HealthFailure, Secret, schema, socket::present};
+use crate::{HealthFailure, Secret, TunnelLink, schema, socket::present};
 
 /// A new tunnel. `POST /v1/sockets/{id}/tunnels`; the body may be absent.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
@@ -170,6 +170,9 @@ pub struct Tunnel {
     /// The number of requests and flows that the tunnel carries now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub live: Option<u64>,
+    /// The links that carry the tunnel, as its connector reports them; absent for stock ssh clients.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub links: Vec<TunnelLink>,
 }
 
 /// An edge that holds a tunnel. Fields without a response of the edge within a second are absent.

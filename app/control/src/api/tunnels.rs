@@ -9,7 +9,7 @@ use axum::{
 use http::StatusCode;
 use sallyport_api::{
     ConnectEdge, ConnectTo, CreateSshCertificate, CreateTunnel, CreatedTunnel, LabelQuery, Page, PageQuery, Secret,
-    SshCertificate, Tunnel, TunnelHolder, TunnelStatus, UpdateTunnel,
+    SshCertificate, Tunnel, TunnelHolder, TunnelLink, TunnelStatus, UpdateTunnel,
 };
 use sallyport_bus::{Answer, Ask, EdgeState, TunnelFigures, TunnelOnEdge};
 use sallyport_model::{AccountId, EdgeId, EdgeName, RegionName, Scope, SocketId, TunnelId};
@@ -78,6 +78,20 @@ fn home(holders: &[TunnelOnEdge]) -> Option<(EdgeName, RegionName)> {
     Some((at_home.unwrap_or(first).card.name.clone(), region))
 }
 
+/// The links of the tunnel at each edge, in the order of the edges' names.
+fn links(holders: &[TunnelOnEdge], answers: &[(Option<EdgeId>, TunnelFigures)]) -> Vec<TunnelLink> {
+    let name = |edge: Option<EdgeId>| {
+        let card = holders.iter().map(|one| &one.card).find(|card| Some(card.edge) == edge)?;
+        Some(card.name.clone())
+    };
+    let mut links: Vec<_> = answers
+        .iter()
+        .flat_map(|(edge, tunnel)| tunnel.links.iter().map(|link| TunnelLink::new(name(*edge), link)))
+        .collect();
+    links.sort_by(|one, other| one.edge.cmp(&other.edge));
+    links
+}
+
 /// The tunnel as far as control itself knows it.
 fn to_api(app: &App, tunnel: &sallyport_model::Tunnel) -> Tunnel {
     to_api_with_holders(app, tunnel, &TunnelHolders::new())
@@ -124,6 +138,7 @@ fn to_api_with_holders(app: &App, tunnel: &sallyport_model::Tunnel, answers: &Tu
         holders,
         round_trip_ms: round_trip_us.map(ms),
         live: (!answers.is_empty()).then(|| answers.iter().map(|(_, tunnel)| tunnel.live).sum()),
+        links: links(&holding, answers),
     }
 }
 

@@ -16,7 +16,7 @@ use http_body_util::BodyExt;
 use sallyport_anycast::model::AllowList;
 use sallyport_audit::{AuditConfig, AuditLog};
 use sallyport_bus::{
-    Asker, Bus, Directory, DnsSteering, Identities, LiveFlows, Routes, ServedAnycast, ServedBalancers,
+    Asker, Bus, Directory, DnsSteering, Identities, LiveFlows, Responder, Routes, ServedAnycast, ServedBalancers,
     ServedCertificates, ServedEgress, ServedZones, SshLogins,
 };
 use sallyport_control::{
@@ -211,6 +211,12 @@ impl Api {
             config.direct_origins = DialedNetworks::default()
         })
         .await
+    }
+
+    /// An API beside an edge that answers like this.
+    pub(crate) async fn start_beside(edge: Arc<dyn Responder>) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        Self::start_with(dir, TestClock::new(), SignUp::Open, |config| config.asker = Asker::here(edge)).await
     }
 
     /// An API with this mail hook and closed sign-up.

@@ -1,9 +1,13 @@
 //! Tunnels: making, seeing, new credentials, deleting.
 
+use std::sync::{Arc, Mutex};
+
 use http::StatusCode;
 use sallyport_api::{CreatedTunnel, Page, Socket, Tunnel, TunnelStatus};
+use sallyport_bus::{Answer, Ask, Responder, TunnelFigures};
 use sallyport_model::{
-    CredentialHash, HealthFailure, HealthFailureCode, OriginHealth, SocketId, TunnelId, TunnelPresence,
+    CredentialHash, HealthFailure, HealthFailureCode, LinkReport, LinkStatus, OriginHealth, SocketId, TunnelId,
+    TunnelPresence,
 };
 use serde_json::json;
 use sha2::{Digest, Sha256};
@@ -42,20 +46,13 @@ async fn a_tunnel_gets_a_credential_that_edges_know() {
     assert_eq!((listed.items, listed.next), (vec![made.details], None));
 }
 
-#[tokio::test]
-async fn a_tunnel_is_up_while_an_edge_holds_it() {
-    let api = Api::start().await;
-    let token = api.account("ann@example.com").await;
-    let socket = api.socket(&token, "s").await;
-    let tunnel = api.tunnel(&token, &socket).await.details;
-    api.tunnel(&token, &socket).await;
-    let agent = "sallyport/0.1.0".to_owned();
-    let connector_addr = "192.0.2.7:51820".parse().unwrap();
-    api.directory.arrived(TunnelPresence {
-        tunnel: tunnel.id,
-        socket: socket.id,
-        connector_addr,
-        agent: agent.clone(),
+/// A connector that holds the tunnel.
+fn presence(tunnel: TunnelId, socket: SocketId) -> TunnelPresence {
+    TunnelPresence {
+        tunnel,
+        socket,
+        connector_addr: "192.0.2.7:51820".parse().unwrap(),
+        agent: "sallyport/0.1.0".to_owned(),
         since: START + 5,
         home: None,
         origin: None,
@@ -63,7 +60,18 @@ async fn a_tunnel_is_up_while_an_edge_holds_it() {
         spread: false,
         health: OriginHealth::default(),
         failure: None,
-    });
+    }
+}
+
+#[tokio::test]
+async fn a_tunnel_is_up_while_an_edge_holds_it() {
+    let api = Api::start().await;
+    let token = api.account("ann@example.com").await;
+    let socket = api.socket(&token, "s").await;
+    let tunnel = api.tunnel(&token, &socket).await.details;
+    api.tunnel(&token, &socket).await;
+    let TunnelPresence { agent, connector_addr, .. } = presence(tunnel.id, socket.id);
+    api.directory.arrived(presence(tunnel.id, socket.id));
     let path = format!("/v1/sockets/{}", socket.id);
     let seen: Tunnel = api.get(&format!("{path}/tunnels/{}", tunnel.id), Some(&token)).await.read(StatusCode::OK);
     assert_eq!(
@@ -91,6 +99,57 @@ async fn a_tunnel_is_up_while_an_edge_holds_it() {
     api.directory.left(tunnel.id);
     let seen: Socket = api.get(&path, Some(&token)).await.read(StatusCode::OK);
     assert_eq!((seen.tunnels_total, seen.tunnels_up), (2, 0));
+}
+
+/// The edge of this machine, with these tunnels.
+#[derive(Default)]
+struct Holder(Mutex<Vec<TunnelFigures>>);
+
+impl Responder for Holder {
+    fn answer(&self, ask: Ask) -> Answer {
+        match ask {
+            Ask::Tunnels { .. } => Answer::Tunnels(self.0.lock().unwrap().clone()),
+            _ => Answer::NotUnderstood,
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_tunnel_has_the_links_that_its_connector_reports_to_the_edge() {
+    let holder = Arc::new(Holder::default());
+    let api = Api::start_beside(holder.clone()).await;
+    let token = api.account("ann@example.com").await;
+    let socket = api.socket(&token, "s").await;
+    let tunnel = api.tunnel(&token, &socket).await.details;
+    let at = format!("/v1/sockets/{}/tunnels/{}", socket.id, tunnel.id);
+    api.directory.arrived(presence(tunnel.id, socket.id));
+    let link = LinkReport {
+        name: "wwan0".to_owned(),
+        local: Some([10, 0, 0, 2].into()),
+        status: LinkStatus::Silent,
+        rtt_us: Some(12_400),
+        loss_permille: Some(15),
+        bytes_sent: 1_000,
+        bytes_received: 20,
+        path_mtu_bytes: Some(1_440),
+        header_bytes: Some(52),
+        is_metered: true,
+        is_standby: false,
+    };
+    let figures = TunnelFigures { tunnel: tunnel.id, is_well: None, rtt_us: None, live: 0, links: vec![link] };
+    *holder.0.lock().unwrap() = vec![figures];
+    let seen: Tunnel = api.get(&at, Some(&token)).await.read(StatusCode::OK);
+    assert_eq!(
+        serde_json::to_value(&seen.links).unwrap(),
+        json!([{
+            "name": "wwan0", "local": "10.0.0.2", "status": "silent", "round_trip_ms": 12.4, "loss_permille": 15,
+            "bytes_sent": 1_000, "bytes_received": 20, "path_mtu_bytes": 1_440, "header_bytes": 52,
+            "metered": true, "standby": false
+        }])
+    );
+    holder.0.lock().unwrap()[0].links.clear();
+    let of_older_connector = api.get(&at, Some(&token)).await;
+    assert!(!of_older_connector.text.contains("links"), "{}", of_older_connector.text);
 }
 
 #[tokio::test]

@@ -39,6 +39,7 @@ use crate::{
         hash_match::MatchCommand,
         inspect::InspectCommand,
         invitation::InvitationCommand,
+        link::LinkCommand,
         login::LoginArgs,
         login_session::LoginSessionCommand,
         member::MemberCommand,
@@ -117,6 +118,9 @@ pub(crate) enum Command {
     /// Find the nearest known hash of each given one
     #[command(subcommand)]
     Match(MatchCommand),
+    /// The links of this machine
+    #[command(subcommand)]
+    Link(LinkCommand),
     /// Create an account, or show it
     #[command(subcommand)]
     Account(AccountCommand),
@@ -340,6 +344,7 @@ async fn dispatch(cli: Cli, output: Output, offset: UtcOffset) -> anyhow::Result
         Command::Doctor(args) => command::doctor::run(&context, args).await,
         Command::Ping(args) => command::ping::run(&context, args).await,
         Command::Inspect(command) => command::inspect::run(&context, command).await,
+        Command::Link(command) => command::link::run(&context, command).await,
         Command::Account(command) => command::account::run(&context, command).await,
         Command::Login(args) => command::login::login(&context, args).await,
         Command::Logout => command::login::logout(&context).await,

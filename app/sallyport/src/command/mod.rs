@@ -23,6 +23,7 @@ mod health;
 pub(crate) mod hold;
 pub(crate) mod inspect;
 pub(crate) mod invitation;
+pub(crate) mod link;
 pub(crate) mod login;
 pub(crate) mod login_session;
 pub(crate) mod member;
@@ -42,6 +43,7 @@ pub(crate) mod status;
 pub(crate) mod token;
 pub(crate) mod trust;
 pub(crate) mod tunnel;
+mod tunnel_view;
 pub(crate) mod version;
 pub(crate) mod zone;
 

@@ -18,7 +18,7 @@ use super::{
     health::why,
     hold::{self, Credential, OriginArgs},
     options::{NamedSocketArg, SocketArg, TunnelArg, socket_type},
-    ssh_key,
+    ssh_key, tunnel_view,
 };
 use crate::{
     args::{
@@ -51,6 +51,8 @@ pub(crate) enum TunnelCommand {
     /// List the tunnels of a socket, or of all
     #[command(alias = "list")]
     Ls(LsArgs),
+    /// Show a tunnel and the links that carry it: round trip, loss, bytes, path MTU
+    Show(ShowArgs),
     /// Change a tunnel: its name, its share of the socket's traffic, its paths
     Edit(EditArgs),
     /// Delete a tunnel and stop its connector
@@ -101,6 +103,16 @@ impl TunnelPathArgs {
     fn is_empty(&self) -> bool {
         self.path.is_none() && !self.rewrite.strip_path && self.rewrite.rewrite_path.is_none()
     }
+}
+
+/// Options of `tunnel show`.
+#[derive(Debug, Args)]
+pub(crate) struct ShowArgs {
+    #[command(flatten)]
+    tunnel: TunnelArg,
+    /// The tunnel, by its name
+    #[arg(long, add = ArgValueCompleter::new(candidates::tunnels))]
+    name: Option<TunnelRef>,
 }
 
 /// Options of `tunnel edit`.
@@ -290,6 +302,15 @@ pub(crate) async fn run(context: &Context, command: TunnelCommand) -> anyhow::Re
                 context.output.hint(&format!("{called} gets nothing: {}", why(failure)));
             }
             Ok(())
+        }
+        TunnelCommand::Show(args) => {
+            let (socket, tunnel) = args.tunnel.get(args.name.as_ref())?;
+            let client = context.client(&context.target()?)?;
+            let shown = client.tunnel(&socket, &tunnel).await;
+            let shown = shown.map_err(|error| failure::about(error, &of(&socket, &tunnel)))?;
+            context
+                .output
+                .data(&shown, |shown| tunnel_view::whole(&context.output, shown, status(shown), shown_path(shown)))
         }
         TunnelCommand::Edit(args) => {
             let (socket, tunnel) = args.tunnel.get(None)?;
@@ -529,6 +550,7 @@ fn list(output: &Output, tunnels: &[Tunnel]) -> String {
         Column::Wide("NOW"),
         Column::Wide("SINCE"),
         Column::Wide("CONNECTOR"),
+        Column::Wide("LINKS"),
         Column::Wide("PROGRAM"),
         Column::Wide("SOCKET"),
     ];
@@ -540,10 +562,12 @@ fn shown_path(tunnel: &Tunnel) -> String {
     ShownPath(&tunnel.path, tunnel.rewrite_path.as_ref()).to_string()
 }
 
-fn row(tunnel: &Tunnel, now: OffsetDateTime) -> [String; 17] {
+fn row(tunnel: &Tunnel, now: OffsetDateTime) -> [String; 18] {
     let mut regions: Vec<_> = tunnel.holders.iter().map(|one| one.region.as_str()).collect();
     regions.dedup();
     let edges: Vec<_> = tunnel.holders.iter().map(|one| one.edge.as_str()).collect();
+    let mut links: Vec<_> = tunnel.links.iter().map(|link| link.name.as_str()).collect();
+    links.dedup();
     let none = || "-".to_owned();
     [
         tunnel.id.to_string(),
@@ -561,6 +585,7 @@ fn row(tunnel: &Tunnel, now: OffsetDateTime) -> [String; 17] {
         tunnel.live.map(|live| live.to_string()).unwrap_or_default(),
         tunnel.since.map(utc).unwrap_or_default(),
         tunnel.connector_addr.map(|address| address.to_string()).unwrap_or_default(),
+        links.join(","),
         tunnel.agent.clone().unwrap_or_default(),
         tunnel.socket_id.to_string(),
     ]

@@ -89,6 +89,17 @@ fn global() -> Option<Global> {
     Line::try_parse_from(words_of_api).ok().map(|line| line.global)
 }
 
+/// The devices of this machine that may be links, and `auto`.
+pub(crate) fn links(current: &OsStr) -> Vec<CompletionCandidate> {
+    let typed = current.to_string_lossy();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok();
+    let devices = runtime.and_then(|runtime| runtime.block_on(sallyport_links::devices()).ok()).unwrap_or_default();
+    let named = devices.iter().map(|device| (device.name.as_str(), device.kind.as_str()));
+    let all = [("auto", "every link that reaches other networks")].into_iter().chain(named);
+    let fits = all.filter(|(name, _)| name.starts_with(&*typed)).take(MAX_CANDIDATES);
+    fits.map(|(name, about)| CompletionCandidate::new(name).help(Some(about.into()))).collect()
+}
+
 /// Sockets, by name.
 pub(crate) fn sockets(current: &OsStr) -> Vec<CompletionCandidate> {
     offer(current, async |client: ApiClient| {

@@ -54,6 +54,7 @@ mod lab_faults;
 mod lab_start;
 mod lab_steering;
 mod landings;
+mod links;
 mod losing;
 mod machines;
 mod main_job;
