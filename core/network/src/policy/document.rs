@@ -1,0 +1,251 @@
+//! The document of a policy: a file of TOML, or JSON.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
+
+use ipnet::IpNet;
+use serde::Deserialize;
+
+use super::{Action, Device, Endpoint, MAX_LIST, Policy, PolicyError, Rule, Service, Side, Way};
+use crate::{
+    address::{self, AddressError},
+    name::{Name, NameError},
+};
+
+/// The document.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Document {
+    /// The name of the network.
+    network: Name,
+    /// Networks of anyone, by name.
+    #[serde(default)]
+    sets: BTreeMap<Name, Vec<Prefix>>,
+    #[serde(default, rename = "endpoint")]
+    endpoints: Vec<EndpointSection>,
+    #[serde(default)]
+    allow: Vec<RuleSection>,
+    #[serde(default)]
+    deny: Vec<RuleSection>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EndpointSection {
+    name: Name,
+    addresses: Vec<Address>,
+    #[serde(default)]
+    routes: Vec<Network>,
+    #[serde(default)]
+    groups: BTreeSet<Name>,
+    #[serde(default)]
+    device: Option<DeviceName>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RuleSection {
+    name: Name,
+    #[serde(default)]
+    from: Option<Vec<Party>>,
+    #[serde(default)]
+    to: Option<Vec<Party>>,
+    #[serde(default)]
+    services: Option<Vec<Service>>,
+}
+
+/// Any network, or one address.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(try_from = "String")]
+struct Prefix(IpNet);
+
+impl TryFrom<String> for Prefix {
+    type Error = AddressError;
+
+    fn try_from(text: String) -> Result<Self, AddressError> {
+        address::prefix(&text).map(Self)
+    }
+}
+
+/// A network of machines.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(try_from = "String")]
+struct Network(IpNet);
+
+impl TryFrom<String> for Network {
+    type Error = AddressError;
+
+    fn try_from(text: String) -> Result<Self, AddressError> {
+        address::network(&text).map(Self)
+    }
+}
+
+/// An address of a machine.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(try_from = "String")]
+struct Address(IpAddr);
+
+impl TryFrom<String> for Address {
+    type Error = AddressError;
+
+    fn try_from(text: String) -> Result<Self, AddressError> {
+        address::address(&text).map(Self)
+    }
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(try_from = "String")]
+struct DeviceName(Device);
+
+impl TryFrom<String> for DeviceName {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<Self, String> {
+        Device::try_from(name).map(Self)
+    }
+}
+
+/// Whom a rule names: an endpoint or a group by its name, a set by `@name`, or a network.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(try_from = "String")]
+enum Party {
+    Name(Name),
+    Set(Name),
+    Network(IpNet),
+}
+
+impl TryFrom<String> for Party {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        if let Some(set) = text.strip_prefix('@') {
+            return set.parse().map(Self::Set).map_err(|error: NameError| error.to_string());
+        }
+        // No name has one of these, and each network does.
+        if text.contains(['.', ':', '/']) {
+            return address::prefix(&text).map(Self::Network).map_err(|error| error.to_string());
+        }
+        text.parse().map(Self::Name).map_err(|error: NameError| error.to_string())
+    }
+}
+
+/// What is wrong with a document.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DocumentError {
+    /// A name that the document does not explain.
+    #[error("the rule {rule} names {name}, which is no endpoint and no group of an endpoint")]
+    UnknownName {
+        /// Name of the rule.
+        rule: Name,
+        /// The name.
+        name: Name,
+    },
+    /// A set that the document does not have.
+    #[error("the rule {rule} names the set {set}, which is not under sets")]
+    UnknownSet {
+        /// Name of the rule.
+        rule: Name,
+        /// Name of the set.
+        set: Name,
+    },
+    /// A list that names nobody.
+    #[error("`{field}` of the rule {rule} is empty, so that the rule has no effect: leave it out for everyone")]
+    Nobody {
+        /// Name of the rule.
+        rule: Name,
+        /// The list.
+        field: &'static str,
+    },
+    /// A set without a network.
+    #[error("the set {0} is empty")]
+    EmptySet(Name),
+    /// A list is too long.
+    #[error("a list of the rule {0} has more than {MAX_LIST} entries: put networks into a set")]
+    LongList(Name),
+    /// The policy is wrong.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+}
+
+impl Document {
+    /// The policy.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn into_policy(self) -> Result<Policy, DocumentError> {
+        if let Some((name, _)) = self.sets.iter().find(|(_, set)| set.is_empty()) {
+            return Err(DocumentError::EmptySet(name.clone()));
+        }
+        let mut members: BTreeMap<Name, BTreeSet<usize>> = BTreeMap::new();
+        for (place, section) in self.endpoints.iter().enumerate() {
+            for name in section.groups.iter().chain([&section.name]) {
+                members.entry(name.clone()).or_default().insert(place);
+            }
+        }
+        let known = Known { members, sets: self.sets };
+        let denied = self.deny.into_iter().map(|section| (Action::Deny, section));
+        let sections = denied.chain(self.allow.into_iter().map(|section| (Action::Allow, section)));
+        let rules = sections.map(|(action, section)| known.rule(action, section)).collect::<Result<_, _>>()?;
+        let endpoints = self.endpoints.into_iter().map(|section| Endpoint {
+            name: section.name,
+            networks: section
+                .addresses
+                .iter()
+                .map(|address| IpNet::from(address.0))
+                .chain(section.routes.iter().map(|route| route.0))
+                .collect(),
+            groups: section.groups,
+            device: section.device.map(|device| device.0),
+        });
+        Ok(Policy::new(self.network, endpoints.collect(), rules)?)
+    }
+}
+
+/// What the names of a document mean.
+struct Known {
+    members: BTreeMap<Name, BTreeSet<usize>>,
+    sets: BTreeMap<Name, Vec<Prefix>>,
+}
+
+impl Known {
+    fn rule(&self, action: Action, section: RuleSection) -> Result<Rule, DocumentError> {
+        let rule = &section.name;
+        if section.services.as_ref().is_some_and(Vec::is_empty) {
+            return Err(DocumentError::Nobody { rule: rule.clone(), field: "services" });
+        }
+        Ok(Rule {
+            action,
+            from: self.side(rule, Way::From, section.from.as_deref())?,
+            to: self.side(rule, Way::To, section.to.as_deref())?,
+            services: section.services.unwrap_or_default(),
+            name: section.name,
+        })
+    }
+
+    fn side(&self, rule: &Name, way: Way, parties: Option<&[Party]>) -> Result<Side, DocumentError> {
+        let Some(parties) = parties else { return Ok(Side::Anyone) };
+        if parties.is_empty() {
+            return Err(DocumentError::Nobody { rule: rule.clone(), field: way.as_str() });
+        }
+        if parties.len() > MAX_LIST {
+            return Err(DocumentError::LongList(rule.clone()));
+        }
+        let (mut endpoints, mut networks) = (BTreeSet::new(), Vec::new());
+        for party in parties {
+            match party {
+                Party::Name(name) => {
+                    let unknown = || DocumentError::UnknownName { rule: rule.clone(), name: name.clone() };
+                    endpoints.extend(self.members.get(name).ok_or_else(unknown)?);
+                }
+                Party::Set(set) => {
+                    let unknown = || DocumentError::UnknownSet { rule: rule.clone(), set: set.clone() };
+                    networks.extend(self.sets.get(set).ok_or_else(unknown)?.iter().map(|prefix| prefix.0));
+                }
+                Party::Network(net) => networks.push(*net),
+            }
+        }
+        Ok(Side::Some { endpoints, networks })
+    }
+}
