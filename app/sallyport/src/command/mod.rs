@@ -25,6 +25,7 @@ pub(crate) mod invitation;
 pub(crate) mod login;
 pub(crate) mod login_session;
 pub(crate) mod member;
+pub(crate) mod network;
 pub(crate) mod options;
 pub(crate) mod organisation;
 pub(crate) mod person;

@@ -63,6 +63,7 @@ mod mesh_ends;
 mod miniflux;
 mod name_server;
 mod names;
+mod network_policy;
 #[path = "../../../../io/probe/tests/it/networks.rs"]
 mod networks;
 mod observed;
