@@ -43,6 +43,7 @@ use crate::{
         login::LoginArgs,
         login_session::LoginSessionCommand,
         member::MemberCommand,
+        network::NetworkCommand,
         organisation::OrganisationCommand,
         person::PersonCommand,
         ping::PingArgs,
@@ -159,6 +160,9 @@ pub(crate) enum Command {
     /// Named access rules: who, when, from where, for what
     #[command(subcommand)]
     Policy(PolicyCommand),
+    /// Networks of machines, and what may talk to what there
+    #[command(subcommand)]
+    Network(NetworkCommand),
     /// Keys with which stock ssh clients log in
     #[command(subcommand)]
     SshKey(SshKeyCommand),
@@ -359,6 +363,7 @@ async fn dispatch(cli: Cli, output: Output, offset: UtcOffset) -> anyhow::Result
         Command::Zone(command) => command::zone::run(&context, command).await,
         Command::Cert(command) => command::certificate::run(&context, command).await,
         Command::Policy(command) => command::policy::run(&context, command).await,
+        Command::Network(command) => command::network::run(&context, command).await,
         Command::SshKey(command) => command::ssh_key::run(&context, command).await,
         Command::Provider(command) => command::provider::run(&context, command).await,
         Command::Person(command) => command::person::run(&context, command).await,

@@ -27,6 +27,7 @@ pub(crate) mod link;
 pub(crate) mod login;
 pub(crate) mod login_session;
 pub(crate) mod member;
+pub(crate) mod network;
 pub(crate) mod options;
 pub(crate) mod organisation;
 pub(crate) mod person;

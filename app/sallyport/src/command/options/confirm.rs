@@ -13,7 +13,7 @@ use crate::{
 const MAX_ANSWER_BYTES: u64 = 256;
 
 /// Whether to ask.
-#[derive(Debug, Clone, Copy, Args)]
+#[derive(Debug, Clone, Copy, Default, Args)]
 pub(crate) struct YesArg {
     /// Do not ask for confirmation; without a terminal there is no question either
     #[arg(long, short = 'y')]

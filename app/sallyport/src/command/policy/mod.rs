@@ -188,8 +188,10 @@ pub(crate) struct TestArgs {
 
 /// A decision in `policy test`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum TestResult {
+pub(crate) enum TestResult {
+    /// The answer is yes
     Allow,
+    /// The answer is no
     Deny,
 }
 
