@@ -6866,6 +6866,8 @@ export interface components {
             labels?: {
                 [key: string]: string;
             };
+            /** @description The links that carry the tunnel, as its connector reports them; absent for stock ssh clients. */
+            links?: components["schemas"]["TunnelLink"][];
             /**
              * Format: int64
              * @description The number of requests and flows that the tunnel carries now.
@@ -6941,6 +6943,69 @@ export interface components {
              * @description The round trip between this edge and the connector, in milliseconds.
              */
             round_trip_ms?: number | null;
+        };
+        /**
+         * @description A link that carries a tunnel, as its connector sees it. Counts are of all connections to the edge since the connector
+         *     began; tunnels of one connector share them.
+         */
+        TunnelLink: {
+            /**
+             * Format: int64
+             * @description Bytes that the connector received.
+             */
+            bytes_received: number;
+            /**
+             * Format: int64
+             * @description Bytes that the connector sent.
+             */
+            bytes_sent: number;
+            /**
+             * @description The edge at the other end, where there are several.
+             * @example eu-1
+             */
+            edge?: string | null;
+            /**
+             * Format: int32
+             * @description What headers below the tunnel's bytes take of such a packet.
+             * @example 52
+             */
+            header_bytes?: number | null;
+            /**
+             * @description The source address of the connections.
+             * @example 192.0.2.7
+             */
+            local?: string | null;
+            /**
+             * Format: int32
+             * @description Packets that were lost or sent again, of 1,000 that were sent.
+             */
+            loss_permille?: number | null;
+            /** @description Whether bytes cost money. */
+            metered?: boolean;
+            /**
+             * @description The name: the device, or the source address.
+             * @example eth0
+             */
+            name: string;
+            /**
+             * Format: int32
+             * @description The largest packet of the path, in bytes, with its IP header.
+             * @example 1500
+             */
+            path_mtu_bytes?: number | null;
+            /**
+             * Format: double
+             * @description The round trip in milliseconds, once measured.
+             * @example 12.4
+             */
+            round_trip_ms?: number | null;
+            /** @description Whether the link is used only if no other is there. */
+            standby?: boolean;
+            /**
+             * @description `up`, `silent` (nothing comes back), `down`, or `unknown` for what a later connector reports.
+             * @example up
+             */
+            status: string;
         };
         /**
          * @description Whether a tunnel's connector is there.

@@ -110,13 +110,13 @@ impl Machine {
 
     /// Loses all that travels by a link, in both directions, without a sign to the senders.
     fn silence(&self, number: u32) {
-        let at_receivers: [(&str, &dyn Fn(&str)); 2] =
-            [("far", &|words| must("nft", words)), ("link", &|words| self.must("nft", words))];
-        for (device, nft) in at_receivers {
+        let rules = |device: &str, nft: &dyn Fn(&str)| {
             nft("add table inet t");
             nft("add chain inet t i { type filter hook input priority 0 ; }");
             nft(&format!("add rule inet t i iifname {device}{number} drop"));
-        }
+        };
+        rules("far", &|words| must("nft", words));
+        rules("link", &|words| self.must("nft", words));
     }
 
     /// A connector here for the socket, attached.
