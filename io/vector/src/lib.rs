@@ -1,7 +1,7 @@
 //! Filters of `core/hashmatch` by the vector and tile instructions of a processor.
 //!
-//! [`filters`] lists what this processor has, the fastest first: AMX, AVX-512 VNNI, AVX2, and scalar code. All find the
-//! same matches.
+//! [`fastest`] takes the best that this processor has of AMX, AVX-512 VNNI, AVX2, and scalar code. All find the same
+//! matches.
 //!
 //! `unsafe` code is in `amx`, `avx2` and `vnni` only, and each place says why it is sound:
 //! docs/adr/0095-vector-instructions.md.

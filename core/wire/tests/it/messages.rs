@@ -94,7 +94,7 @@ pub(crate) fn link(name: &str, number: u64) -> LinkReport {
         bytes_received: number,
         path_mtu_bytes: Some(number as u32),
         header_bytes: Some(number as u32),
-        is_metered: number % 2 == 0,
+        is_metered: number.is_multiple_of(2),
         is_standby: number % 2 == 1,
     }
 }

@@ -61,6 +61,9 @@ fn block<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
 }
 
+/// A list of words, or none.
+type Words = Option<Vec<&'static str>>;
+
 /// Rules with these names' beginning.
 fn rules(kind: &'static str, least: usize) -> impl Strategy<Value = Vec<Value>> {
     let parties = || prop::option::of(prop::collection::vec(select(&PARTIES[..]), 1..3));
@@ -69,7 +72,7 @@ fn rules(kind: &'static str, least: usize) -> impl Strategy<Value = Vec<Value>> 
         from.is_some() || to.is_some() || services.is_some()
     });
     prop::collection::vec(sides, least..5).prop_map(move |rules| {
-        let rule = |(number, (from, to, services)): (usize, (Option<Vec<_>>, Option<Vec<_>>, Option<Vec<_>>))| {
+        let rule = |(number, (from, to, services)): (usize, (Words, Words, Words))| {
             let mut rule = json!({ "name": format!("{kind}{number}") });
             for (field, list) in [("from", from), ("to", to), ("services", services)] {
                 if let Some(list) = list {

@@ -110,7 +110,7 @@ pub(crate) struct ControlArgs {
     /// Answer DNS with the addresses of all edges, whatever was measured for the network of a client
     #[arg(long, env = "SALLYPORT_NO_DNS_STEERING")]
     pub(super) no_dns_steering: bool,
-    /// Serve no desk, the dashboard at https://desk.<domain>
+    /// Serve no desk, the dashboard at `https://desk.<domain>`
     #[arg(long, env = "SALLYPORT_NO_DESK")]
     pub(super) no_desk: bool,
     #[command(flatten)]

@@ -111,7 +111,7 @@ pub(crate) struct UpArgs {
     /// [default: open for localhost on a loopback address, else closed]
     #[arg(long, value_enum, value_name = "WHO", env = "SALLYPORT_SIGN_UP", hide_possible_values = true)]
     pub(super) sign_up: Option<SignUpChoice>,
-    /// Serve no desk, the dashboard at https://desk.<domain>
+    /// Serve no desk, the dashboard at `https://desk.<domain>`
     #[arg(long, env = "SALLYPORT_NO_DESK")]
     pub(super) no_desk: bool,
     #[command(flatten)]
