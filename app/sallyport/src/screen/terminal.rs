@@ -24,6 +24,8 @@ use super::Message;
 
 /// How often the thread that reads keys looks whether it is to end.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// How long a thread may run on after a signal that stops the process: the kernel stops one thread after the other.
+const STOP_TIME: Duration = Duration::from_millis(200);
 /// Whether this process has the terminal now.
 static IS_TAKEN: AtomicBool = AtomicBool::new(false);
 
@@ -60,6 +62,8 @@ impl Terminal {
         leave();
         // The default action of this signal stops the process until SIGCONT.
         let _ = kill_process(getpid(), Signal::TSTP);
+        // Otherwise this thread could draw before the stop, and not after it.
+        std::thread::sleep(STOP_TIME);
         if enter().is_ok() {
             drop(self.screen.clear());
         }

@@ -119,8 +119,9 @@ fn up_on_a_terminal_shows_its_address_and_the_next_step_and_no_log() {
     let seen = on_terminal("account create", &[]);
     let lines: Vec<_> = seen.lines().collect();
     assert!(lines[0].starts_with("ready   https://api.localhost:"), "{seen}");
-    assert!(lines[1].starts_with("data ") && lines[2].starts_with("root ") && lines[2].contains("ca.pem"), "{seen}");
-    assert!(lines[3].starts_with("next, in another terminal: sallyport account create"), "{seen}");
+    assert!(lines[1].starts_with("desk    https://desk.localhost:"), "{seen}");
+    assert!(lines[2].starts_with("data ") && lines[3].starts_with("root ") && lines[3].contains("ca.pem"), "{seen}");
+    assert!(lines[4].starts_with("next, in another terminal: sallyport account create"), "{seen}");
     assert!(seen.contains("stopping: ") && seen.contains("\nstopped\n") && seen.ends_with("exit 0\n"), "{seen}");
     assert!(!seen.contains("INFO") && !seen.contains("ca_fingerprint"), "{seen}");
     let logged = on_terminal("ca_fingerprint", &["--log-format", "json"]);
