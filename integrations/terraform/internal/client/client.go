@@ -331,6 +331,10 @@ func (c *Client) once(ctx context.Context, method, path string, body []byte, opt
 	}
 	defer response.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(response.Body, maxAnswerBytes+1))
+	if err == nil {
+		// A server that sees the connection end may end its answer early, and the rest would seem whole.
+		err = ctx.Err()
+	}
 	if err != nil {
 		return nil, nil, 0, &failure{err, true, true, hasKey}
 	}
