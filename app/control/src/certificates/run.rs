@@ -23,6 +23,12 @@ const LOOK_AT_DELEGATION: Duration = Duration::from_secs(60);
 const COUNT_EVERY: Duration = Duration::from_secs(15);
 /// The most certificates that are looked at in one go. Most looks are lookups of records; orders pass a gate.
 const MAX_LOOKS: usize = 60;
+/// How many looks are free before the store is asked for more. A burst of names costs a query for each batch, and not
+/// for each name.
+const MIN_FREE_LOOKS: usize = 15;
+/// How long after the names were compared with the store they are compared again. The comparison reads all names, and
+/// a script may make thousands of sockets.
+const COMPARE_NAMES_EVERY: Duration = Duration::from_millis(500);
 /// How long a certificate rests after a failure of the store.
 const STORE_WAIT: Duration = Duration::from_secs(30);
 /// How often the due times of the store are compared with the schedules.
@@ -40,25 +46,30 @@ pub(crate) async fn run(app: Weak<AppParts>, acme: AcmeConfig) {
     let mut busy = HashSet::new();
     let (mut looked_at, mut counted_at): (Option<Instant>, Option<Instant>) = (None, None);
     let mut compared_at: Option<Instant> = None;
+    let mut names_compared_at: Option<Instant> = None;
     let mut are_names_new = true;
     while let Some(app) = app.upgrade() {
         let app = App(app);
-        if looked_at.is_none_or(|at| at.elapsed() >= LOOK_AT_DELEGATION) {
+        if is_past(looked_at, LOOK_AT_DELEGATION) {
             app.look_at_delegation().await;
             looked_at = Some(Instant::now());
         }
-        if are_names_new && let Err(error) = app.want_certificates().await {
-            tracing::warn!(error = error.sentence(), "the certificates that are needed are found out later");
+        if are_names_new && is_past(names_compared_at, COMPARE_NAMES_EVERY) {
+            if let Err(error) = app.want_certificates().await {
+                tracing::warn!(error = error.sentence(), "the certificates that are needed are found out later");
+            }
+            names_compared_at = Some(Instant::now());
+            are_names_new = false;
         }
         let now = app.clock.now().unix_seconds;
-        if counted_at.is_none_or(|at| at.elapsed() >= COUNT_EVERY) {
+        if is_past(counted_at, COUNT_EVERY) {
             match app.store.count_certificates(now).await {
                 Ok(counts) => app.metrics.set_certificates(counts),
                 Err(error) => tracing::warn!(%error, "the certificates are counted later"),
             }
             counted_at = Some(Instant::now());
         }
-        if compared_at.is_none_or(|at| at.elapsed() >= COMPARE_EVERY) {
+        if is_past(compared_at, COMPARE_EVERY) {
             if let Err(error) = app.mend_due_times(&acme).await {
                 tracing::warn!(error = error.sentence(), "the due times of certificates are compared later");
             }
@@ -68,13 +79,14 @@ pub(crate) async fn run(app: Weak<AppParts>, acme: AcmeConfig) {
         let has_edges = app.edges.get().is_none() || !app.fleet.edges().is_empty();
         let room = if has_edges { MAX_LOOKS.saturating_sub(busy.len()) } else { 0 };
         let max_due = u32::try_from(busy.len() + room).unwrap_or(u32::MAX);
-        let due = match app.store.due_certificates(app.config.id, now, max_due).await {
-            Ok(due) => due,
-            Err(error) => {
-                tracing::warn!(%error, "the certificates that are due are read later");
-                Vec::new()
-            }
+        let due = match room {
+            MIN_FREE_LOOKS.. => app.store.due_certificates(app.config.id, now, max_due).await,
+            _ => Ok(Vec::new()),
         };
+        let due = due.unwrap_or_else(|error| {
+            tracing::warn!(%error, "the certificates that are due are read later");
+            Vec::new()
+        });
         for row in due.into_iter().filter(|row| !busy.contains(&row.id)).take(room).collect::<Vec<_>>() {
             busy.insert(row.id);
             let (app, acme, accounts, gate) = (app.clone(), acme.clone(), accounts.clone(), gate.clone());
@@ -88,7 +100,7 @@ pub(crate) async fn run(app: Weak<AppParts>, acme: AcmeConfig) {
                 row.id
             });
         }
-        are_names_new = tokio::select! {
+        are_names_new |= tokio::select! {
             Some(ended) = running.join_next() => {
                 if let Ok(id) = ended {
                     busy.remove(&id);
@@ -99,7 +111,12 @@ pub(crate) async fn run(app: Weak<AppParts>, acme: AcmeConfig) {
                 running.is_empty()
             }
             () = app.names_changed.notified() => true,
-            () = tokio::time::sleep(LOOK_EVERY) => true,
+            () = tokio::time::sleep(if are_names_new { COMPARE_NAMES_EVERY } else { LOOK_EVERY }) => true,
         };
     }
+}
+
+/// Whether something was last done so long ago, or never.
+fn is_past(at: Option<Instant>, time: Duration) -> bool {
+    at.is_none_or(|at| at.elapsed() >= time)
 }
