@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use nix::sys::signal::{Signal, raise};
 use ratatui::{
     Frame,
     backend::CrosstermBackend,
@@ -18,14 +19,11 @@ use ratatui::{
         terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode},
     },
 };
-use rustix::process::{Signal, getpid, kill_process};
 
 use super::Message;
 
 /// How often the thread that reads keys looks whether it is to end.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// How long a thread may run on after a signal that stops the process: the kernel stops one thread after the other.
-const STOP_TIME: Duration = Duration::from_millis(200);
 /// Whether this process has the terminal now.
 static IS_TAKEN: AtomicBool = AtomicBool::new(false);
 
@@ -60,10 +58,9 @@ impl Terminal {
     /// Stops the program as Ctrl-Z does, with the terminal as it was, and goes on when the shell says so.
     pub(super) fn suspend(&mut self) {
         leave();
-        // The default action of this signal stops the process until SIGCONT.
-        let _ = kill_process(getpid(), Signal::TSTP);
-        // Otherwise this thread could draw before the stop, and not after it.
-        std::thread::sleep(STOP_TIME);
+        // The default action of this signal stops the process until SIGCONT. A signal to the process could be taken by
+        // another thread, and this one would draw before the stop.
+        let _ = raise(Signal::SIGTSTP);
         if enter().is_ok() {
             drop(self.screen.clear());
         }
