@@ -1,15 +1,17 @@
 //! Filters of `core/hashmatch` by the vector and tile instructions of a processor.
 //!
 //! [`fastest`] takes the best that this processor has of AMX, AVX-512 VNNI, AVX2, and scalar code. All find the same
-//! matches.
+//! matches. [`columns`] is the way of an article, to compare with.
 //!
-//! `unsafe` code is in `amx`, `avx2` and `vnni` only, and each place says why it is sound:
+//! `unsafe` code is in `amx`, `avx2`, `columns` and `vnni` only, and each place says why it is sound:
 //! docs/adr/0095-vector-instructions.md.
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod columns;
 #[cfg(target_arch = "x86_64")]
 mod vnni;
 
@@ -65,4 +67,13 @@ impl Instructions {
 pub fn fastest(rows: &[Hash]) -> Box<dyn Filter> {
     let mut filters = Instructions::ALL.into_iter().filter_map(|instructions| instructions.filter(rows));
     filters.next().unwrap_or_else(|| Box::new(Scalar::new(rows)))
+}
+
+/// The filter of an article, by columns of bytes; `None` if the processor lacks AVX2. It compares 32 bytes of a hash.
+#[must_use]
+pub fn columns(rows: &[Hash]) -> Option<Box<dyn Filter>> {
+    #[cfg(target_arch = "x86_64")]
+    return Some(Box::new(columns::Columns::new(rows)?));
+    #[cfg(not(target_arch = "x86_64"))]
+    return None;
 }

@@ -10,7 +10,10 @@ mod links;
 mod machine;
 
 use self::{
-    articles::{Congestion, Connectx, Multipath, Ping, Udp, Window},
+    articles::{
+        Calico, Congestion, Connectx, Forward, Generate, Matching, Multipath, Paths, Ping, Prefixes, Steer, Udp,
+        Window, Xdp,
+    },
     frame::{Article, Measurement, Report, Row, RunError},
     machine::Tool,
 };
@@ -36,10 +39,16 @@ pub struct Entry {
     pub article: Article,
     /// The programs that take part, besides `ip`.
     pub tools: &'static [Tool],
+    /// Whether it makes network namespaces, which needs root and `ip`.
+    has_namespaces: bool,
     make: fn(Scale) -> Result<Box<dyn Measurement>, RunError>,
 }
 
 const IP: Tool = Tool { program: "ip", version: "-V", how: "`apt-get install iproute2` installs it" };
+const ETHTOOL: Tool = Tool { program: "ethtool", version: "--version", how: "`apt-get install ethtool` installs it" };
+const IPTABLES: Tool =
+    Tool { program: "iptables", version: "--version", how: "`apt-get install iptables` installs it" };
+const NFT: Tool = Tool { program: "nft", version: "--version", how: "`apt-get install nftables` installs it" };
 const PING: Tool = Tool { program: "ping", version: "-V", how: "`apt-get install iputils-ping` installs it" };
 
 /// All measurements.
@@ -52,6 +61,7 @@ pub const CATALOGUE: &[Entry] = &[
             said: "Over 140 ms, cubic carries 347 and BBR 340 Mbit/s; with 1.5 % loss cubic carries 1.23 and BBR 153.",
         },
         tools: &[],
+        has_namespaces: true,
         make: |scale| Ok(Box::new(Congestion::new(scale)?)),
     },
     Entry {
@@ -62,6 +72,7 @@ pub const CATALOGUE: &[Entry] = &[
             said: "Ping keeps its time of sending in the packet: a reply with another time makes any round trip.",
         },
         tools: &[PING],
+        has_namespaces: true,
         make: |scale| Ok(Box::new(Ping::new(scale)?)),
     },
     Entry {
@@ -73,6 +84,7 @@ pub const CATALOGUE: &[Entry] = &[
                    dropped; with 2 MiB the window opens from 64 to about 800 KiB.",
         },
         tools: &[],
+        has_namespaces: true,
         make: |scale| Ok(Box::new(Window::new(scale)?)),
     },
     Entry {
@@ -84,6 +96,7 @@ pub const CATALOGUE: &[Entry] = &[
                    SO_REUSEADDR overshadow each other.",
         },
         tools: &[],
+        has_namespaces: true,
         make: |scale| Ok(Box::new(Connectx::new(scale))),
     },
     Entry {
@@ -95,6 +108,7 @@ pub const CATALOGUE: &[Entry] = &[
                    unconnected one; a restart must be prepared.",
         },
         tools: &[],
+        has_namespaces: true,
         make: |scale| Ok(Box::new(Udp::new(scale))),
     },
     Entry {
@@ -105,7 +119,107 @@ pub const CATALOGUE: &[Entry] = &[
             said: "A bond of 100 Mbit/s links carries one connection at 94 Mbit/s, MPTCP over three links at 279.",
         },
         tools: &[],
+        has_namespaces: true,
         make: |scale| Ok(Box::new(Multipath::new(scale)?)),
+    },
+    Entry {
+        name: "calico",
+        about: "what 10 to 10,000 rules cost a packet: a flat list, a set, and our policy",
+        article: Article {
+            title: "Calico (2015)",
+            said: "Endpoints have chains of their own, and known flows are accepted first: many rules have no effect.",
+        },
+        tools: &[NFT],
+        has_namespaces: true,
+        make: |scale| Ok(Box::new(Calico::new(scale))),
+    },
+    Entry {
+        name: "paths",
+        about: "what a connection carries and costs: host, namespaces and TUN devices, MTU, small and large messages",
+        article: Article {
+            title: "Calico (2015)",
+            said: "Containers by veth cost little more than bare metal; tunnels and small packets cost much more.",
+        },
+        tools: &[],
+        has_namespaces: true,
+        make: |scale| Ok(Box::new(Paths::calico(scale))),
+    },
+    Entry {
+        name: "tap",
+        about: "what a program between two TUN devices costs: each segment, and trains of segments",
+        article: Article {
+            title: "TAP",
+            said: "A core echoes 320,000 to 500,000 packets a second without offloads, and 2.7 million with them.",
+        },
+        tools: &[],
+        has_namespaces: true,
+        make: |scale| Ok(Box::new(Paths::tap(scale))),
+    },
+    Entry {
+        name: "generate",
+        about: "what the packet generator sends: one flow, 10,000 flows, a mix of sizes, and by AF_XDP",
+        article: Article {
+            title: "Traffic generator (2020)",
+            said: "A kernel that drops takes 1.4 Mpps of one flow, 6 of 10,000 on 4 cores; IMIX fills 10 Gbit/s.",
+        },
+        tools: &[ETHTOOL],
+        has_namespaces: true,
+        make: |scale| Ok(Box::new(Generate::new(scale))),
+    },
+    Entry {
+        name: "forward",
+        about: "what a packet costs in the kernel: forwarding, connection tracking, and source NAT",
+        article: Article {
+            title: "Kernel throughput (2020)",
+            said: "The kernel forwards 1.4 Mpps of one flow and 14 Mpps of 10,000 on 16 cores; with SNAT 3.2 on 29.",
+        },
+        tools: &[ETHTOOL, NFT, IPTABLES],
+        has_namespaces: true,
+        make: |scale| Ok(Box::new(Forward::new(scale))),
+    },
+    Entry {
+        name: "xdp",
+        about: "what a packet costs in the kernel and in XDP: one flow, 10,000 flows, 100,000 routes",
+        article: Article {
+            title: "XDP router (2020)",
+            said: "XDP forwards 4.6 Mpps of one flow, and 14 Mpps of 10,000 on 4 cores where the kernel takes 16.",
+        },
+        tools: &[ETHTOOL],
+        has_namespaces: true,
+        make: |scale| Ok(Box::new(Xdp::new(scale))),
+    },
+    Entry {
+        name: "match",
+        about: "the nearest of a million hashes: each compared, the article's best way, and ours",
+        article: Article {
+            title: "144 dimensions",
+            said: "Comparing everything takes 55.5 ms a query, AVX2 16.9, and columns with saturating sums 0.728.",
+        },
+        tools: &[],
+        has_namespaces: false,
+        make: |scale| Ok(Box::new(Matching::new(scale))),
+    },
+    Entry {
+        name: "prefixes",
+        about: "what a cloud holds, each address counted once",
+        article: Article {
+            title: "Addresses of AWS (2020)",
+            said: "100,750,168 IPv4 addresses are held, and 53 million of them are published as in use.",
+        },
+        tools: &[],
+        has_namespaces: false,
+        make: |scale| Ok(Box::new(Prefixes::new(scale))),
+    },
+    Entry {
+        name: "steer",
+        about: "what a flash crowd makes of origins: our planner beside weights, a gradient and the optimum",
+        article: Article {
+            title: "Smarter Global Accelerator (2019)",
+            said: "Weights change by 2 % in 15 s at most, without which they swing for ever; demand follows latency.",
+        },
+        tools: &[],
+        has_namespaces: false,
+        make: |scale| Ok(Box::new(Steer::new(scale))),
     },
 ];
 
@@ -113,12 +227,15 @@ impl Entry {
     /// Runs the measurement, in this many rounds or as many as it needs. `tell` hears of each run.
     ///
     /// # Errors
-    /// This process is not root, or `ip` is missing. What else is missing stands in the report.
+    /// The measurement makes namespaces, and this process is not root, or `ip` is missing. What else is missing stands
+    /// in the report.
     pub fn measure(&self, scale: Scale, rounds: Option<u32>, tell: &mut dyn FnMut(&str)) -> Result<Report, LabError> {
-        if !kernel::is_root() {
-            return Err(LabError::NotRoot);
+        if self.has_namespaces {
+            if !kernel::is_root() {
+                return Err(LabError::NotRoot);
+            }
+            IP.version().map_err(|_| LabError::Missing { program: IP.program, how: IP.how })?;
         }
-        IP.version().map_err(|_| LabError::Missing { program: IP.program, how: IP.how })?;
         let mut report = Report {
             name: self.name,
             article: self.article,

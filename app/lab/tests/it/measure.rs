@@ -163,6 +163,141 @@ fn bbr_carries_more_than_cubic_over_losses() {
     }
 }
 
+/// The only report of a run, and its rows with figures, by the name of the variant.
+fn figures(output: &std::process::Output) -> (Value, Vec<(String, Vec<f64>)>) {
+    let reports: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", text(&output.stderr)));
+    let figures = |row: &Value| {
+        let medians: Vec<_> =
+            row["figures"].as_array().unwrap().iter().map(|spread| spread["median"].as_f64().unwrap()).collect();
+        (!medians.is_empty()).then(|| (row["variant"].as_str().unwrap().to_owned(), medians))
+    };
+    let rows = reports[0]["rows"].as_array().unwrap().iter().filter_map(figures).collect();
+    (reports[0].clone(), rows)
+}
+
+/// What the rows without figures say, by the name of the variant.
+fn missing(report: &Value) -> Vec<(&str, &str)> {
+    let rows = report["rows"].as_array().unwrap().iter();
+    rows.filter_map(|row| Some((row["variant"].as_str()?, row["missing"].as_str()?))).collect()
+}
+
+#[test]
+fn all_ways_to_match_hashes_find_the_same() {
+    let (report, rows) = figures(&measure(&["match", "--quick", "-o", "json"]));
+    for (variant, figures) in &rows {
+        let [_, queries, same, near] = figures[..] else { panic!("{report}") };
+        assert!(same == queries && near > 0.0, "{variant}: {report}");
+    }
+    assert!(rows.iter().any(|(variant, _)| variant == "naive"), "{report}");
+    for (variant, why) in missing(&report) {
+        assert_eq!(why, format!("\"{variant}\" is not there: use a processor that has these instructions"));
+        println!("skipped: {why}");
+    }
+}
+
+#[test]
+fn addresses_of_the_sample_are_counted_once() {
+    let (report, rows) = figures(&measure(&["prefixes", "--quick", "-o", "json"]));
+    let addresses: Vec<_> = rows.iter().map(|(_, figures)| figures[0]).collect();
+    let [added_up, once, one_bit, in_use] = addresses[..] else { panic!("{report}") };
+    assert!(once == one_bit && added_up > once && in_use < once, "{report}");
+    assert!(report["verdicts"].as_array().unwrap().iter().all(|verdict| verdict["outcome"] == "pass"), "{report}");
+}
+
+#[test]
+fn a_policy_with_many_rules_costs_less_than_a_flat_list() {
+    if !is_root() {
+        return;
+    }
+    let (report, rows) = figures(&measure(&["calico", "--quick", "-o", "json"]));
+    assert_eq!(rows.len(), 7, "{report}");
+    let ratio = verdicts(&report, "less than a flat list")[0]["ratio"].as_f64().unwrap();
+    assert!(ratio > 1.0, "{report}");
+    let (report, rows) = figures(&measure_with(&["ip"], &["calico", "--quick", "-o", "json"]));
+    assert_eq!(rows.iter().map(|(variant, _)| variant.as_str()).collect::<Vec<_>>(), ["no rules"]);
+    assert!(missing(&report).iter().all(|(_, why)| why.starts_with("nft is not there: `apt-get install")), "{report}");
+}
+
+#[test]
+fn a_connection_is_carried_by_each_path_with_and_without_offloads() {
+    if !is_root() {
+        return;
+    }
+    for (name, variants) in [("paths", 8), ("tap", 4)] {
+        let (report, rows) = figures(&measure(&[name, "--quick", "-o", "json"]));
+        assert_eq!(rows.len(), variants, "{report}");
+        assert!(rows.iter().all(|(_, figures)| figures[0] > 0.0), "{report}");
+    }
+}
+
+/// Whether the packet path is there; if not, the measurement of packets says so.
+fn has_packet_path(report: &Value) -> bool {
+    let lacks = ["sallyport-packet is not there", "the packet path in sallyport-packet is not there"];
+    let why =
+        missing(report).into_iter().map(|(_, why)| why).find(|why| lacks.iter().any(|lack| why.starts_with(lack)));
+    if let Some(why) = why {
+        println!("skipped: {why}");
+    }
+    why.is_none()
+}
+
+#[test]
+fn the_router_in_xdp_forwards_what_the_kernel_forwards() {
+    if !is_root() {
+        return;
+    }
+    let (report, rows) = figures(&measure(&["xdp", "--quick", "-o", "json"]));
+    if has_packet_path(&report) {
+        assert_eq!(rows.len(), 3, "{report}");
+        assert!(rows.iter().all(|(_, figures)| figures[2] >= 99.9), "{report}");
+    }
+}
+
+#[test]
+fn without_iptables_the_kernel_still_forwards_by_the_other_ways() {
+    if !is_root() {
+        return;
+    }
+    let programs = ["ip", "ethtool", "nft", "setpriv"];
+    let (report, rows) = figures(&measure_with(&programs, &["forward", "--quick", "-o", "json"]));
+    if has_packet_path(&report) {
+        assert_eq!(rows.len(), 3, "{report}");
+        let [(variant, why)] = missing(&report)[..] else { panic!("{report}") };
+        assert_eq!(variant, "SNAT by iptables, 10,000 flows");
+        assert_eq!(why, "iptables is not there: `apt-get install iptables` installs it");
+    }
+}
+
+#[test]
+fn the_generator_sends_a_mix_of_sizes_and_by_both_engines() {
+    if !is_root() {
+        return;
+    }
+    let (report, rows) = figures(&measure(&["generate", "--quick", "-o", "json"]));
+    if has_packet_path(&report) {
+        assert_eq!(rows.len(), 5, "{report}");
+        assert!(rows.iter().all(|(_, figures)| figures[3] > 0.0), "{report}");
+    }
+}
+
+#[test]
+fn two_measurements_at_once_do_not_meet() {
+    if !is_root() {
+        return;
+    }
+    let measured = || figures(&measure(&["udp", "--quick", "-o", "json"]));
+    let reports = thread::scope(|scope| {
+        let both = [scope.spawn(measured), scope.spawn(measured)];
+        both.map(|one| one.join().unwrap())
+    });
+    for (report, rows) in reports {
+        assert_eq!(rows.len(), 7, "{report}");
+        for words in ["are lost", "arrive", "loses none"] {
+            assert!(verdicts(&report, words).iter().all(|verdict| verdict["outcome"] == "pass"), "{report}");
+        }
+    }
+}
+
 /// The processes with this word in their environment.
 fn processes_with(mark: &str) -> Vec<String> {
     let all = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().into_string().ok());
@@ -174,7 +309,7 @@ fn nothing_is_left_after_a_signal() {
     if !is_root() {
         return;
     }
-    for name in ["congestion", "ping"] {
+    for name in ["congestion", "ping", "xdp"] {
         let mark = format!("SALLYPORT_MARK={}-{name}", std::process::id());
         let (key, value) = mark.split_once('=').unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_sallyport-lab"));

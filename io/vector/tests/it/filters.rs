@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use sallyport_hashmatch::{BLOCK_ROWS, HASH_BYTES, Hash, MAX_BATCH_QUERIES, Threshold, search};
-use sallyport_vector::{Instructions, fastest};
+use sallyport_vector::{Instructions, columns, fastest};
 
 use crate::searches::{case, check};
 
@@ -21,6 +21,9 @@ proptest! {
     fn each_filter_finds_what_the_reference_finds((rows, queries, threshold) in case()) {
         for instructions in supported() {
             check(&mut *instructions.filter(&rows).unwrap(), &rows, &queries, threshold);
+        }
+        if let Some(mut filter) = columns(&rows) {
+            check(&mut *filter, &rows, &queries, threshold);
         }
     }
 }
@@ -51,6 +54,9 @@ fn blocks_groups_and_batches_that_are_not_full_lose_nothing() {
             let mut filter = instructions.filter(&rows).unwrap();
             check(&mut *filter, &rows, &queries, threshold.parse().unwrap());
             assert_eq!(filter.name(), instructions.name());
+        }
+        if let Some(mut filter) = columns(&rows) {
+            check(&mut *filter, &rows, &queries, threshold.parse().unwrap());
         }
     }
 }

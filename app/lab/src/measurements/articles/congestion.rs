@@ -4,7 +4,7 @@ use std::{net::Ipv4Addr, sync::Arc, time::Duration};
 
 use socket2::Protocol;
 
-use super::transfer::Transfer;
+use super::transfer::{CHUNK_BYTES, Transfer};
 use crate::measurements::{
     Scale,
     frame::{Claim, Column, Design, Measurement, Place, RunError},
@@ -132,7 +132,8 @@ impl Measurement for Congestion {
         for space in [&self.sender, &self.receiver] {
             space.set(if is_large { &LARGE } else { &DEFAULT })?;
         }
-        let transfer = Transfer { to: RECEIVER, protocol: Protocol::TCP, congestion, time: self.time };
+        let transfer =
+            Transfer { to: RECEIVER, protocol: Protocol::TCP, congestion, time: self.time, message: CHUNK_BYTES };
         Ok(vec![transfer.run(&self.sender, &self.receiver)?])
     }
 }

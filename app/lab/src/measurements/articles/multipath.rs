@@ -4,7 +4,7 @@ use std::{net::Ipv4Addr, sync::Arc, time::Duration};
 
 use socket2::Protocol;
 
-use super::transfer::Transfer;
+use super::transfer::{CHUNK_BYTES, Transfer};
 use crate::measurements::{
     Scale,
     frame::{Claim, Column, Design, Measurement, Place, RunError},
@@ -90,7 +90,7 @@ impl Measurement for Multipath {
         for space in [&self.sender, &self.receiver] {
             space.ip(&format!("mptcp limits set subflows {subflows} add_addr_accepted {subflows}\n"))?;
         }
-        let transfer = Transfer { to, protocol, congestion: "cubic", time: self.time };
+        let transfer = Transfer { to, protocol, congestion: "cubic", time: self.time, message: CHUNK_BYTES };
         Ok(vec![transfer.run(&self.sender, &self.receiver)?])
     }
 }

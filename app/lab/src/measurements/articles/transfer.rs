@@ -14,8 +14,8 @@ use crate::measurements::{frame::RunError, links::Space};
 
 /// The port of the receiver.
 const PORT: u16 = 5_201;
-/// The bytes of one read or write.
-const CHUNK_BYTES: usize = 262_144;
+/// The bytes of one read, and of a large write.
+pub(super) const CHUNK_BYTES: usize = 262_144;
 /// How long a connection may take to come, through losses.
 const CONNECT_TIME: Duration = Duration::from_secs(30);
 /// After which time a blocked read or write looks at the clock.
@@ -32,6 +32,8 @@ pub(super) struct Transfer<'a> {
     pub(super) congestion: &'a str,
     /// How long it lasts.
     pub(super) time: Duration,
+    /// The bytes of one write.
+    pub(super) message: usize,
 }
 
 impl Transfer<'_> {
@@ -49,7 +51,7 @@ impl Transfer<'_> {
         let began = Instant::now();
         let ends = began + self.time;
         let received = thread::scope(|scope| {
-            scope.spawn(|| send_until(&mut sender, ends));
+            scope.spawn(|| send_until(&mut sender, self.message, ends));
             receive_until(&mut receiver, ends)
         });
         // The end is a reset, so that nothing waits to be sent, and comes after the receiver's last read.
@@ -90,9 +92,9 @@ impl Transfer<'_> {
     }
 }
 
-/// Writes until this time.
-fn send_until(stream: &mut TcpStream, ends: Instant) {
-    let chunk = vec![7; CHUNK_BYTES];
+/// Writes messages of so many bytes until this time.
+fn send_until(stream: &mut TcpStream, message: usize, ends: Instant) {
+    let chunk = vec![7; message];
     drop(stream.set_write_timeout(Some(LOOK)));
     while Instant::now() < ends {
         match stream.write(&chunk) {

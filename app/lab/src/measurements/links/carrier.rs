@@ -42,9 +42,29 @@ type Waiting = (Duration, Vec<Vec<u8>>);
 impl Link {
     /// A link whose ends have a device of this name, each with its address, such as 10.0.0.1/24.
     pub(crate) fn new(device: &'static str, ends: [(&Arc<Space>, &str); 2], shape: Shape) -> Result<Self, RunError> {
+        Self::made(device, ends, shape, true)
+    }
+
+    /// The same without trains: the kernel hands over each segment by itself, with its checksum.
+    pub(crate) fn without_trains(
+        device: &'static str,
+        ends: [(&Arc<Space>, &str); 2],
+        shape: Shape,
+    ) -> Result<Self, RunError> {
+        Self::made(device, ends, shape, false)
+    }
+
+    fn made(
+        device: &'static str,
+        ends: [(&Arc<Space>, &str); 2],
+        shape: Shape,
+        has_trains: bool,
+    ) -> Result<Self, RunError> {
+        // A device without trains has no headers of virtio, and gets empty ones here.
+        let head_bytes = if has_trains { 0 } else { VIRTIO_NET_HDR_LEN };
         let open = |(space, address): (&Arc<Space>, &str)| {
             let made = space.within(|| {
-                let made = DeviceBuilder::new().name(device).mtu(MTU_BYTES).offload(true).build_sync();
+                let made = DeviceBuilder::new().name(device).mtu(MTU_BYTES).offload(has_trains).build_sync();
                 made.map_err(RunError::io("make a TUN device (`modprobe tun` loads its module)"))
             })?;
             let up = format!("addr add {address} dev {device}\nlink set {device} txqueuelen {DEVICE_QUEUE} up\n");
@@ -58,9 +78,9 @@ impl Link {
         for from in [0, 1] {
             let (sender, receiver) = mpsc::channel();
             let (device, wire, is_over) = (devices[from].clone(), link.wires[from].clone(), link.is_over.clone());
-            thread::spawn(move || take(&device, &wire, began, &is_over, &sender));
+            thread::spawn(move || take((&device, head_bytes), &wire, began, &is_over, &sender));
             let device = devices[1 - from].clone();
-            thread::spawn(move || deliver(&device, began, &receiver));
+            thread::spawn(move || deliver((&device, head_bytes), began, &receiver));
         }
         Ok(link)
     }
@@ -83,15 +103,21 @@ impl Drop for Link {
     }
 }
 
-/// Reads frames of a device until the link is over.
-fn take(device: &SyncDevice, wire: &Mutex<Wire>, began: Instant, is_over: &AtomicBool, sender: &mpsc::Sender<Waiting>) {
+/// Reads frames of a device until the link is over. So many bytes of their header are not read, and are zero.
+fn take(
+    (device, head_bytes): (&SyncDevice, usize),
+    wire: &Mutex<Wire>,
+    began: Instant,
+    is_over: &AtomicBool,
+    sender: &mpsc::Sender<Waiting>,
+) {
     let mut buffer = vec![0; MAX_FRAME_BYTES];
     while !is_over.load(Ordering::Acquire) {
-        let Ok(length) = device.recv(&mut buffer) else {
+        let Ok(length) = device.recv(&mut buffer[head_bytes..]) else {
             thread::sleep(SHORT);
             continue;
         };
-        let Some(train) = Train::parse(&buffer[..length]) else { continue };
+        let Some(train) = Train::parse(&buffer[..head_bytes + length]) else { continue };
         let (arrives, due) = wire.lock().carry(began.elapsed(), train.sizes().into_iter());
         let left = train.left(&arrives);
         if !left.is_empty() && sender.send((due, left)).is_err() {
@@ -100,8 +126,9 @@ fn take(device: &SyncDevice, wire: &Mutex<Wire>, began: Instant, is_over: &Atomi
     }
 }
 
-/// Writes frames to a device when they are due, until their reader has ended.
-fn deliver(device: &SyncDevice, began: Instant, receiver: &mpsc::Receiver<Waiting>) {
+/// Writes frames to a device when they are due, until their reader has ended. So many bytes of their header are left
+/// out.
+fn deliver((device, head_bytes): (&SyncDevice, usize), began: Instant, receiver: &mpsc::Receiver<Waiting>) {
     for (due, frames) in receiver {
         let left = due.saturating_sub(began.elapsed());
         if left > SHORT {
@@ -109,7 +136,7 @@ fn deliver(device: &SyncDevice, began: Instant, receiver: &mpsc::Receiver<Waitin
         }
         for frame in frames {
             // A device that is gone loses packets, like a wire.
-            drop(device.send(&frame));
+            drop(device.send(&frame[head_bytes..]));
         }
     }
 }

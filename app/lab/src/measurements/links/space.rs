@@ -1,28 +1,59 @@
 //! A network namespace without a name. The kernel removes it with everything in it once no thread, socket or handle of
 //! it is left, whatever ends this process.
 
-use std::{fs::File, os::fd::AsFd as _, process::Command, thread};
+use std::{
+    fs::File,
+    os::fd::{AsFd as _, AsRawFd as _},
+    process::Command,
+    thread,
+};
 
-use nix::sched::{CloneFlags, setns, unshare};
+use nix::{
+    mount::{MsFlags, mount},
+    sched::{CloneFlags, setns, unshare},
+};
 
 use crate::{kernel, measurements::frame::RunError};
 
 /// The namespace of the thread that opens this file.
 const OWN: &str = "/proc/thread-self/ns/net";
+/// The mounts of the thread that opens this file.
+const OWN_MOUNTS: &str = "/proc/thread-self/ns/mnt";
+/// Where maps and programs of the kernel have names.
+const BPF: &str = "/sys/fs/bpf";
 
 /// A network namespace.
 #[derive(Debug)]
-pub(crate) struct Space(File);
+pub(crate) struct Space {
+    network: File,
+    /// A mount namespace with a bpffs of its own.
+    mounts: Option<File>,
+}
 
 impl Space {
     /// A new one, with its loopback device up.
     pub(crate) fn new() -> Result<Self, RunError> {
-        let make = || {
+        Self::made(|| {
             unshare(CloneFlags::CLONE_NEWNET)?;
-            File::open(OWN)
-        };
+            Ok(Self { network: File::open(OWN)?, mounts: None })
+        })
+    }
+
+    /// A new one in which `/sys/fs/bpf` is empty, and is gone with it.
+    pub(crate) fn with_bpf() -> Result<Self, RunError> {
+        Self::made(|| {
+            unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS)?;
+            let none = None::<&str>;
+            mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)?;
+            mount(Some("bpf"), BPF, Some("bpf"), MsFlags::empty(), none)?;
+            Ok(Self { network: File::open(OWN)?, mounts: Some(File::open(OWN_MOUNTS)?) })
+        })
+    }
+
+    /// What this makes in a thread of its own.
+    fn made(make: impl FnOnce() -> std::io::Result<Self> + Send) -> Result<Self, RunError> {
         let made = thread::scope(|scope| scope.spawn(make).join()).unwrap_or_else(|_| Err(ended()));
-        let space = Self(made.map_err(RunError::io("make a network namespace"))?);
+        let space = made.map_err(RunError::io("make a network namespace"))?;
         space.ip("link set lo up\n")?;
         Ok(space)
     }
@@ -39,8 +70,15 @@ impl Space {
 
     /// Moves this thread into the namespace, for the rest of its life.
     pub(crate) fn enter(&self) -> Result<(), RunError> {
-        let entered = setns(self.0.as_fd(), CloneFlags::CLONE_NEWNET).map_err(Into::into);
-        entered.map_err(RunError::io("enter a network namespace"))
+        let enter = || {
+            if let Some(mounts) = &self.mounts {
+                // A thread changes its mounts once it shares no working directory.
+                unshare(CloneFlags::CLONE_FS)?;
+                setns(mounts.as_fd(), CloneFlags::CLONE_NEWNS)?;
+            }
+            setns(self.network.as_fd(), CloneFlags::CLONE_NEWNET)
+        };
+        enter().map_err(|error| RunError::io("enter a network namespace")(error.into()))
     }
 
     /// Runs these lines by `ip`.
@@ -49,6 +87,11 @@ impl Space {
             kernel::run(Command::new("ip").args(["-batch", "-"]), lines)?;
             Ok(())
         })
+    }
+
+    /// A path of the namespace for other programs, while this process has it.
+    pub(crate) fn path(&self) -> String {
+        format!("/proc/{}/fd/{}", std::process::id(), self.network.as_raw_fd())
     }
 
     /// Writes settings below `/proc/sys/net`.
