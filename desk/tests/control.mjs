@@ -19,6 +19,7 @@ const socket = (n, name, given = {}) => ({
 });
 const tunnel = (n, of, given = {}) => ({ id: id(100 + n), socket_id: id(of), created_at: AT, status: 'up', edge: 'eu-1', region: 'eu', weight: 1, name: 'home', host: 'nas', agent: 'sallyport/0.1', since: AT, holders: [], labels: {}, path: '/', ...given });
 const provider = (name, given = {}) => ({ id: id(65), name, kind: 'oidc', client_id: 'sallyport', issuer: 'https://id.example.com', has_secret: true, scopes: ['openid'], trust_email: false, check_minutes: 5, require_totp: false, redirect_uri: 'https://login.example.test/callback/work', backchannel_logout_uri: '', post_logout_redirect_uri: '', created_at: AT, ...given });
+const ended = (of, given = {}) => ({ id: of, socket: id(1), socket_name: 'calm-bay-1001', transport: 'http', ended: AT, duration_ms: 12.5, bytes_in: 300, bytes_out: 1200, verdict: 'complete', method: 'GET', client: '192.0.2.7:41000', ...given });
 /** The counters of a socket to which nobody has come. */
 export const stats = (n) => ({ socket: id(n), socket_name: `calm-bay-${1000 + n}`, transport: 'http', requests: {}, flows: {}, refusals: {}, bytes_in: 0, bytes_out: 0, live: 0, per_second: 0, edges: [], origins: [] });
 const page = (items, next = null) => ({ items, next });
@@ -47,6 +48,10 @@ export function filled(name = 'shop') {
     [`/v1/sockets/${id(2)}/stats`]: stats(2),
     [`/v1/sockets/${id(1)}/stats`]: { socket: id(1), socket_name: 'calm-bay-1001', transport: 'http', requests: { '2xx': 1200, '5xx': 3 }, flows: {}, refusals: { denied: 4 }, bytes_in: 12_000, bytes_out: 4_000_000, live: 1, per_second: 0.4, first_byte: { p50_ms: 3, p99_ms: 40 }, edges: [], origins: [] },
     '/v1/flows': { ...page([{ id: 'f9', socket: id(1), socket_name: 'calm-bay-1001', transport: 'http', client: '192.0.2.7:41000', identity: name, began: AT, bytes: 5000 }]), silent: [{ edge: 'ap-1', why: 'it does not answer' }] },
+    '/v1/flows/log': { items: [ended('f1', { status: 200, path: '/hello' }), ended('f2', { verdict: 'denied', rule: name, identity: 'bob@example.com', path: `/${name}` })], next: '2', silent: [{ edge: 'ap-1', why: name }] },
+    '/v1/organisation': { id: id(90), name: 'Ann', role: 'owner', own: true },
+    '/v1/account/sessions': page([{ id: id(96), current: true, client: 'desk', address: '192.0.2.7', created_at: AT, expires_at: AT }, { id: id(97), current: false, client: name, created_at: AT, expires_at: AT }]),
+    '/v1/account/invitations': page([{ id: id(98), organisation: id(91), organisation_name: name, role: 'viewer', created_at: AT, expires_at: AT }]),
     '/v1/edges': page(edges),
     '/v1/edges/ways': page([{ from: 'eu-1', to: 'us-1', kind: 'edge', by: 'mesh', sent: 20, lost: 1, recent: 20, recent_lost: 1, min_ms: 78.2, median_ms: 79.9 }, { from: 'eu-1', to: name, kind: 'host', by: 'ping', sent: 5, lost: 5, recent: 5, recent_lost: 5, failure: name }]),
     '/v1/anycast/status': { edges: [{ edge: 'eu-1', problems: [name], prefixes: [{ prefix: '192.0.2.0/24', state: 'announced', why: 'the edge serves', since: AT, addresses: [], sent_to: ['r1'] }], peers: [{ name: 'r1', is_up: true, state: 'Established' }] }], orders: [] },

@@ -15,6 +15,7 @@ const PLACES = [
   [`/sockets/${idOf(1)}`, 'shop'],
   [`/sockets/${idOf(1)}/plan`, 'Plan of the steering'],
   ['/tunnels', 'Tunnels'],
+  ['/flows', 'Flows'],
   ['/edges', 'Edges'],
   [`/edges/${idOf(20)}`, 'eu-1'],
   ['/policies', 'Policies'],
@@ -33,6 +34,7 @@ const PLACES = [
   ['/domains', 'Domains'],
   ['/domains/app.example.com', 'app.example.com'],
   ['/audit', 'Audit'],
+  ['/account', 'Account'],
   ['/nothing', 'No such page'],
 ];
 
@@ -347,6 +349,47 @@ test('an ssh key is added, and certificates get other settings', async (t) => {
   await page.click('button:has-text("Save")');
   await until(page, () => !document.querySelector('[name=force_command]'));
   assert.deepEqual(mock.asked.find(({ method }) => method === 'PATCH').body, { extensions: [], force_command: '/usr/bin/menu' });
+  await close();
+});
+
+test('requests that ended show the newest first, and flows come by pages', async (t) => {
+  const mock = await started(t);
+  const { page, close } = await open(held, new URL('/flows', mock.url).href);
+  const rows = '[aria-label="Ended lately"] tbody tr';
+  await page.waitForSelector(`${rows}:nth-child(1):has-text("denied"):has-text("/shop")`);
+  await page.waitForSelector(`${rows}:nth-child(2):has-text("200 complete"):has-text("/hello")`);
+  await page.waitForSelector('text=The flows of the edge ap-1 are missing');
+  mock.data['/v1/flows'].next = 'f9';
+  await page.click('button:has-text("Next page")');
+  await until(page, () => location.search === '?after=f9');
+  await page.waitForSelector('button:has-text("First page")');
+  assert.equal(mock.asked.filter(({ path }) => path === '/v1/flows').at(-1).search, '?limit=50&after=f9');
+  await close();
+});
+
+test('the account ends other logins, accepts an invitation, and leaves an organisation', async (t) => {
+  const mock = await started(t);
+  mock.on[`DELETE /v1/account/sessions/${idOf(97)}`] = () => [204];
+  mock.on['POST /v1/account/invitations/accept'] = () => [422, { status: 422, code: 'invalid-code', detail: 'this code is not valid' }];
+  mock.on['POST /v1/organisation/leave'] = () => [204];
+  const { page, close } = await open(held, new URL('/account', mock.url).href, { expected: [/status of 422/] });
+  await page.click('[aria-label="Logins"] button:text-is("End")');
+  await page.waitForSelector('.toast:has-text("The login has ended")');
+  await page.click('button:has-text("Accept one")');
+  await page.fill('[name=code]', ' wrong ');
+  await page.click('form button:has-text("Accept")');
+  await page.waitForSelector('[role=alert]:has-text("This code is not valid.")');
+  assert.deepEqual(mock.asked.find(({ path }) => path.endsWith('/accept')).body, { code: 'wrong' });
+  mock.data['/v1/organisation'] = { id: idOf(91), name: 'Others', role: 'viewer', own: false };
+  await page.selectOption('.organisation', idOf(91));
+  await page.click('nav >> text=People');
+  await page.click('button:has-text("Leave")');
+  await page.click('dialog button.main');
+  await page.waitForSelector('h1:has-text("Overview")');
+  const left = mock.asked.find(({ path }) => path === '/v1/organisation/leave');
+  assert.equal(left.headers['sallyport-organisation'], idOf(91));
+  const next = mock.asked.filter(({ path }) => path === '/v1/sockets').at(-1);
+  assert.equal(next.headers['sallyport-organisation'], undefined, 'the desk acts for the own organisation again');
   await close();
 });
 

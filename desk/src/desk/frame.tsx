@@ -3,11 +3,13 @@ import { Mark } from '../parts/mark';
 import { plain } from '../parts/format';
 import { ThemeButton } from '../parts/theme';
 import { complain } from '../parts/toast';
+import { AccountPlace } from './account';
 import { chooseOrganisation, logOut, organisation, useApi } from './api';
 import { Audit } from './audit';
 import { Catchment } from './catchment';
 import { Domains, OneDomain } from './domains';
 import { Edges, OneEdge } from './edges';
+import { Flows } from './flows';
 import { OneServiceToken, ServiceTokens } from './machines';
 import { Overview } from './overview';
 import { Place } from './parts';
@@ -29,6 +31,7 @@ const PLACES = [
   ['', 'Overview'],
   ['sockets', 'Sockets'],
   ['tunnels', 'Tunnels'],
+  ['flows', 'Flows'],
   ['policies', 'Policies'],
   ['providers', 'Providers'],
   ['service-tokens', 'Service tokens'],
@@ -39,6 +42,7 @@ const PLACES = [
   ['edges', 'Edges'],
   ['catchment', 'Catchment'],
   ['audit', 'Audit'],
+  ['account', 'Account'],
 ] as const;
 /** The places of the owner of the installation. */
 const OF_OWNER: readonly string[] = ['edges', 'catchment'];
@@ -56,6 +60,8 @@ function Here({ isOwner }: { isOwner: boolean }) {
       return second ? <OneSocket key={key} id={second} /> : <Sockets key={key} />;
     case 'tunnels':
       return <Tunnels key={key} />;
+    case 'flows':
+      return <Flows key={key} />;
     case 'edges':
       return second ? <OneEdge key={key} id={second} /> : <Edges key={key} />;
     case 'policies':
@@ -78,6 +84,8 @@ function Here({ isOwner }: { isOwner: boolean }) {
       return second ? <OneDomain key={key} name={second} /> : <Domains key={key} />;
     case 'audit':
       return <Audit key={key} />;
+    case 'account':
+      return <AccountPlace key={key} />;
     default:
       return (
         <Place key={key} title="No such page">

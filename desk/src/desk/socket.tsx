@@ -3,7 +3,7 @@ import { useState } from 'preact/hooks';
 import { count, plain, size } from '../parts/format';
 import { command } from '../parts/shell';
 import { ask, tagOf, useApi } from './api';
-import { FlowTable } from './flows';
+import { EndedFlows, FlowTable } from './flows';
 import { Await, Check, doing, Facts, Field, Form, Lamp, listOf, Once, Place, Risky, Section, Table, Time, Ways, Weight } from './parts';
 import { A, go, to } from './router';
 import { SocketState } from './sockets';
@@ -366,6 +366,8 @@ function Traffic({ path, socket }: { path: string; socket: Socket }) {
         )}
       </Await>
       <Await of={flows}>{(page) => <FlowTable page={{ ...page, items: page.items.filter((flow) => flow.socket === socket.id) }} />}</Await>
+      <h3>Ended lately</h3>
+      <EndedFlows socket={socket.id} limit={20} />
     </Section>
   );
 }
