@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { mkdir } from 'node:fs/promises';
 import { test } from 'node:test';
 import { accessible, browsing, fits, open, until } from './browser.mjs';
-import { ControlMock, filled, HOSTILE, idOf } from './control.mjs';
+import { ControlMock, filled, HOSTILE, idOf, stats } from './control.mjs';
 
 const held = browsing();
 /** Screenshots are kept where SCREENSHOTS says. */
@@ -13,17 +13,28 @@ const PLACES = [
   ['/sockets', 'Sockets'],
   ['/sockets/new', 'New socket'],
   [`/sockets/${idOf(1)}`, 'shop'],
+  [`/sockets/${idOf(1)}/plan`, 'Plan of the steering'],
   ['/tunnels', 'Tunnels'],
+  ['/flows', 'Flows'],
   ['/edges', 'Edges'],
   [`/edges/${idOf(20)}`, 'eu-1'],
   ['/policies', 'Policies'],
   ['/policies/new', 'New policy'],
   [`/policies/${idOf(40)}`, 'staff'],
+  ['/providers', 'Providers'],
+  ['/providers/new', 'New provider'],
+  ['/providers/work', 'work'],
+  ['/providers/local', 'local'],
+  ['/service-tokens', 'Service tokens'],
+  [`/service-tokens/${idOf(70)}`, 'shop'],
+  ['/ssh', 'SSH'],
+  ['/catchment', 'Catchment'],
   ['/people', 'People'],
   ['/tokens', 'Tokens'],
   ['/domains', 'Domains'],
   ['/domains/app.example.com', 'app.example.com'],
   ['/audit', 'Audit'],
+  ['/account', 'Account'],
   ['/nothing', 'No such page'],
 ];
 
@@ -113,7 +124,7 @@ test('a new installation leads from the first account to the first request', asy
   const { account } = mock;
   mock.account = null;
   mock.isNew = true;
-  Object.assign(mock.data, { '/v1/sockets': { items: [] }, '/v1/audit': { items: [] }, '/v1/certificates': { items: [] } });
+  Object.assign(mock.data, { '/v1/sockets': { items: [] }, '/v1/audit': { items: [] }, '/v1/certificates': { items: [] }, [`/v1/sockets/${idOf(1)}/stats`]: stats(1) });
   mock.on['POST /v1/accounts'] = () => [201, account];
   mock.on['POST /session'] = () => [200, { account: (mock.account = account), is_new: false, needs_setup_token: false }];
   const made = filled()['/v1/sockets'].items[0];
@@ -140,7 +151,8 @@ test('a new installation leads from the first account to the first request', asy
   await page.waitForSelector('code:has-text("sallyport login --api")');
   mock.data['/v1/sockets'] = { items: [made] };
   await page.waitForSelector('[aria-current=step]:has-text("The first request")');
-  mock.data['/v1/audit'] = filled()['/v1/audit'];
+  // The audit log stays empty: nobody logs in to this socket.
+  mock.data[`/v1/sockets/${idOf(1)}/stats`] = { ...stats(1), requests: { '2xx': 1 } };
   await page.waitForSelector('text=First steps', { state: 'detached' });
   await close();
 });
@@ -150,7 +162,7 @@ test('names of others are text everywhere', async (t) => {
   const { page, close } = await open(held, mock.url);
   await page.waitForSelector('h1');
   for (const [path, title] of PLACES) {
-    const isNamed = path === `/sockets/${idOf(1)}`;
+    const isNamed = [`/sockets/${idOf(1)}`, `/service-tokens/${idOf(70)}`].includes(path);
     await page.goto(new URL(path, mock.url).href);
     if (!isNamed) await page.waitForSelector(`h1:has-text("${title}")`);
     await until(page, () => document.querySelector('h1') && ![...document.querySelectorAll('[role=status]')].some(({ textContent }) => textContent === 'Loading…'));
@@ -267,6 +279,150 @@ test('changes are in JSON, for the chosen organisation, and meet what they were 
   await page.waitForSelector('.tested:has-text("refused")');
   await accessible(page, 'a tested policy');
   assert.equal(await page.$('nav >> text=Edges'), null, 'edges are for the owner of the installation');
+  await close();
+});
+
+test('a provider is made with what was filled in, tested and removed', async (t) => {
+  const mock = await started(t);
+  mock.on['POST /v1/providers'] = () => [201, mock.data['/v1/providers/work']];
+  mock.on['POST /v1/providers/work/test'] = () => [200, { works: false, detail: 'the issuer is another one', keys: 2 }];
+  mock.on['DELETE /v1/providers/work'] = () => [409, { status: 409, code: 'provider-in-use', detail: 'a socket names the provider' }];
+  const { page, close } = await open(held, new URL('/providers/new', mock.url).href, { expected: [/status of 409/] });
+  await page.fill('[name=name]', 'work');
+  await page.fill('[name=client_id]', 'sallyport');
+  await page.fill('[name=client_secret]', 's3cret');
+  await page.fill('[name=issuer]', 'https://id.example.com');
+  await page.fill('[name=scopes]', 'groups\n\n offline ');
+  await page.check('[name=trust_email]');
+  await page.waitForSelector(
+    'code:has-text("sallyport provider add --kind oidc --client-id sallyport --client-secret-file secret.txt --issuer https://id.example.com --scope groups,offline --trust-email work")',
+  );
+  assert.ok(!(await page.textContent('form .copied code')).includes('s3cret'), 'no line shows a secret');
+  await page.click('button:has-text("Create")');
+  await page.waitForSelector('h1:has-text("work")');
+  assert.deepEqual(mock.asked.find(({ method }) => method === 'POST').body, {
+    name: 'work', kind: 'oidc', client_id: 'sallyport', client_secret: 's3cret', issuer: 'https://id.example.com', scopes: ['groups', 'offline'], trust_email: true,
+  });
+  await page.click('button:has-text("Test")');
+  await page.waitForSelector('dd:has-text("the issuer is another one")');
+  await page.click('.place-head button:has-text("Remove")');
+  await page.click('dialog button.main');
+  await page.waitForSelector('.toast:has-text("A socket names the provider.")');
+  assert.equal(await page.textContent('h1'), 'work', 'a refusal leaves everything in place');
+  await close();
+});
+
+test('a service token shows its secret once, and is for the sockets that were chosen', async (t) => {
+  const mock = await started(t);
+  mock.on['POST /v1/service-tokens'] = () => [201, { ...mock.data[`/v1/service-tokens/${idOf(70)}`], secret: 'sps_secret' }];
+  const { page, close } = await open(held, new URL('/service-tokens', mock.url).href);
+  await page.click('button:has-text("New service token")');
+  await page.fill('[name=name]', 'ci');
+  await page.check(`[value="${idOf(1)}"]`);
+  await page.check(`[value="${idOf(3)}"]`);
+  await page.fill('[name=days]', '');
+  await page.waitForSelector('code:has-text("sallyport service-token create --socket shop --socket wiki ci")');
+  await accessible(page, 'new service token');
+  await page.click('form button:has-text("Create")');
+  await page.waitForSelector('dialog:has-text("sps_secret")');
+  assert.deepEqual(mock.asked.find(({ method }) => method === 'POST').body, { name: 'ci', sockets: [idOf(1), idOf(3)] });
+  await page.click('dialog button:has-text("I have it")');
+  await page.waitForSelector('dialog', { state: 'detached' });
+  assert.ok(!(await page.textContent('#app')).includes('sps_secret'));
+  await close();
+});
+
+test('an ssh key is added, and certificates get other settings', async (t) => {
+  const mock = await started(t);
+  mock.on['POST /v1/ssh-keys'] = () => [422, { status: 422, code: 'invalid-request', detail: 'this is a private key: send the public one' }];
+  mock.on['PATCH /v1/ssh-authority'] = () => [200, mock.data['/v1/ssh-authority']];
+  const { page, close } = await open(held, new URL('/ssh', mock.url).href, { expected: [/status of 422/] });
+  await page.click('button:has-text("Add a key")');
+  await page.fill('[name=public_key]', 'ssh-ed25519 BBBB\n');
+  await page.click('form button:has-text("Add")');
+  await page.waitForSelector('[role=alert]:has-text("This is a private key: send the public one.")');
+  assert.deepEqual(mock.asked.find(({ method }) => method === 'POST').body, { public_key: 'ssh-ed25519 BBBB' });
+  await page.click('[aria-label="Certificates"] button:has-text("Edit")');
+  await page.uncheck('[value=permit-pty]');
+  await page.fill('[name=force_command]', '/usr/bin/menu');
+  await page.waitForSelector('code:has-text("sallyport ssh-ca edit --no-extensions --force-command /usr/bin/menu")');
+  await page.click('button:has-text("Save")');
+  await until(page, () => !document.querySelector('[name=force_command]'));
+  assert.deepEqual(mock.asked.find(({ method }) => method === 'PATCH').body, { extensions: [], force_command: '/usr/bin/menu' });
+  await close();
+});
+
+test('requests that ended show the newest first, and flows come by pages', async (t) => {
+  const mock = await started(t);
+  const { page, close } = await open(held, new URL('/flows', mock.url).href);
+  const rows = '[aria-label="Ended lately"] tbody tr';
+  await page.waitForSelector(`${rows}:nth-child(1):has-text("denied"):has-text("/shop")`);
+  await page.waitForSelector(`${rows}:nth-child(2):has-text("200 complete"):has-text("/hello")`);
+  await page.waitForSelector('text=The flows of the edge ap-1 are missing');
+  mock.data['/v1/flows'].next = 'f9';
+  await page.click('button:has-text("Next page")');
+  await until(page, () => location.search === '?after=f9');
+  await page.waitForSelector('button:has-text("First page")');
+  assert.equal(mock.asked.filter(({ path }) => path === '/v1/flows').at(-1).search, '?limit=50&after=f9');
+  await close();
+});
+
+test('the account ends other logins, accepts an invitation, and leaves an organisation', async (t) => {
+  const mock = await started(t);
+  mock.on[`DELETE /v1/account/sessions/${idOf(97)}`] = () => [204];
+  mock.on['POST /v1/account/invitations/accept'] = () => [422, { status: 422, code: 'invalid-code', detail: 'this code is not valid' }];
+  mock.on['POST /v1/organisation/leave'] = () => [204];
+  const { page, close } = await open(held, new URL('/account', mock.url).href, { expected: [/status of 422/] });
+  await page.click('[aria-label="Logins"] button:text-is("End")');
+  await page.waitForSelector('.toast:has-text("The login has ended")');
+  await page.click('button:has-text("Accept one")');
+  await page.fill('[name=code]', ' wrong ');
+  await page.click('form button:has-text("Accept")');
+  await page.waitForSelector('[role=alert]:has-text("This code is not valid.")');
+  assert.deepEqual(mock.asked.find(({ path }) => path.endsWith('/accept')).body, { code: 'wrong' });
+  mock.data['/v1/organisation'] = { id: idOf(91), name: 'Others', role: 'viewer', own: false };
+  await page.selectOption('.organisation', idOf(91));
+  await page.click('nav >> text=People');
+  await page.click('button:has-text("Leave")');
+  await page.click('dialog button.main');
+  await page.waitForSelector('h1:has-text("Overview")');
+  const left = mock.asked.find(({ path }) => path === '/v1/organisation/leave');
+  assert.equal(left.headers['sallyport-organisation'], idOf(91));
+  const next = mock.asked.filter(({ path }) => path === '/v1/sockets').at(-1);
+  assert.equal(next.headers['sallyport-organisation'], undefined, 'the desk acts for the own organisation again');
+  await close();
+});
+
+test('an edit of a socket keeps the limits that the form lacks, and weights change in their row', async (t) => {
+  const mock = await started(t);
+  const path = `/v1/sockets/${idOf(1)}`;
+  Object.assign(mock.data[path], { limits: { queue: 7, max_connections: 3 }, domains: ['shop.example.com'], identity: { providers: ['work'], session_minutes: 30, session_idle_minutes: 10 } });
+  mock.on[`PATCH ${path}`] = () => [200, mock.data[path]];
+  mock.on[`PATCH ${path}/tunnels/${idOf(101)}`] = () => [200, {}];
+  const { page, close } = await open(held, new URL(`/sockets/${idOf(1)}`, mock.url).href);
+  await page.click('[aria-label="Settings"] button:has-text("Edit")');
+  await page.fill('[name=email_domains]', 'example.com');
+  await page.fill('[name=requests_per_second]', '50');
+  await page.fill('[name=max_connections]', '');
+  await accessible(page, 'settings');
+  await page.click('button:has-text("Save")');
+  await until(page, () => !document.querySelector('[name=email_domains]'));
+  const edit = mock.asked.find(({ method }) => method === 'PATCH');
+  assert.equal(edit.headers['if-match'], `"${path}"`);
+  assert.deepEqual(edit.body, {
+    name: 'shop',
+    domains: ['shop.example.com'],
+    access: { allow: [], deny: [] },
+    limits: { queue: 7, max_connections: 0, requests_per_second: 50, bytes_per_second: 0 },
+    identity: { providers: ['work'], session_minutes: 30, session_idle_minutes: 10, email_domains: ['example.com'], email_addresses: [] },
+  });
+  await page.fill('[aria-label="Weight of home"]', '2000');
+  await page.keyboard.press('Tab');
+  await page.fill('[aria-label="Weight of home"]', '20');
+  await page.keyboard.press('Tab');
+  await page.waitForSelector('.toast:has-text("The weight is changed")');
+  const weights = mock.asked.filter(({ method, path: at }) => method === 'PATCH' && at.includes('/tunnels/')).map(({ body }) => body);
+  assert.deepEqual(weights, [{ weight: 20 }], 'a number out of bounds is not sent');
   await close();
 });
 

@@ -1,54 +1,17 @@
 // The page of a real `sallyport connect`: requests by the edge, a real service behind it, and a browser in front.
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
-import { createHash, randomBytes } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
-import { createServer } from 'node:http';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { connect as connectTls } from 'node:tls';
 import { promisify } from 'node:util';
 import { accessible, browsing, open, until } from './browser.mjs';
+import { service, webSocket } from './origin.mjs';
 import { MISSING, place, PROGRAM, start } from './program.mjs';
-import { SCRIPT, WEBHOOK } from './seed.mjs';
+import { WEBHOOK } from './seed.mjs';
 
 const run = promisify(execFile);
 const held = browsing();
-
-/** A service that keeps what it got, answers, and echoes messages of WebSockets. */
-async function service(t) {
-  const got = [];
-  const server = createServer(async (request, response) => {
-    const at = Date.now();
-    const chunks = [];
-    for await (const chunk of request) chunks.push(chunk);
-    got.push({ at, method: request.method, path: request.url, headers: request.headers, body: Buffer.concat(chunks) });
-    if (request.url.startsWith('/svg')) {
-      response.setHeader('content-type', 'image/svg+xml');
-      response.setHeader('x-name', SCRIPT);
-      return response.end(`<svg xmlns="http://www.w3.org/2000/svg" onload="window.hit=1">${SCRIPT}</svg>`);
-    }
-    response.setHeader('content-type', 'application/json');
-    return response.end(JSON.stringify({ got: request.url, number: got.length }));
-  });
-  server.on('upgrade', (request, socket) => {
-    const accept = createHash('sha1').update(`${request.headers['sec-websocket-key']}258EAFA5-E914-47DA-95CA-C5AB0DC85B11`).digest('base64');
-    socket.write(`HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: upgrade\r\nsec-websocket-accept: ${accept}\r\n\r\n`);
-    socket.on('error', () => socket.destroy());
-    socket.on('data', (frame) => {
-      const mask = frame.subarray(2, 6);
-      const text = Buffer.from(frame.subarray(6, 6 + (frame[1] & 127)).map((byte, at) => byte ^ mask[at % 4]));
-      socket.write(Buffer.concat([Buffer.from([0x81, text.length]), text]));
-    });
-    t.after(() => socket.destroy());
-  });
-  await new Promise((go) => server.listen(0, '127.0.0.1', go));
-  t.after(() => {
-    server.closeAllConnections();
-    server.close();
-  });
-  return { got, port: server.address().port };
-}
 
 /** An edge with control, an account, and a connector with its inspector. */
 async function tunnel(t) {
@@ -63,24 +26,6 @@ async function tunnel(t) {
   const { url: address } = JSON.parse(await program.line('"inspector"'));
   const { url } = JSON.parse(await program.line('"attached"'));
   return { env: { ...env, CURL_CA_BUNDLE: ca }, ca, origin, program, address, url: url.replace(/\/$/, '') };
-}
-
-/** Sends one message by a WebSocket through the edge. */
-async function socket(t, url, ca, text) {
-  const { hostname, port } = new URL(url);
-  const stream = connectTls({ host: '127.0.0.1', port: Number(port), servername: hostname, ca: await readFile(ca), ALPNProtocols: ['http/1.1'] });
-  t.after(() => stream.destroy());
-  stream.on('error', () => stream.destroy());
-  await new Promise((go) => stream.once('secureConnect', go));
-  const key = randomBytes(16).toString('base64');
-  stream.write(`GET /socket HTTP/1.1\r\nhost: ${hostname}:${port}\r\nconnection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\nsec-websocket-key: ${key}\r\n\r\n`);
-  await new Promise((go) => stream.once('data', go));
-  const send = (words) => {
-    const [body, mask] = [Buffer.from(words), Buffer.from([1, 2, 3, 4])];
-    stream.write(Buffer.concat([Buffer.from([0x81, 0x80 | body.length]), mask, body.map((byte, at) => byte ^ mask[at % 4])]));
-  };
-  send(text);
-  return send;
 }
 
 test('the page of a real tunnel', { skip: MISSING }, async (t) => {
@@ -156,7 +101,7 @@ test('the page of a real tunnel', { skip: MISSING }, async (t) => {
   await page.keyboard.press('Escape');
 
   // Messages as they pass, and what a hostile service answers.
-  const send = await socket(t, url, ca, 'first message');
+  const { send } = await webSocket(t, url, ca, 'first message');
   await page.click('.row:has-text("/socket")');
   await page.keyboard.press('3');
   await page.waitForSelector('.frame-row.client:has-text("first message")');

@@ -3,17 +3,24 @@ import { Mark } from '../parts/mark';
 import { plain } from '../parts/format';
 import { ThemeButton } from '../parts/theme';
 import { complain } from '../parts/toast';
+import { AccountPlace } from './account';
 import { chooseOrganisation, logOut, organisation, useApi } from './api';
 import { Audit } from './audit';
+import { Catchment } from './catchment';
 import { Domains, OneDomain } from './domains';
 import { Edges, OneEdge } from './edges';
+import { Flows } from './flows';
+import { OneServiceToken, ServiceTokens } from './machines';
 import { Overview } from './overview';
 import { Place } from './parts';
 import { People } from './people';
+import { Plan } from './plan';
 import { NewPolicy, OnePolicy, Policies } from './policies';
+import { NewProvider, OneProvider, Providers } from './providers';
 import { A, place } from './router';
 import { OneSocket } from './socket';
 import { NewSocket, Sockets } from './sockets';
+import { Ssh } from './ssh';
 import { Tokens } from './tokens';
 import { Tunnels } from './tunnels';
 import type { Organisation, Page, Session } from './wire';
@@ -24,31 +31,51 @@ const PLACES = [
   ['', 'Overview'],
   ['sockets', 'Sockets'],
   ['tunnels', 'Tunnels'],
-  ['edges', 'Edges'],
+  ['flows', 'Flows'],
   ['policies', 'Policies'],
+  ['providers', 'Providers'],
+  ['service-tokens', 'Service tokens'],
+  ['ssh', 'SSH'],
+  ['domains', 'Domains'],
   ['people', 'People'],
   ['tokens', 'Tokens'],
-  ['domains', 'Domains'],
+  ['edges', 'Edges'],
+  ['catchment', 'Catchment'],
   ['audit', 'Audit'],
+  ['account', 'Account'],
 ] as const;
+/** The places of the owner of the installation. */
+const OF_OWNER: readonly string[] = ['edges', 'catchment'];
 
 /** What is at the path of the address. */
 function Here({ isOwner }: { isOwner: boolean }) {
-  const [first = '', second] = place.value.path.split('/').slice(1);
-  const key = `${organisation.value} ${first} ${second ?? ''}`;
+  const [first = '', second, third] = place.value.path.split('/').slice(1);
+  const key = `${organisation.value} ${first} ${second ?? ''} ${third ?? ''}`;
   switch (first) {
     case '':
       return <Overview key={key} isOwner={isOwner} />;
     case 'sockets':
       if (second === 'new') return <NewSocket key={key} />;
+      if (second && third === 'plan') return <Plan key={key} id={second} />;
       return second ? <OneSocket key={key} id={second} /> : <Sockets key={key} />;
     case 'tunnels':
       return <Tunnels key={key} />;
+    case 'flows':
+      return <Flows key={key} />;
     case 'edges':
       return second ? <OneEdge key={key} id={second} /> : <Edges key={key} />;
     case 'policies':
       if (second === 'new') return <NewPolicy key={key} />;
       return second ? <OnePolicy key={key} id={second} /> : <Policies key={key} />;
+    case 'providers':
+      if (second === 'new') return <NewProvider key={key} />;
+      return second ? <OneProvider key={key} name={second} /> : <Providers key={key} />;
+    case 'service-tokens':
+      return second ? <OneServiceToken key={key} id={second} /> : <ServiceTokens key={key} />;
+    case 'ssh':
+      return <Ssh key={key} />;
+    case 'catchment':
+      return <Catchment key={key} />;
     case 'people':
       return <People key={key} />;
     case 'tokens':
@@ -57,6 +84,8 @@ function Here({ isOwner }: { isOwner: boolean }) {
       return second ? <OneDomain key={key} name={second} /> : <Domains key={key} />;
     case 'audit':
       return <Audit key={key} />;
+    case 'account':
+      return <AccountPlace key={key} />;
     default:
       return (
         <Place key={key} title="No such page">
@@ -113,7 +142,7 @@ export function Frame({ account }: { account: Account }) {
       </header>
       <div class="desk">
         <nav class="places" aria-label="Places">
-          {PLACES.filter(([at]) => isOwner || at !== 'edges').map(([at, label]) => (
+          {PLACES.filter(([at]) => isOwner || !OF_OWNER.includes(at)).map(([at, label]) => (
             <A key={at} to={`/${at}`} {...(at === first ? { 'aria-current': 'page' as const } : {})}>
               {label}
             </A>

@@ -1,18 +1,35 @@
 // The overview: the first steps, what needs attention, what is open, and who was refused.
+import { useEffect } from 'preact/hooks';
 import { plain } from '../parts/format';
 import { command } from '../parts/shell';
-import { session, useApi } from './api';
+import { organisation, session, useApi } from './api';
 import { eventColumns } from './audit';
 import { FlowTable } from './flows';
 import { Await, Copied, Lamp, Place, Section, Table, Ways } from './parts';
 import { A, to } from './router';
 import { SocketState } from './sockets';
-import type { AuditEvent, Certificate, Edge, FlowPage, Page, Socket } from './wire';
+import type { AuditEvent, Certificate, Edge, FlowPage, Page, Socket, SocketStats } from './wire';
 import { apiUrl, curl } from './ways';
 
+/** Whether edges have counted anything of a socket. The audit log lacks requests to sockets that ask nobody to log in. */
+const hasTraffic = ({ requests, flows }: SocketStats): boolean => Object.keys(requests).length + Object.keys(flows).length > 0;
+
+/** Where this browser keeps that requests have come: edges forget what they counted when they end. */
+const startedKey = (): string => `sallyport-desk-started ${organisation.value}`;
+
+/** The first steps, until a request has come to the socket that they lead to. */
+function UntilStarted({ socket }: { socket: Socket }) {
+  const stats = useApi<SocketStats>(`${to('v1', 'sockets', socket.id)}/stats`);
+  const isStarted = stats.is === 'there' && hasTraffic(stats.value);
+  useEffect(() => {
+    if (isStarted) localStorage.setItem(startedKey(), 'yes');
+  }, [isStarted]);
+  if (stats.is === 'loading' || isStarted || localStorage.getItem(startedKey())) return null;
+  return <FirstSteps socket={socket} />;
+}
+
 /** The steps from nothing to the first public request. */
-function FirstSteps({ sockets, hasRequest }: { sockets: Socket[]; hasRequest: boolean }) {
-  const socket = sockets.find(({ tunnels_up }) => tunnels_up) ?? sockets[0];
+function FirstSteps({ socket }: { socket?: Socket | undefined }) {
   const isUp = Boolean(socket?.tunnels_up);
   const name = socket ? socket.name : 'web';
   const steps: [string, boolean, preact.ComponentChildren][] = [
@@ -28,7 +45,7 @@ function FirstSteps({ sockets, hasRequest }: { sockets: Socket[]; hasRequest: bo
       <Copied text={command('sallyport login', ['--api', apiUrl()], ['--email', session.value?.account?.email])} what="The login" />,
     ],
     ['A tunnel from there: 8000 is the port of the service', isUp, <Copied text={command('sallyport tunnel connect', ['', name], '8000')} what="The tunnel" />],
-    ['The first request from outside', isUp && hasRequest, socket ? <a href={socket.url} target="_blank" rel="noreferrer">Open {plain(socket.url)}</a> : null],
+    ['The first request from outside', false, socket ? <a href={socket.url} target="_blank" rel="noreferrer">Open {plain(socket.url)}</a> : null],
   ];
   const next = steps.findIndex(([, isDone]) => !isDone);
   return (
@@ -105,17 +122,17 @@ function Attention({ sockets }: { sockets: Socket[] }) {
 export function Overview({ isOwner }: { isOwner: boolean }) {
   const sockets = useApi<Page<Socket>>('/v1/sockets?limit=100');
   const flows = useApi<FlowPage>('/v1/flows?limit=20');
-  const requests = useApi<Page<AuditEvent>>('/v1/audit?kind=flow&limit=1');
+  const uses = useApi<Page<AuditEvent>>('/v1/audit?kind=flow&limit=1');
   const refusals = useApi<Page<AuditEvent>>('/v1/audit?kind=flow&verdict=denied&limit=5');
   return (
     <Place title="Overview">
       <Await of={sockets}>
         {({ items }) => {
-          const hasRequest = requests.is === 'there' && requests.value.items.length > 0;
-          const isStarted = items.some(({ tunnels_up }) => tunnels_up) && (hasRequest || requests.is !== 'there');
+          const led = items.find(({ tunnels_up }) => tunnels_up) ?? items[0];
+          const isUsed = uses.is === 'there' && uses.value.items.length > 0;
           return (
             <>
-              {!isStarted && <FirstSteps sockets={items} hasRequest={hasRequest} />}
+              {!isUsed && (led ? <UntilStarted socket={led} /> : <FirstSteps />)}
               <Numbers sockets={items} isOwner={isOwner} />
               <Attention sockets={items} />
             </>

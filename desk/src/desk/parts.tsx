@@ -247,6 +247,26 @@ export function Field({ label, name, value = '', type = 'text', hint, isNeeded =
   );
 }
 
+/** A box to tick. */
+export const Check = ({ name, label, value = 'yes', isOn = false }: { name: string; label: string; value?: string; isOn?: boolean }) => (
+  <label>
+    <input type="checkbox" name={name} value={value} defaultChecked={isOn} /> {label}
+  </label>
+);
+
+/** A number that is saved when it is changed. */
+export const Weight = ({ of, value, onSet }: { of: string; value: number; onSet: (weight: number) => void }) => (
+  <input
+    type="number"
+    class="weight"
+    min={0}
+    max={1000}
+    aria-label={`Weight of ${plain(of)}`}
+    defaultValue={String(value)}
+    onChange={(event) => event.currentTarget.value && event.currentTarget.reportValidity() && onSet(Number(event.currentTarget.value))}
+  />
+);
+
 /** The lines of a field, without empty ones. */
 export const listOf = (text: string | undefined): string[] => (text ?? '').split('\n').map((line) => line.trim()).filter(Boolean);
 

@@ -2,10 +2,10 @@
 import { useState } from 'preact/hooks';
 import { plain } from '../parts/format';
 import { command } from '../parts/shell';
-import { ask, useApi } from './api';
-import { Await, doing, Field, Form, Once, Place, Risky, Section, Table, Time, Ways } from './parts';
-import { A, to } from './router';
-import type { CreatedInvitation, Invitation, Member, Page } from './wire';
+import { ask, chooseOrganisation, useApi } from './api';
+import { Await, doing, Facts, Field, Form, Once, Place, Risky, Section, Table, Time, Ways } from './parts';
+import { A, go, to } from './router';
+import type { CreatedInvitation, Invitation, Member, Organisation, Page } from './wire';
 import { curl } from './ways';
 
 const ROLES = ['viewer', 'member', 'admin', 'owner'] as const;
@@ -48,6 +48,7 @@ export function People() {
         )}
       </Await>
       <Invitations revision={revision} onChange={again} />
+      <OrganisationSection />
       <Ways
         of={[
           [curl('GET', '/v1/members'), 'sallyport member ls'],
@@ -127,6 +128,56 @@ function Invitations({ revision, onChange }: { revision: number; onChange: () =>
           />
         )}
       </Await>
+    </Section>
+  );
+}
+
+/** The organisation's name, and the way out of it. */
+function OrganisationSection() {
+  const [revision, setRevision] = useState(0);
+  const [isOpen, setOpen] = useState(false);
+  const path = '/v1/organisation';
+  const loaded = useApi<Organisation>(path, revision, 12);
+  const leave = () =>
+    doing(ask('POST', `${path}/leave`, {}), 'You have left', () => {
+      chooseOrganisation('');
+      go('/');
+    });
+  return (
+    <Section title="Organisation" actions={!isOpen && <button type="button" onClick={() => setOpen(true)}>Rename</button>}>
+      <Await of={loaded}>
+        {(organisation) => (
+          <>
+            {isOpen ? (
+              <Form
+                button="Rename"
+                onCancel={() => setOpen(false)}
+                line={({ name }) => command('sallyport organisation rename', ['', name || 'NAME'])}
+                onSend={async ({ name }) => {
+                  await ask('PATCH', path, { name });
+                  setOpen(false);
+                  setRevision((old) => old + 1);
+                }}
+              >
+                <Field label="Name" name="name" value={organisation.name} isNeeded />
+              </Form>
+            ) : (
+              <Facts
+                of={[
+                  ['Name', plain(organisation.name)],
+                  ['Your role', organisation.role],
+                ]}
+              />
+            )}
+            {!organisation.own && (
+              <div class="bar">
+                <Risky label="Leave" title={`Leave ${organisation.name}?`} sentence="Your tokens for this organisation end. What you made stays." onDo={async () => leave()} />
+              </div>
+            )}
+          </>
+        )}
+      </Await>
+      <Ways of={[[curl('GET', path), 'sallyport organisation show']]} />
     </Section>
   );
 }

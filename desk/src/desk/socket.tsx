@@ -3,12 +3,12 @@ import { useState } from 'preact/hooks';
 import { count, plain, size } from '../parts/format';
 import { command } from '../parts/shell';
 import { ask, tagOf, useApi } from './api';
-import { FlowTable } from './flows';
-import { Await, doing, Facts, Field, Form, Lamp, listOf, Once, Place, Risky, Section, Table, Time, Ways } from './parts';
+import { EndedFlows, FlowTable } from './flows';
+import { Await, Check, doing, Facts, Field, Form, Lamp, listOf, Once, Place, Risky, Section, Table, Time, Ways, Weight } from './parts';
 import { A, go, to } from './router';
 import { SocketState } from './sockets';
 import { TunnelName, TunnelState } from './tunnels';
-import type { CreatedTunnel, DirectOrigin, FlowPage, Page, Policy, Socket, SocketStats, Tunnel } from './wire';
+import type { CreatedTunnel, DirectOrigin, FlowPage, Page, Policy, Socket, SocketIdentity, SocketStats, Tunnel, UpdateSocket } from './wire';
 import { curl } from './ways';
 
 interface Shown {
@@ -29,12 +29,15 @@ export function OneSocket({ id }: { id: string }) {
         <Place
           title={socket.name}
           actions={
-            <Risky
-              label="Delete"
-              title={`Delete ${socket.name}?`}
-              sentence="The socket and its tunnels end at once. No other organisation ever gets its public name."
-              onDo={async () => doing(ask('DELETE', path), 'The socket is deleted', () => go('/sockets'))}
-            />
+            <>
+              <A to={to('sockets', id, 'plan')}>Plan</A>
+              <Risky
+                label="Delete"
+                title={`Delete ${socket.name}?`}
+                sentence="The socket and its tunnels end at once. No other organisation ever gets its public name."
+                onDo={async () => doing(ask('DELETE', path), 'The socket is deleted', () => go('/sockets'))}
+              />
+            </>
           }
         >
           <SocketFacts socket={socket} />
@@ -64,8 +67,8 @@ function SocketFacts({ socket }: { socket: Socket }) {
         ['Address', isWeb ? <a href={socket.url} target="_blank" rel="noreferrer">{plain(socket.url)}</a> : plain(socket.url)],
         ['State', <SocketState of={socket} />],
         ['Type', socket.type],
-        ['Domains', (socket.domains ?? []).map(plain).join(', ')],
-        ['Login', socket.identity ? 'required' : socket.protected ? 'user name and password' : ''],
+        ['Domains', socket.domains?.length ? <Links of={socket.domains} at="domains" /> : ''],
+        ['Login', socket.identity ? <Admitted of={socket.identity} /> : socket.protected ? 'user name and password' : ''],
         ['Created', <Time at={socket.created_at} />],
         ['Note', (socket.notes ?? []).map(plain).join(' ')],
       ]}
@@ -73,7 +76,60 @@ function SocketFacts({ socket }: { socket: Socket }) {
   );
 }
 
+/** Names of things, each of which has a place. */
+const Links = ({ of, at }: { of: string[]; at: string }) => (
+  <>
+    {of.map((name, index) => (
+      <span key={name}>
+        {index > 0 && ', '}
+        <A to={to(at, name)}>{plain(name)}</A>
+      </span>
+    ))}
+  </>
+);
+
+/** Who is admitted after a login. */
+function Admitted({ of: { providers, email_domains, email_addresses } }: { of: SocketIdentity }) {
+  const who = [...(email_domains ?? []), ...(email_addresses ?? [])].map(plain).join(', ') || 'everybody with a login';
+  return (
+    <>
+      required: {who}, by {providers?.length ? <Links of={providers} at="providers" /> : 'any provider'}
+    </>
+  );
+}
+
 const NUMBERS = ['max_connections', 'requests_per_second', 'bytes_per_second'] as const;
+
+type Values = Record<string, string>;
+
+/** The settings that a form holds, as the API takes them. Limits that the form does not show stay. */
+function settingsOf(socket: Socket, values: Values): Omit<UpdateSocket, 'identity' | 'force'> & { identity: Partial<SocketIdentity> | null; force?: true } {
+  const { limits, identity } = socket;
+  return {
+    name: values.name ?? socket.name,
+    domains: listOf(values.domains),
+    access: { allow: listOf(values.allow), deny: listOf(values.deny) },
+    limits: { ...limits, ...Object.fromEntries(NUMBERS.map((name) => [name, Number(values[name] || 0)])) },
+    identity: values.login
+      ? { ...identity, email_domains: listOf(values.email_domains), email_addresses: listOf(values.email_addresses), providers: listOf(values.providers) }
+      : null,
+    ...(values.open ? { force: true as const } : {}),
+  };
+}
+
+const lineOf = (socket: Socket, { name, allow, deny, domains, login, open, email_domains, email_addresses, providers }: Values): string =>
+  command(
+    'sallyport socket edit',
+    ['--name', name === socket.name ? '' : name],
+    ['--allow', listOf(allow).join(',')],
+    ['--deny', listOf(deny).join(',')],
+    ...listOf(domains).map((one): [string, string] => ['--domain', one]),
+    ...(login ? ['--cloudauth'] : socket.identity ? ['--no-cloudauth', ...(open ? ['--force'] : [])] : []),
+    ['--allowed-email-domains', login && listOf(email_domains).join(',')],
+    ['--allowed-email-addresses', login && listOf(email_addresses).join(',')],
+    ...(login ? listOf(providers).map((one): [string, string] => ['--identity-provider', one]) : []),
+    ['', socket.name],
+  );
 
 function Settings({ socket, path, onChange }: Shown) {
   const [tag, setTag] = useState<string | null>(null);
@@ -84,7 +140,6 @@ function Settings({ socket, path, onChange }: Shown) {
   };
   const { allow = [], deny = [] } = socket.access ?? {};
   const limits = socket.limits ?? {};
-  const limitsOf = (values: Record<string, string>) => Object.fromEntries(NUMBERS.flatMap((name) => (values[name] ? [[name, Number(values[name])]] : [])));
   return (
     <Section title="Settings" actions={!isOpen && <button type="button" onClick={open}>Edit</button>}>
       {!isOpen ? (
@@ -99,22 +154,40 @@ function Settings({ socket, path, onChange }: Shown) {
         <Form
           button="Save"
           onCancel={() => setOpen(false)}
-          line={({ allow, deny }) => command('sallyport socket edit', ['--allow', listOf(allow).join(',')], ['--deny', listOf(deny).join(',')], ['', socket.name])}
+          line={(values) => lineOf(socket, values)}
           onSend={async (values) => {
-            const body = { access: { allow: listOf(values.allow), deny: listOf(values.deny) }, limits: { ...limits, ...Object.fromEntries(NUMBERS.map((name) => [name, 0])), ...limitsOf(values) } };
-            await ask('PATCH', path, body, { tag });
+            await ask('PATCH', path, settingsOf(socket, values), { tag });
             setOpen(false);
             onChange();
           }}
         >
-          <Field label="Clients that are allowed" name="allow" lines={3} value={allow.join('\n')} hint="A network, country:CH or asn:64500 in each line. Empty: all clients." />
-          <Field label="Clients that are denied" name="deny" lines={3} value={deny.join('\n')} />
-          <Field label="Most connections" name="max_connections" type="number" value={limits.max_connections ? String(limits.max_connections) : ''} hint="Empty: no limit." />
-          <Field label="Requests a second" name="requests_per_second" type="number" value={limits.requests_per_second ? String(limits.requests_per_second) : ''} />
-          <Field label="Bytes a second" name="bytes_per_second" type="number" value={limits.bytes_per_second ? String(limits.bytes_per_second) : ''} />
+          <SettingFields socket={socket} />
         </Form>
       )}
     </Section>
+  );
+}
+
+function SettingFields({ socket: { name, domains = [], access, limits, identity } }: { socket: Socket }) {
+  const number = (of: (typeof NUMBERS)[number]) => (limits?.[of] ? String(limits[of]) : '');
+  return (
+    <>
+      <Field label="Name" name="name" value={name} isNeeded />
+      <Field label="Domains" name="domains" lines={2} value={domains.join('\n')} hint="Verified domains of yours, one in each line." />
+      <Field label="Clients that are allowed" name="allow" lines={3} value={(access?.allow ?? []).join('\n')} hint="A network, country:CH or asn:64500 in each line. Empty: all clients." />
+      <Field label="Clients that are denied" name="deny" lines={3} value={(access?.deny ?? []).join('\n')} />
+      <fieldset class="checks">
+        <legend>Login</legend>
+        <Check name="login" label="Clients must log in" isOn={Boolean(identity)} />
+        <Check name="open" label="Open to all, if nothing else limits" />
+      </fieldset>
+      <Field label="Domains of e-mail addresses" name="email_domains" lines={2} value={(identity?.email_domains ?? []).join('\n')} hint="With a login: those who come in. One in each line." />
+      <Field label="E-mail addresses" name="email_addresses" lines={2} value={(identity?.email_addresses ?? []).join('\n')} />
+      <Field label="Providers" name="providers" lines={2} value={(identity?.providers ?? []).join('\n')} hint="Empty: any provider of the organisation." />
+      <Field label="Most connections" name="max_connections" type="number" value={number('max_connections')} hint="Empty: no limit." />
+      <Field label="Requests a second" name="requests_per_second" type="number" value={number('requests_per_second')} />
+      <Field label="Bytes a second" name="bytes_per_second" type="number" value={number('bytes_per_second')} />
+    </>
   );
 }
 
@@ -148,7 +221,16 @@ function SocketTunnels({ socket, path, onChange, revision }: Shown & { revision:
               { head: 'Tunnel', cell: (tunnel) => <TunnelName of={tunnel} /> },
               { head: 'State', cell: (tunnel) => <TunnelState of={tunnel} /> },
               { head: 'Edge', cell: ({ edge }) => plain(edge ?? '') },
-              { head: 'Weight', cell: ({ weight }) => weight ?? '' },
+              {
+                head: 'Weight',
+                cell: ({ id, name, weight }) => (
+                  <Weight
+                    of={name || id.slice(0, 8)}
+                    value={weight ?? 100}
+                    onSet={(weight) => doing(ask('PATCH', `${path}/${to('tunnels', id).slice(1)}`, { weight }), 'The weight is changed', onChange)}
+                  />
+                ),
+              },
               {
                 head: 'Delete',
                 isAction: true,
@@ -203,7 +285,12 @@ function Origins({ path, revision, onChange }: { path: string; revision: number;
                 cell: ({ healthy, failure }) =>
                   failure ? <Lamp is="bad">{plain(failure.message)}</Lamp> : <Lamp is={healthy ? 'good' : 'off'}>{healthy ? 'healthy' : healthy === false ? 'failing' : 'not known'}</Lamp>,
               },
-              { head: 'Weight', cell: ({ weight }) => weight },
+              {
+                head: 'Weight',
+                cell: ({ id, address, weight }) => (
+                  <Weight of={address} value={weight} onSet={(weight) => doing(ask('PATCH', `${path}/${to('origins', id).slice(1)}`, { weight }), 'The weight is changed', onChange)} />
+                ),
+              },
               {
                 head: 'Remove',
                 isAction: true,
@@ -279,6 +366,8 @@ function Traffic({ path, socket }: { path: string; socket: Socket }) {
         )}
       </Await>
       <Await of={flows}>{(page) => <FlowTable page={{ ...page, items: page.items.filter((flow) => flow.socket === socket.id) }} />}</Await>
+      <h3>Ended lately</h3>
+      <EndedFlows socket={socket.id} limit={20} />
     </Section>
   );
 }

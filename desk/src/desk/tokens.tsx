@@ -3,7 +3,7 @@ import { useState } from 'preact/hooks';
 import { plain } from '../parts/format';
 import { command } from '../parts/shell';
 import { ask, useApi } from './api';
-import { Await, doing, Field, Form, listOf, Once, Place, Risky, Section, Table, Time, Ways } from './parts';
+import { Await, Check, doing, Field, Form, listOf, Once, Place, Risky, Section, Table, Time, Ways } from './parts';
 import { to } from './router';
 import type { CreatedToken, Page, Token } from './wire';
 import { curl } from './ways';
@@ -50,9 +50,7 @@ export function Tokens() {
             <fieldset class="checks">
               <legend>What it may do</legend>
               {SCOPES.map((scope) => (
-                <label key={scope}>
-                  <input type="checkbox" name="scopes" value={scope} defaultChecked={scope === 'sockets:read'} /> {scope}
-                </label>
+                <Check key={scope} name="scopes" value={scope} label={scope} isOn={scope === 'sockets:read'} />
               ))}
             </fieldset>
             <Field label="Days until it ends" name="days" type="number" value="90" hint="Empty: it has no end." />

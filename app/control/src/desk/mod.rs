@@ -33,7 +33,7 @@ pub(crate) fn router(app: &App, api: Router) -> Router {
         let (app, own, api) = (app.clone(), own.clone(), api.clone());
         async move {
             let (path, id) = (request.uri().path().to_owned(), middleware::request_id(request.headers()));
-            answer(&app, own, api, request).await.unwrap_or_else(|error| error.render(&path, &id))
+            answer(&app, own, api, request).await.unwrap_or_else(|error| refusal(error, &path, &id))
         }
     })
 }
@@ -48,6 +48,13 @@ pub(crate) fn closed(app: &App) -> Router {
         .fallback(closed)
         .layer(axum::middleware::from_fn_with_state(app.clone(), middleware::finish))
         .with_state(app.clone())
+}
+
+/// A refusal of the desk itself, with the header fields that every answer of the API has.
+fn refusal(error: ApiError, path: &str, request_id: &str) -> Response {
+    let mut response = error.render(path, request_id);
+    middleware::secure(response.headers_mut(), request_id);
+    response
 }
 
 /// A file of the page, the session, or the answer of the API to the session's account.

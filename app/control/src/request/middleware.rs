@@ -49,7 +49,12 @@ pub(crate) async fn finish(State(app): State<App>, request: Request, next: Next)
         }
     }
     app.metrics.request(route.as_ref(), &method, response.status());
-    let headers = response.headers_mut();
+    secure(response.headers_mut(), &request_id);
+    response
+}
+
+/// The header fields of every answer of the API and of every refusal: no cache stores it, and no browser renders it.
+pub(crate) fn secure(headers: &mut HeaderMap, request_id: &str) {
     // Responses hold secrets and private data: caches must not store them.
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
@@ -58,10 +63,9 @@ pub(crate) async fn finish(State(app): State<App>, request: Request, next: Next)
         .entry(header::CONTENT_SECURITY_POLICY)
         .or_insert(HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'"));
     headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
-    if let Ok(id) = HeaderValue::from_str(&request_id) {
+    if let Ok(id) = HeaderValue::from_str(request_id) {
         headers.insert(REQUEST_ID, id);
     }
-    response
 }
 
 /// The answer to a path that does not exist.

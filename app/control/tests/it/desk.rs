@@ -75,7 +75,16 @@ impl<'a> Desk<'a> {
 #[track_caller]
 fn assert_refused(response: &HttpResponse, status: StatusCode, code: &str) {
     assert_eq!((response.status, response.json_code().as_str()), (status, code), "{}", response.text);
-    assert_eq!(response.header("content-type"), Some("application/problem+json"));
+    for (name, value) in [
+        ("content-type", "application/problem+json"),
+        ("cache-control", "no-store"),
+        ("x-content-type-options", "nosniff"),
+        ("referrer-policy", "no-referrer"),
+        ("content-security-policy", "default-src 'none'; frame-ancestors 'none'"),
+    ] {
+        assert_eq!(response.header(name), Some(value), "{name}");
+    }
+    assert!(response.header("x-request-id").is_some_and(|id| !id.is_empty()), "{}", response.text);
 }
 
 async fn file(api: &Api, method: &str, path: &str, encoding: &str) -> HttpResponse {
