@@ -4,6 +4,7 @@
 use std::{
     fs::File,
     os::fd::{AsFd as _, AsRawFd as _},
+    path::Path,
     process::Command,
     thread,
 };
@@ -41,6 +42,9 @@ impl Space {
 
     /// A new one in which `/sys/fs/bpf` is empty, and is gone with it.
     pub(crate) fn with_bpf() -> Result<Self, RunError> {
+        if !Path::new(BPF).exists() {
+            return Err(RunError::Missing { what: BPF.to_owned(), how: "use a kernel with CONFIG_BPF_SYSCALL" });
+        }
         Self::made(|| {
             unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS)?;
             let none = None::<&str>;

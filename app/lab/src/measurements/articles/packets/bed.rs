@@ -5,6 +5,7 @@
 //! packets to a sink without a router are the baseline.
 
 use std::{
+    net::Ipv4Addr,
     process::{Child, Command, Stdio},
     thread,
     time::{Duration, Instant},
@@ -31,11 +32,11 @@ const PROGRAM: &str = "sallyport-packet";
 /// The source of all packets, and the destination behind the router.
 const SOURCE: &str = "198.18.0.1";
 const DEST: &str = "198.19.0.1";
-/// The first of the destinations that have a route each.
+/// The first of the destinations that have a route each: 32.0.0.0.
 const FIRST_ROUTED: u32 = 0x2000_0000;
 /// The router's address towards the sink, to which sources are translated.
 pub(super) const TRANSLATED: &str = "10.0.1.1";
-/// The generator's devices, and the next hop behind the router.
+/// The next hop behind the router.
 const NEXT_HOP: &str = "10.0.1.2";
 /// A run with fewer frames at the sink does not count: a lost frame costs less.
 const LEAST_ARRIVED: f64 = 0.999;
@@ -60,14 +61,11 @@ impl Flows {
     }
 
     fn args(self) -> [String; 4] {
-        let words = match self {
-            Self::Of(count) => ["--dst", DEST, "--flows", &count.to_string()].map(str::to_owned),
-            Self::Routed(count) => {
-                let [first, last] = [0, count - 1].map(routed);
-                ["--dst", &format!("{first}-{last}"), "--flows", &count.to_string()].map(str::to_owned)
-            }
+        let dest = match self {
+            Self::Of(_) => DEST.to_owned(),
+            Self::Routed(count) => format!("{}-{}", routed(0), routed(count - 1)),
         };
-        words
+        ["--dst".to_owned(), dest, "--flows".to_owned(), self.count().to_string()]
     }
 
     /// The destination whose route is set last.
@@ -80,8 +78,8 @@ impl Flows {
 }
 
 /// A destination with a route of its own.
-fn routed(number: u32) -> std::net::Ipv4Addr {
-    std::net::Ipv4Addr::from(FIRST_ROUTED + number)
+fn routed(number: u32) -> Ipv4Addr {
+    Ipv4Addr::from(FIRST_ROUTED + number)
 }
 
 /// What the generator did.
