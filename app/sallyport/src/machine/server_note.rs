@@ -73,6 +73,9 @@ pub(crate) struct PublicNames {
     pub(crate) name_server: Option<SocketAddr>,
     /// The public addresses of this server; empty if they are not known, or if edges have them.
     pub(crate) addresses: Vec<IpAddr>,
+    /// Whether the installation serves the desk.
+    #[serde(default)]
+    pub(crate) has_desk: bool,
 }
 
 impl ServerNote {

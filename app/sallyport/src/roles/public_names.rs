@@ -41,6 +41,7 @@ pub(super) fn note(
     ports: Vec<u16>,
     addresses: Vec<IpAddr>,
     name_server: Option<SocketAddr>,
+    has_desk: bool,
 ) -> PublicNames {
     PublicNames {
         domain: domain.to_owned(),
@@ -50,6 +51,7 @@ pub(super) fn note(
         ports,
         name_server,
         addresses,
+        has_desk,
     }
 }
 

@@ -131,9 +131,9 @@ fn unusable(names: &PublicNames) -> Option<Check> {
 /// Whether the names of the installation lead to this server, and the addresses of the domain.
 async fn records(names: &PublicNames, resolver: &Resolver) -> (Check, Vec<IpAddr>) {
     const NAME: &str = "dns";
-    let PublicNames { domain, addresses: own, .. } = names;
+    let PublicNames { domain, addresses: own, has_desk, .. } = names;
     let mut found: Vec<IpAddr> = Vec::new();
-    for label in ["", "api.", "login.", "tunnel.", "sallyport-status."] {
+    for label in ["", "api.", "login.", "tunnel.", "sallyport-status."].into_iter().chain(has_desk.then_some("desk.")) {
         let name = format!("{label}{domain}");
         match resolver.addresses(&name).await {
             Ok(addresses) if addresses.is_empty() => {

@@ -207,7 +207,7 @@ async fn serve(
     let nodes = tokio::spawn(nodes::serve(ports.edges, prepared.node_tls, control.clone(), ends));
     let public_names = args.acme.acme.is_some().then(|| {
         let ports = vec![args.public_port];
-        public_names::note(&args.acme, &args.names.resolver, &args.domain, ports, Vec::new(), None)
+        public_names::note(&args.acme, &args.names.resolver, &args.domain, ports, Vec::new(), None, !args.no_desk)
     });
     let mut role = ControlRole {
         api: api::api_url(&args.domain, address.port()),

@@ -246,7 +246,7 @@ async fn serve(args: &UpArgs, daemon: &Daemon) -> anyhow::Result<()> {
             .map(|address| if public.port == ports::PUBLIC_PORTS.0 { ports::PUBLIC_PORTS.1 } else { address.port() });
         let ports: Vec<u16> = std::iter::once(public.port).chain(plain).collect();
         public_names::warn_of_ports(&args.acme, &ports, name_server.is_some());
-        public_names::note(&args.acme, &args.names.resolver, &args.domain, ports, own, name_server)
+        public_names::note(&args.acme, &args.names.resolver, &args.domain, ports, own, name_server, !args.no_desk)
     });
     let mut role = Up {
         api: api::api_url(&args.domain, public.port),
