@@ -88,6 +88,7 @@ impl ConfigSource for Source {
                     let config = app.egress_config().await.map_err(read_error)?;
                     (config != EgressConfig::default()).then(|| ConfigValue::Egress(Box::new(config)))
                 }
+                ConfigKey::Network(_) => None,
                 ConfigKey::Balancers => {
                     let sites = app.site_balancers().await.map_err(read_error)?;
                     (!sites.is_empty()).then_some(ConfigValue::Balancers(sites))

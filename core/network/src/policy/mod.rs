@@ -17,7 +17,7 @@ use std::{
 
 use ipnet::IpNet;
 
-pub use document::{Document, DocumentError};
+pub use document::{Document, DocumentError, TextError, Unknown};
 pub(crate) use filing::Filing;
 pub use service::{ICMP, ICMPV6, Service, ServiceError, TCP, UDP};
 
@@ -244,9 +244,6 @@ impl Policy {
     /// # Errors
     /// The first thing that is wrong.
     pub fn new(network: Name, endpoints: Vec<Endpoint>, rules: Vec<Rule>) -> Result<Self, PolicyError> {
-        if endpoints.is_empty() {
-            return Err(PolicyError::NoEndpoint);
-        }
         if endpoints.len() > MAX_ENDPOINTS {
             return Err(PolicyError::TooMany("endpoints", MAX_ENDPOINTS));
         }

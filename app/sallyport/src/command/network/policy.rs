@@ -11,7 +11,7 @@ use clap::{Args, Subcommand};
 use sallyport_network::{
     address,
     nft::compile,
-    policy::{Decision, Document, Flow, ICMP, ICMPV6, Policy, Service, TCP, UDP},
+    policy::{Decision, Document, Flow, ICMP, ICMPV6, Policy, Service, TCP, TextError, UDP},
 };
 use serde::Serialize;
 
@@ -123,10 +123,11 @@ pub(super) fn read(file: &Path) -> Result<Policy, Failure> {
     if length as u64 > MAX_FILE_BYTES {
         return Err(Failure::usage(format!("{name} has more than {MAX_FILE_BYTES} bytes")));
     }
-    let document: Document = toml::from_str(&text).map_err(|error| {
-        let line = error.span().map(|span| text[..span.start].matches('\n').count() + 1);
-        let line = line.map(|line| format!(", line {line}")).unwrap_or_default();
-        Failure::usage(format!("{name}{line}: {}", error.message().replace('\n', " ")))
+    let document = Document::from_toml(&text).map_err(|error| {
+        Failure::usage(match error {
+            TextError::Syntax { line: Some(line), message } => format!("{name}, line {line}: {message}"),
+            error => format!("{name}: {error}"),
+        })
     })?;
     document.into_policy().map_err(|error| Failure::usage(format!("{name}: {error}")))
 }
