@@ -265,6 +265,17 @@ impl Policy {
         Ok(Self { network, endpoints, rules, filing, owners })
     }
 
+    /// The policy of a network that has none: each endpoint may talk to each other, and nobody else to any.
+    ///
+    /// # Errors
+    /// The first thing that is wrong with the endpoints.
+    pub fn trusting(network: Name, endpoints: Vec<Endpoint>) -> Result<Self, PolicyError> {
+        let all = || Side::Some { endpoints: (0..endpoints.len()).collect(), networks: Vec::new() };
+        let (action, name, services) = (Action::Allow, "members".parse()?, Vec::new());
+        let rule = Rule { name, action, from: all(), to: all(), services };
+        Self::new(network, endpoints, vec![rule])
+    }
+
     /// The name of the network.
     #[must_use]
     pub fn network(&self) -> &Name {
