@@ -26,6 +26,7 @@ mod landing;
 mod link;
 mod login;
 mod login_session;
+mod network;
 mod organisation;
 mod origin;
 mod page;
@@ -94,6 +95,9 @@ pub use landing::{
 pub use link::TunnelLink;
 pub use login::{Login, Logout, Refresh, Session};
 pub use login_session::{EndLoginSessions, EndedLoginSessions, LoginSession};
+pub use network::{
+    CreateMachine, CreateNetwork, CreatedMachine, DeleteNetworkQuery, Machine, Network, NetworkPolicy, SetNetworkPolicy,
+};
 pub use organisation::{
     AcceptInvitation, CreateInvitation, CreatedInvitation, Invitation, Member, Organisation, ReceivedInvitation,
     UpdateMember, UpdateOrganisation,

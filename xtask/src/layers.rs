@@ -91,6 +91,7 @@ const PURE: &[&str] = &[
     "subtle",
     "thiserror",
     "time",
+    "toml",
     "unicode-normalization",
     "unicode-security",
     // Descriptions of types, which macros make.

@@ -5,6 +5,7 @@ use std::{fmt::Display, time::Duration};
 use axum::response::{IntoResponse, Response};
 use http::{HeaderName, HeaderValue, StatusCode, header};
 use sallyport_api::{FieldError, PROBLEM_JSON, Problem};
+use sallyport_network::members::JoinError;
 use sallyport_store::StoreError;
 
 /// An error of a request, with one text for the client and one for the log.
@@ -162,6 +163,10 @@ impl From<StoreError> for ApiError {
             StoreError::DomainTaken { .. } => Self::new(StatusCode::CONFLICT, "domain-taken", says),
             StoreError::DomainUnverified { .. } => Self::new(StatusCode::CONFLICT, "domain-not-verified", says),
             StoreError::DomainInUse { .. } => Self::new(StatusCode::CONFLICT, "domain-in-use", says),
+            StoreError::RangeTaken { .. } => Self::new(StatusCode::CONFLICT, "range-taken", says),
+            StoreError::NoFreeRange => Self::new(StatusCode::CONFLICT, "no-free-range", says),
+            StoreError::NetworkInUse { .. } => Self::new(StatusCode::CONFLICT, "network-in-use", says),
+            StoreError::Join(error) => refused_join(&error),
             StoreError::ZoneTaken { .. } => Self::new(StatusCode::CONFLICT, "zone-taken", says),
             StoreError::LabelTaken { .. } => Self::new(StatusCode::CONFLICT, "label-taken", says),
             StoreError::PolicyNameTaken { .. } => Self::new(StatusCode::CONFLICT, "policy-name-taken", says),
@@ -201,6 +206,21 @@ impl From<StoreError> for ApiError {
             | StoreError::Io { .. }
             | StoreError::Database(_) => Self::internal(says),
         }
+    }
+}
+
+/// The refusal of a machine that cannot join.
+fn refused_join(error: &JoinError) -> ApiError {
+    match error {
+        JoinError::SameName(_) | JoinError::SharedName(_) => {
+            ApiError::new(StatusCode::CONFLICT, "name-taken", error.to_string())
+        }
+        JoinError::Full(_) => ApiError::new(StatusCode::CONFLICT, "network-full", error.to_string()),
+        JoinError::TooMany => ApiError::new(StatusCode::CONFLICT, "limit-reached", error.to_string()),
+        JoinError::LongList
+        | JoinError::OverlapsRange { .. }
+        | JoinError::OverlapsRoute { .. }
+        | JoinError::Swallows { .. } => ApiError::field("routes", error),
     }
 }
 

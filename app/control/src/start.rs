@@ -70,6 +70,7 @@ impl Control {
             dns_steering,
             anycast,
             egress,
+            networks,
             balancers,
             steering,
             ..
@@ -126,6 +127,7 @@ impl Control {
             dns_steering,
             anycast,
             egress,
+            networks,
             leases: EgressLeases::new(config.egress_times),
             balancers,
             resolver: config.resolver.clone(),
@@ -180,6 +182,7 @@ impl Control {
             .map_err(|error| anyhow::anyhow!("{}", error.inner().unwrap_or(error.sentence())))
             .context("cannot read the prefixes of anycast")?;
         app.reload_egress().await.context("cannot read the egress addresses")?;
+        app.reload_networks().await.context("cannot read the networks")?;
         app.reload_balancers().await.context("cannot read the balancers of sites")?;
         app.renew_dns_steering()
             .await

@@ -140,6 +140,14 @@ id!(
     /// A prefix, a neighbour or an order of anycast.
     AnycastItemId
 );
+id!(
+    /// A network of machines.
+    NetworkId
+);
+id!(
+    /// A machine of a network.
+    MachineId
+);
 
 /// The fewest digits of an abbreviated id.
 const MIN_SHORT_DIGITS: usize = 6;

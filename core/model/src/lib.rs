@@ -63,8 +63,8 @@ pub use identity::{
 };
 pub use ids::{
     AccountId, AnycastItemId, CertificateId, ChallengeId, DirectOriginId, DomainId, EdgeId, IdError, InvitationId,
-    LoginSessionId, PersonId, PolicyId, ProviderId, ServiceTokenId, ShortId, ShortIdError, SocketId, TokenId, TunnelId,
-    ZoneId, ZoneRecordId,
+    LoginSessionId, MachineId, NetworkId, PersonId, PolicyId, ProviderId, ServiceTokenId, ShortId, ShortIdError,
+    SocketId, TokenId, TunnelId, ZoneId, ZoneRecordId,
 };
 pub use labels::{Label, LabelError, LabelSelector, Labels, MAX_LABEL_KEY_BYTES, MAX_LABEL_VALUE_BYTES, MAX_LABELS};
 pub use link::{LinkReport, LinkStatus};

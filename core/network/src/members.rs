@@ -66,6 +66,9 @@ pub enum JoinError {
     /// No address is left.
     #[error("every address of {0} is leased: remove a machine, or make a network with a larger range")]
     Full(IpNet),
+    /// A machine and a group of one name, which no rule could tell apart.
+    #[error("{0} would be the name of a machine and of a group")]
+    SharedName(Name),
     /// Too many machines.
     #[error("a network has at most {MAX_ENDPOINTS} machines")]
     TooMany,
@@ -122,6 +125,31 @@ impl Members {
         Ok(Self { network, ranges: ranges.into_iter().map(range).collect(), members: BTreeMap::new() })
     }
 
+    /// A network with these machines. `next` has the address of each range at which the search for a free one begins.
+    ///
+    /// # Errors
+    /// The ranges are none, too small, or two of one family.
+    pub fn restore(
+        network: Name,
+        ranges: Vec<IpNet>,
+        members: BTreeMap<Name, Member>,
+        next: &[IpAddr],
+    ) -> Result<Self, RangeError> {
+        let mut restored = Self::new(network, ranges)?;
+        for range in &mut restored.ranges {
+            let leased = members.values().flat_map(|member| &member.addresses).copied();
+            range.leased = leased.filter(|address| range.net.contains(address)).collect();
+            range.next = next.iter().find_map(|address| range.offset(*address)).unwrap_or(range.next);
+        }
+        restored.members = members;
+        Ok(restored)
+    }
+
+    /// The address of each range at which the search for a free one begins.
+    pub fn next(&self) -> impl Iterator<Item = IpAddr> {
+        self.ranges.iter().map(|range| range.address(range.next))
+    }
+
     /// Leases addresses to a machine. `way_out` has the addresses that the machine's own tunnel goes to.
     ///
     /// # Errors
@@ -142,6 +170,7 @@ impl Members {
         if routes.len() > MAX_LIST || groups.len() > MAX_LIST {
             return Err(JoinError::LongList);
         }
+        self.check_names(&name, &groups)?;
         for (place, route) in routes.iter().enumerate() {
             self.check_route(&name, route, &routes[..place], way_out)?;
         }
@@ -151,6 +180,12 @@ impl Members {
         }
         let addresses = self.ranges.iter_mut().filter_map(Range::lease).collect();
         Ok(self.members.entry(name).or_insert(Member { addresses, groups, routes }))
+    }
+
+    fn check_names(&self, name: &Name, groups: &BTreeSet<Name>) -> Result<(), JoinError> {
+        let is_group = groups.contains(name) || self.members.values().any(|member| member.groups.contains(name));
+        let shared = if is_group { Some(name) } else { groups.iter().find(|group| self.members.contains_key(*group)) };
+        shared.map_or(Ok(()), |shared| Err(JoinError::SharedName(shared.clone())))
     }
 
     fn check_route(&self, name: &Name, route: &IpNet, before: &[IpNet], way_out: &[IpAddr]) -> Result<(), JoinError> {
@@ -228,6 +263,16 @@ impl Range {
         offsets.into_iter().find(|offset| !self.leased.contains(&self.address(*offset)))
     }
 
+    /// The offset of an address that may be leased.
+    fn offset(&self, address: IpAddr) -> Option<u128> {
+        let offset = match (address, self.net.network()) {
+            (IpAddr::V4(address), IpAddr::V4(first)) => u32::from(address).checked_sub(u32::from(first))?.into(),
+            (IpAddr::V6(address), IpAddr::V6(first)) => u128::from(address).checked_sub(u128::from(first))?,
+            _ => return None,
+        };
+        (1..=self.last()).contains(&offset).then_some(offset)
+    }
+
     fn address(&self, offset: u128) -> IpAddr {
         match self.net.network() {
             IpAddr::V4(first) => IpAddr::V4((u32::from(first).wrapping_add(offset as u32)).into()),
@@ -293,6 +338,35 @@ mod tests {
         join(&mut office, "a", &[]).unwrap();
         office.leave(&name("a")).unwrap();
         assert_eq!(join(&mut office, "b", &[]).unwrap(), ["10.20.0.2", "fd00:20::2"]);
+    }
+
+    #[test]
+    fn a_restored_network_goes_on_where_it_was() {
+        let mut office = office();
+        join(&mut office, "a", &[]).unwrap();
+        join(&mut office, "b", &[]).unwrap();
+        office.leave(&name("b")).unwrap();
+        let next: Vec<_> = office.next().collect();
+        let ranges = nets(&["10.20.0.0/29", "fd00:20::/64"]);
+        let restore =
+            |next: &[IpAddr]| Members::restore(name("office"), ranges.clone(), office.members().clone(), next).unwrap();
+        assert_eq!(join(&mut restore(&next), "c", &[]).unwrap(), ["10.20.0.3", "fd00:20::3"]);
+        assert_eq!(join(&mut restore(&[]), "c", &[]).unwrap(), ["10.20.0.2", "fd00:20::2"], "the first free ones");
+        let foreign: Vec<IpAddr> = vec!["10.20.0.7".parse().unwrap(), "fd00:21::1".parse().unwrap()];
+        assert_eq!(join(&mut restore(&foreign), "c", &[]).unwrap(), ["10.20.0.2", "fd00:20::2"]);
+    }
+
+    #[test]
+    fn no_name_is_of_a_machine_and_of_a_group() {
+        let mut office = office();
+        let mut join_groups = |machine: &str, groups: &[&str]| {
+            let groups = groups.iter().map(|group| name(group)).collect();
+            office.join(name(machine), groups, Vec::new(), &[]).map(drop).map_err(|error| error.to_string())
+        };
+        join_groups("web-1", &["web"]).unwrap();
+        for (machine, groups) in [("web", vec![]), ("x", vec!["x"]), ("x", vec!["web-1"])] {
+            assert!(join_groups(machine, &groups).unwrap_err().contains("of a machine and of a group"), "{machine}");
+        }
     }
 
     #[test]

@@ -4,9 +4,10 @@ use std::{fmt, str::FromStr};
 
 use sallyport_model::{
     AccountId, AcmeChallenge, CertificateId, ChallengeId, DnsSteeringPart, EdgeId, EdgeOrders, LoginSession,
-    LoginSessionId, STEERING_PARTS, ServedCertificate, ServedZone, ServiceTokenId, ServiceTokenRoute, SiteBalancer,
-    SocketId, SocketRoute, SshLogin, ZoneId,
+    LoginSessionId, NetworkId, STEERING_PARTS, ServedCertificate, ServedZone, ServiceTokenId, ServiceTokenRoute,
+    SiteBalancer, SocketId, SocketRoute, SshLogin, ZoneId,
 };
+use sallyport_network::route::NetworkRoute;
 use serde::{Deserialize, Serialize};
 
 use crate::{EgressConfig, OwnedAnycast};
@@ -41,6 +42,8 @@ pub enum ConfigKey {
     DnsSteering(u8),
     /// The egress addresses, and the leases of their slices, as a whole.
     Egress,
+    /// A network of machines.
+    Network(NetworkId),
 }
 
 /// The content of an entry.
@@ -71,6 +74,8 @@ pub enum ConfigValue {
     DnsSteering(Box<DnsSteeringPart>),
     /// The egress addresses, and the leases of their slices, as a whole.
     Egress(Box<EgressConfig>),
+    /// A network of machines.
+    Network(Box<NetworkRoute>),
 }
 
 /// Reason why an entry is not accepted.
@@ -121,6 +126,7 @@ impl ConfigValue {
             Self::Balancers(_) => ConfigKey::Balancers,
             Self::DnsSteering(part) => ConfigKey::DnsSteering(part.part),
             Self::Egress(_) => ConfigKey::Egress,
+            Self::Network(network) => ConfigKey::Network(network.id),
         }
     }
 
@@ -161,6 +167,7 @@ impl fmt::Display for ConfigKey {
             Self::Balancers => f.write_str("balancers.all"),
             Self::DnsSteering(part) => write!(f, "dns-steering.{part}"),
             Self::Egress => f.write_str("egress.all"),
+            Self::Network(id) => write!(f, "network.{id}"),
         }
     }
 }
@@ -190,6 +197,7 @@ impl FromStr for ConfigKey {
             "certificate" => Self::Certificate(id.parse().map_err(unknown)?),
             "challenge" => Self::Challenge(id.parse().map_err(unknown)?),
             "zone" => Self::Zone(id.parse().map_err(unknown)?),
+            "network" => Self::Network(id.parse().map_err(unknown)?),
             "anycast" if id == "all" => Self::Anycast,
             "egress" if id == "all" => Self::Egress,
             "balancers" if id == "all" => Self::Balancers,

@@ -22,6 +22,7 @@ mod egress;
 mod fleet;
 mod flows;
 mod nats;
+mod networks;
 mod orders;
 mod permits;
 mod snapshot;
@@ -71,6 +72,7 @@ pub use nats::{
     SteeringKey, answer_asks, carry_steering_of_control, carry_steering_of_edge, exchange_control_messages,
     follow_config, follow_directory, prepare, publish_audit, publish_config, take_audit,
 };
+pub use networks::ServedNetworks;
 pub use orders::Orders;
 pub use permits::{AnycastPermits, PermitFailure};
 pub use sallyport_directory::{BalancedEdge, Change as DirectoryChange, EdgeCard, EdgeState};
@@ -566,6 +568,8 @@ pub struct Bus {
     pub dns_steering: DnsSteering,
     /// The egress addresses, and the leases of their slices.
     pub egress: ServedEgress,
+    /// The networks of machines.
+    pub networks: ServedNetworks,
     /// The attached tunnels: all at a control, its own at an edge.
     pub directory: Directory,
     /// The edges of the installation, if there are several.
@@ -590,6 +594,7 @@ impl Default for Bus {
             balancers: ServedBalancers::hinting(hints.clone()),
             dns_steering: DnsSteering::hinting(hints.clone()),
             egress: ServedEgress::hinting(hints.clone()),
+            networks: ServedNetworks::hinting(hints.clone()),
             fleet: Fleet::among(orders.clone()),
             orders,
             directory: Directory::default(),

@@ -15,6 +15,7 @@ mod egress;
 mod error;
 mod flows;
 mod names;
+mod networks;
 mod organisation;
 mod origins;
 mod policy_ref;

@@ -10,7 +10,7 @@
 //! arguments.
 //!
 //! The rooms from bottom to top, each of which uses only earlier ones: `db`, `accounts`, `identity`, `cluster`,
-//! `landings`, `names`, `sockets`, `tidy`.
+//! `landings`, `names`, `networks`, `sockets`, `tidy`.
 
 mod accounts;
 mod cluster;
@@ -18,6 +18,7 @@ mod db;
 mod identity;
 mod landings;
 mod names;
+mod networks;
 mod sockets;
 mod tidy;
 
@@ -81,6 +82,10 @@ pub use names::{
     domains::{DomainCheck, MAX_DOMAINS_PER_ORGANISATION, StoredDomain},
     wanted::{WantedCertificate, WantedChanges},
     zones::{MAX_RECORDS_PER_ZONE, MAX_ZONES_PER_ORGANISATION, StoredZone, StoredZoneRecord},
+};
+pub use networks::{
+    machines::{MAX_MACHINES_PER_NETWORK, NewMachine, StoredMachine},
+    network::{MAX_NETWORKS_PER_ORGANISATION, NewNetwork, StoredNetwork},
 };
 pub use sockets::{
     labels::MAX_LABEL_SELECTORS,

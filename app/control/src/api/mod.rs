@@ -22,6 +22,7 @@ mod landings;
 mod login_sessions;
 mod logins;
 mod members;
+mod networks;
 mod openapi;
 mod organisations;
 mod origins;
@@ -105,6 +106,14 @@ pub(crate) fn routes() -> Router<App> {
         .route("/v1/zones/{name}/rollover", post(zones::rollover))
         .route("/v1/zones/{name}/records", get(zones::list_records).post(zones::create_record))
         .route("/v1/zones/{name}/records/{id}", delete(zones::delete_record))
+        .route("/v1/networks", get(networks::list).post(networks::create))
+        .route("/v1/networks/{network}", get(networks::get).delete(networks::delete))
+        .route(
+            "/v1/networks/{network}/policy",
+            get(networks::get_policy).put(networks::set_policy).delete(networks::delete_policy),
+        )
+        .route("/v1/networks/{network}/machines", get(networks::list_machines).post(networks::create_machine))
+        .route("/v1/networks/{network}/machines/{machine}", get(networks::get_machine).delete(networks::delete_machine))
         .route("/v1/policies", get(policies::list).post(policies::create))
         .route("/v1/policies/{id}", get(policies::get).patch(policies::update).delete(policies::delete))
         .route("/v1/policies/{id}/attach", post(policies::attach))

@@ -14,9 +14,9 @@ use utoipa::{
 
 use super::{
     account_access, accounts, anycast, audit, balancers, catchment, certificates, dns_steering, domains, edges, egress,
-    flow_log, flows, info, invitations, landings, login_sessions, logins, members, organisations, origins, persons,
-    plans, policies, providers, service_tokens, sockets, ssh_authorities, ssh_keys, stats, tokens, tunnels, ways,
-    zones,
+    flow_log, flows, info, invitations, landings, login_sessions, logins, members, networks, organisations, origins,
+    persons, plans, policies, providers, service_tokens, sockets, ssh_authorities, ssh_keys, stats, tokens, tunnels,
+    ways, zones,
 };
 use crate::device;
 
@@ -69,6 +69,9 @@ use crate::device;
         egress::list_addresses, egress::create_address, egress::delete_address, egress::list_slices,
         egress::create_slice, egress::move_slice, egress::delete_slice,
         balancers::list, balancers::get, balancers::set, balancers::delete,
+        networks::list, networks::create, networks::get, networks::delete, networks::get_policy, networks::set_policy,
+        networks::delete_policy, networks::list_machines, networks::create_machine, networks::get_machine,
+        networks::delete_machine,
         landings::list, landings::suggest, landings::measure, landings::measurements, landings::import,
     ),
     components(schemas(Problem)),
@@ -97,6 +100,7 @@ use crate::device;
         (name = "anycast", description = "Prefixes that edges announce by BGP."),
         (name = "egress", description = "Addresses that edges share by slices of ports."),
         (name = "balancers", description = "Virtual addresses that the edges of a site share."),
+        (name = "networks", description = "Networks of machines."),
         (name = "catchment", description = "Where clients land."),
         (name = "login sessions", description = "Logins of persons at sockets."),
     ),

@@ -39,6 +39,24 @@ pub(super) struct ZoneRecordPath {
     id: Uuid,
 }
 
+/// A network of machines.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
+pub(super) struct NetworkPath {
+    /// The network's name or id.
+    network: String,
+}
+
+/// A machine of a network.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
+pub(super) struct MachinePath {
+    /// The network's name or id.
+    network: String,
+    /// The machine's name or id.
+    machine: String,
+}
+
 /// A site.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Path)]

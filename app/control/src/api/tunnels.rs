@@ -143,16 +143,19 @@ fn to_api_with_holders(app: &App, tunnel: &sallyport_model::Tunnel, answers: &Tu
 }
 
 fn to_api_with_credential(app: &App, tunnel: &sallyport_model::Tunnel, credential: Secret, via: Via) -> CreatedTunnel {
+    CreatedTunnel { details: to_api(app, tunnel), credential, connect: connect_to(app, via) }
+}
+
+/// The address that connectors and machines dial.
+pub(super) fn connect_to(app: &App, via: Via) -> ConnectTo {
     let config = &app.config;
-    let (port, quic_port) = (via.port(app).unwrap_or(config.public_port), config.quic_port);
-    let connect = ConnectTo {
+    ConnectTo {
         host: config.tunnel_host.clone(),
-        port,
-        quic_port,
+        port: via.port(app).unwrap_or(config.public_port),
+        quic_port: config.quic_port,
         edges: serving_edges(app),
         ca_pem: config.ca_pem.clone().filter(|_| config.acme.is_some()),
-    };
-    CreatedTunnel { details: to_api(app, tunnel), credential, connect }
+    }
 }
 
 /// How many edges a connector learns at first; its first edge sends it more.

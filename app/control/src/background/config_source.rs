@@ -88,6 +88,10 @@ impl ConfigSource for Source {
                     let config = app.egress_config().await.map_err(read_error)?;
                     (config != EgressConfig::default()).then(|| ConfigValue::Egress(Box::new(config)))
                 }
+                ConfigKey::Network(id) => {
+                    let network = app.store.network(id).await.map_err(read_error)?;
+                    network.map(|network| ConfigValue::Network(Box::new(network.route())))
+                }
                 ConfigKey::Balancers => {
                     let sites = app.site_balancers().await.map_err(read_error)?;
                     (!sites.is_empty()).then_some(ConfigValue::Balancers(sites))
@@ -130,6 +134,8 @@ impl ConfigSource for Source {
             if config != EgressConfig::default() {
                 all.push(ConfigValue::Egress(Box::new(config)));
             }
+            let networks = app.store.networks().await.map_err(read_error)?;
+            all.extend(networks.iter().map(|network| ConfigValue::Network(Box::new(network.route()))));
             let sites = app.site_balancers().await.map_err(read_error)?;
             if !sites.is_empty() {
                 all.push(ConfigValue::Balancers(sites));

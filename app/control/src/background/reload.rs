@@ -47,6 +47,7 @@ impl Control {
             .map_err(|error| anyhow::anyhow!("{}", error.inner().unwrap_or(error.sentence())))
             .context("cannot read the prefixes of anycast again")?;
         app.reload_egress().await.context("cannot read the egress addresses again")?;
+        app.reload_networks().await.context("cannot read the networks again")?;
         app.reload_balancers().await.context("cannot read the balancers of sites again")?;
         if app.config.has_name_server {
             app.reload_zones()

@@ -110,6 +110,9 @@ pub(crate) struct Metrics {
     troubled_certificates: Gauge,
     pub(crate) sockets: Gauge,
     pub(crate) accounts: Gauge,
+    pub(crate) networks: Gauge,
+    /// Machines of networks.
+    pub(crate) machines: Gauge,
 }
 
 impl Metrics {
@@ -180,6 +183,8 @@ impl Metrics {
         );
         registry.register("sallyport_sockets", "Sockets", self.sockets.clone());
         registry.register("sallyport_accounts", "Accounts", self.accounts.clone());
+        registry.register("sallyport_networks", "Networks of machines", self.networks.clone());
+        registry.register("sallyport_network_machines", "Machines of networks", self.machines.clone());
     }
 
     pub(crate) fn login(&self, outcome: LoginOutcome) {

@@ -134,6 +134,7 @@ impl App {
         self.publish_ssh_keys(account).await?;
         self.identities.end_tokens(|token| token.organisation == account);
         self.unpublish_names(names).await?;
+        self.unpublish_networks(account).await;
         self.metrics.accounts.dec();
         // The last account is gone: the next one needs a setup token again.
         self.prepare_setup().await?;

@@ -18,7 +18,7 @@ use std::{
 
 use sallyport_bus::{
     AcmeChallenges, Directory, DnsSteering, Fleet, Identities, Orders, Routes, ServedAnycast, ServedBalancers,
-    ServedCertificates, ServedEgress, ServedZones, SshLogins,
+    ServedCertificates, ServedEgress, ServedNetworks, ServedZones, SshLogins,
 };
 use sallyport_identity::Sealer;
 use sallyport_oidc::Providers;
@@ -71,6 +71,8 @@ pub(crate) struct AppParts {
     pub(crate) egress: ServedEgress,
     /// The leases with their times.
     pub(crate) leases: EgressLeases,
+    /// The networks of machines.
+    pub(crate) networks: ServedNetworks,
     pub(crate) balancers: ServedBalancers,
     /// Makes lookups for domains; `None`: domains cannot be verified.
     pub(crate) resolver: Option<Resolver>,

@@ -17,7 +17,7 @@ use sallyport_anycast::model::AllowList;
 use sallyport_audit::{AuditConfig, AuditLog};
 use sallyport_bus::{
     Asker, Bus, Directory, DnsSteering, Identities, LiveFlows, Responder, Routes, ServedAnycast, ServedBalancers,
-    ServedCertificates, ServedEgress, ServedZones, SshLogins,
+    ServedCertificates, ServedEgress, ServedNetworks, ServedZones, SshLogins,
 };
 use sallyport_control::{
     AddressDatabases, Clock, Control, ControlConfig, MailHook, Moment, Reach, SETUP_TOKEN_FILE, Secrets, SignUp,
@@ -113,6 +113,7 @@ pub(crate) struct Api {
     pub(crate) zones: ServedZones,
     pub(crate) anycast: ServedAnycast,
     pub(crate) egress: ServedEgress,
+    pub(crate) networks: ServedNetworks,
     pub(crate) balancers: ServedBalancers,
     pub(crate) dns_steering: DnsSteering,
     pub(crate) certificates: ServedCertificates,
@@ -329,6 +330,7 @@ impl Api {
             anycast,
             balancers,
             egress,
+            networks,
             dns_steering,
             certificates,
             ..
@@ -350,6 +352,7 @@ impl Api {
             zones,
             anycast,
             egress,
+            networks,
             balancers,
             dns_steering,
             certificates,

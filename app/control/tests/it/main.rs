@@ -29,6 +29,7 @@ mod login;
 mod logout;
 mod mysocket;
 mod names;
+mod networks;
 mod openapi;
 mod organisations;
 mod origins;

@@ -111,6 +111,9 @@ const NOT_SHOWN: [&str; 5] = ["list_audit_events", "verify_audit_log", "list_flo
 /// What is not compared: the audit log grows by itself, a socket without limits has no plan, and a client must be named.
 const NOT_COMPARED: [&str; 4] = ["list_audit_events", "verify_audit_log", "get_socket_plan", "resolve_anycast"];
 
+/// The policy of a network.
+const POLICY: &str = "network = \"secret\"\n[[allow]]\nname = \"ping\"\nservices = [\"icmp\"]\n";
+
 /// One endpoint, with ids of the organisation in its path.
 struct Endpoint {
     id: String,
@@ -198,6 +201,11 @@ impl FullOrganisation {
         made("/v1/providers", provider).await;
         made("/v1/providers", json!({"name": "secret-accounts", "kind": "local"})).await;
         made("/v1/persons", json!({"email": "secret@example.com"})).await;
+        made("/v1/networks", json!({"name": "secret"})).await;
+        made("/v1/networks/secret/machines", json!({"name": "secret-machine"})).await;
+        let set = json!({"document": POLICY});
+        let set = api.send("PUT", "/v1/networks/secret/policy", Some(&owner), Some(set)).await;
+        assert_eq!(set.status, StatusCode::OK, "{}", set.text);
         let service_token = text(&made("/v1/service-tokens", json!({"name": "secret-machine"})).await["id"]);
         let token = text(&made("/v1/tokens", json!({"name": "secret-token", "scopes": ["account:read"]})).await["id"]);
         let ssh_key = text(&made("/v1/ssh-keys", json!({"public_key": KEY})).await["id"]);
@@ -312,6 +320,8 @@ impl FullOrganisation {
             .replace("{origin_id}", &self.origin)
             .replace("{name}", "secret.example.org")
             .replace("{site}", "secret")
+            .replace("{network}", "secret")
+            .replace("{machine}", "secret-machine")
     }
 
     /// A body that would be accepted from a permitted caller.
@@ -354,6 +364,8 @@ impl FullOrganisation {
             "create_egress_address" => json!({"address": "198.51.100.7"}),
             "create_egress_slice" => json!({"address": "198.51.100.7", "edge": "edge"}),
             "move_egress_slice" => json!({"edge": "edge"}),
+            "create_network" | "create_machine" => json!({"name": "x"}),
+            "set_network_policy" => json!({"document": POLICY}),
             "set_balancer" => json!({"addresses": ["198.51.100.1"], "balancers": ["192.0.2.1"]}),
             "start_measurement" => json!({"address": "198.51.100.1"}),
             "import_catchment" => json!({"targets": ["192.0.2.1"]}),

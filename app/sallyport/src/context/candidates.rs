@@ -186,6 +186,13 @@ pub(crate) fn zones(current: &OsStr) -> Vec<CompletionCandidate> {
     })
 }
 
+/// Networks of machines, by name.
+pub(crate) fn networks(current: &OsStr) -> Vec<CompletionCandidate> {
+    offer(current, async |client: ApiClient| {
+        Ok(client.networks().await?.into_iter().map(|one| (one.name, one.ranges.join(" "))).collect())
+    })
+}
+
 /// Certificates, by their first names.
 pub(crate) fn certificates(current: &OsStr) -> Vec<CompletionCandidate> {
     offer(current, async |client: ApiClient| {

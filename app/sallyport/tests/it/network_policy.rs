@@ -75,7 +75,7 @@ fn what_is_wrong_is_said_in_one_sentence() {
     let home = Home::new();
     let file = write(&home, SHOP);
     for (words, code, says) in [
-        (&["web-9", "db", "tcp/1"][..], 4, "the file has no endpoint \"web-9\""),
+        (&["web-9", "db", "tcp/1"][..], 4, "there is no endpoint \"web-9\""),
         (&["web-1", "db", "tcp/0"], 2, "has no port from 1 to 65535"),
         (&["web-1", "db", "tcp"], 2, "is not one port"),
         (&["web-1", "db", "tcp/1-2"], 2, "is not one port"),

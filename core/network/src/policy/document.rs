@@ -164,42 +164,118 @@ pub enum DocumentError {
     /// A list is too long.
     #[error("a list of the rule {0} has more than {MAX_LIST} entries: put networks into a set")]
     LongList(Name),
+    /// A document of another network.
+    #[error("the document is of the network {found}, and this network is {expected}")]
+    OtherNetwork {
+        /// The name in the document.
+        found: Name,
+        /// The name of the network.
+        expected: Name,
+    },
+    /// Endpoints in a document of a network that has machines of its own.
+    #[error("the machines of the network are its endpoints: leave [[endpoint]] out")]
+    OwnEndpoints,
     /// The policy is wrong.
     #[error(transparent)]
     Policy(#[from] PolicyError),
 }
 
+/// Why a text is no policy.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TextError {
+    /// It is no document.
+    #[error("{}{message}", line.map(|line| format!("line {line}: ")).unwrap_or_default())]
+    Syntax {
+        /// The line, counted from 1.
+        line: Option<usize>,
+        /// What is wrong there.
+        message: String,
+    },
+    /// The document is wrong.
+    #[error(transparent)]
+    Document(#[from] DocumentError),
+}
+
+/// What a name in a rule means that no endpoint and no group has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unknown {
+    /// It is a mistake.
+    IsRefused,
+    /// It stands for nobody yet, or nobody any more.
+    IsNobody,
+}
+
 impl Document {
-    /// The policy.
+    /// A document of TOML.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, with its line.
+    pub fn from_toml(text: &str) -> Result<Self, TextError> {
+        toml::from_str(text).map_err(|error| TextError::Syntax {
+            line: error.span().map(|span| text[..span.start].matches('\n').count() + 1),
+            message: error.message().replace('\n', " "),
+        })
+    }
+
+    /// The policy between the document's endpoints.
     ///
     /// # Errors
     /// The first thing that is wrong.
-    pub fn into_policy(self) -> Result<Policy, DocumentError> {
+    pub fn into_policy(mut self) -> Result<Policy, DocumentError> {
+        let endpoints: Vec<_> =
+            std::mem::take(&mut self.endpoints).into_iter().map(EndpointSection::endpoint).collect();
+        if endpoints.is_empty() {
+            return Err(PolicyError::NoEndpoint.into());
+        }
+        self.among(endpoints, Unknown::IsRefused)
+    }
+
+    /// The policy between the machines of a network. The document has no endpoints.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn with_endpoints(
+        self,
+        network: &Name,
+        endpoints: Vec<Endpoint>,
+        unknown: Unknown,
+    ) -> Result<Policy, DocumentError> {
+        if self.network != *network {
+            return Err(DocumentError::OtherNetwork { found: self.network, expected: network.clone() });
+        }
+        if !self.endpoints.is_empty() {
+            return Err(DocumentError::OwnEndpoints);
+        }
+        self.among(endpoints, unknown)
+    }
+
+    fn among(self, endpoints: Vec<Endpoint>, unknown: Unknown) -> Result<Policy, DocumentError> {
         if let Some((name, _)) = self.sets.iter().find(|(_, set)| set.is_empty()) {
             return Err(DocumentError::EmptySet(name.clone()));
         }
         let mut members: BTreeMap<Name, BTreeSet<usize>> = BTreeMap::new();
-        for (place, section) in self.endpoints.iter().enumerate() {
-            for name in section.groups.iter().chain([&section.name]) {
+        for (place, endpoint) in endpoints.iter().enumerate() {
+            for name in endpoint.groups.iter().chain([&endpoint.name]) {
                 members.entry(name.clone()).or_default().insert(place);
             }
         }
-        let known = Known { members, sets: self.sets };
+        let known = Known { members, sets: self.sets, unknown };
         let denied = self.deny.into_iter().map(|section| (Action::Deny, section));
         let sections = denied.chain(self.allow.into_iter().map(|section| (Action::Allow, section)));
         let rules = sections.map(|(action, section)| known.rule(action, section)).collect::<Result<_, _>>()?;
-        let endpoints = self.endpoints.into_iter().map(|section| Endpoint {
-            name: section.name,
-            networks: section
-                .addresses
-                .iter()
-                .map(|address| IpNet::from(address.0))
-                .chain(section.routes.iter().map(|route| route.0))
-                .collect(),
-            groups: section.groups,
-            device: section.device.map(|device| device.0),
-        });
-        Ok(Policy::new(self.network, endpoints.collect(), rules)?)
+        Ok(Policy::new(self.network, endpoints, rules)?)
+    }
+}
+
+impl EndpointSection {
+    fn endpoint(self) -> Endpoint {
+        let own = self.addresses.iter().map(|address| IpNet::from(address.0));
+        Endpoint {
+            name: self.name,
+            networks: own.chain(self.routes.iter().map(|route| route.0)).collect(),
+            groups: self.groups,
+            device: self.device.map(|device| device.0),
+        }
     }
 }
 
@@ -207,6 +283,7 @@ impl Document {
 struct Known {
     members: BTreeMap<Name, BTreeSet<usize>>,
     sets: BTreeMap<Name, Vec<Prefix>>,
+    unknown: Unknown,
 }
 
 impl Known {
@@ -236,8 +313,11 @@ impl Known {
         for party in parties {
             match party {
                 Party::Name(name) => {
-                    let unknown = || DocumentError::UnknownName { rule: rule.clone(), name: name.clone() };
-                    endpoints.extend(self.members.get(name).ok_or_else(unknown)?);
+                    let places = self.members.get(name);
+                    if places.is_none() && self.unknown == Unknown::IsRefused {
+                        return Err(DocumentError::UnknownName { rule: rule.clone(), name: name.clone() });
+                    }
+                    endpoints.extend(places.into_iter().flatten());
                 }
                 Party::Set(set) => {
                     let unknown = || DocumentError::UnknownSet { rule: rule.clone(), set: set.clone() };

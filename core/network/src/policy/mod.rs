@@ -17,7 +17,7 @@ use std::{
 
 use ipnet::IpNet;
 
-pub use document::{Document, DocumentError};
+pub use document::{Document, DocumentError, TextError, Unknown};
 pub(crate) use filing::Filing;
 pub use service::{ICMP, ICMPV6, Service, ServiceError, TCP, UDP};
 
@@ -244,9 +244,6 @@ impl Policy {
     /// # Errors
     /// The first thing that is wrong.
     pub fn new(network: Name, endpoints: Vec<Endpoint>, rules: Vec<Rule>) -> Result<Self, PolicyError> {
-        if endpoints.is_empty() {
-            return Err(PolicyError::NoEndpoint);
-        }
         if endpoints.len() > MAX_ENDPOINTS {
             return Err(PolicyError::TooMany("endpoints", MAX_ENDPOINTS));
         }
@@ -266,6 +263,17 @@ impl Policy {
         let owners = owners(&endpoints)?;
         let filing = Filing::of(&endpoints, &rules)?;
         Ok(Self { network, endpoints, rules, filing, owners })
+    }
+
+    /// The policy of a network that has none: each endpoint may talk to each other, and nobody else to any.
+    ///
+    /// # Errors
+    /// The first thing that is wrong with the endpoints.
+    pub fn trusting(network: Name, endpoints: Vec<Endpoint>) -> Result<Self, PolicyError> {
+        let all = || Side::Some { endpoints: (0..endpoints.len()).collect(), networks: Vec::new() };
+        let (action, name, services) = (Action::Allow, "members".parse()?, Vec::new());
+        let rule = Rule { name, action, from: all(), to: all(), services };
+        Self::new(network, endpoints, vec![rule])
     }
 
     /// The name of the network.

@@ -102,6 +102,7 @@ impl Bus {
             ConfigValue::Balancers(sites) => self.balancers.put(sites),
             ConfigValue::DnsSteering(part) => self.dns_steering.put(*part),
             ConfigValue::Egress(config) => self.egress.put(*config),
+            ConfigValue::Network(network) => self.networks.put(*network),
         }
     }
 
@@ -122,6 +123,7 @@ impl Bus {
             ConfigKey::Balancers => self.balancers.put(Vec::new()),
             ConfigKey::DnsSteering(part) => self.dns_steering.remove(part),
             ConfigKey::Egress => self.egress.put(EgressConfig::default()),
+            ConfigKey::Network(id) => self.networks.remove(id),
         }
     }
 }

@@ -10,7 +10,8 @@ use sallyport_bus::{
     Bus, BusConfig, BusCredentials, BusError, ConfigKey, ConfigProgress, ConfigSource, ConfigValue, Nats, PublishStats,
     Snapshot, SourceFuture, follow_config, publish_config,
 };
-use sallyport_model::{AccountId, SshLogin};
+use sallyport_model::{AccountId, CredentialHash, MachineId, NetworkId, SshLogin};
+use sallyport_network::route::{MachineRoute, NetworkRoute};
 use tokio::task::JoinHandle;
 
 use crate::nats::{Nats as Server, until};
@@ -126,6 +127,41 @@ async fn edges_follow_what_control_publishes_and_start_from_disk_without_it() {
         key_of(&edge.bus, 3).as_deref() == Some("meanwhile") && key_of(&edge.bus, 2).is_none()
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_network_of_machines_reaches_edges_and_their_disk() {
+    let Some(server) = Server::start("") else { return };
+    let (shelf, dir) = (Shelf::default(), tempfile::tempdir().unwrap());
+    let machine = MachineRoute {
+        id: MachineId::from_random([3; 16]),
+        name: "db".parse().unwrap(),
+        credential: CredentialHash([4; 32]),
+        addresses: vec!["10.20.0.1".parse().unwrap()],
+        routes: vec!["10.30.0.0/16".parse().unwrap()],
+        groups: vec!["web".parse().unwrap()],
+        is_exit: true,
+    };
+    let office = NetworkRoute {
+        id: NetworkId::from_random([1; 16]),
+        account: AccountId::from_random([2; 16]),
+        name: "office".parse().unwrap(),
+        ranges: vec!["10.20.0.0/24".parse().unwrap()],
+        policy: Some("network = \"office\"".to_owned()),
+        machines: vec![machine.clone()],
+    };
+    let value = ConfigValue::Network(Box::new(office.clone()));
+    let key = value.key();
+    shelf.kept.lock().unwrap().insert(key, value);
+    let (_control, _) = publisher(&server, &shelf).await;
+    let edge = follower(&server, dir.path()).await;
+    until("the network", || edge.bus.networks.of_machine(machine.id).is_some_and(|found| *found == office)).await;
+    until("the snapshot", || Snapshot::read(dir.path()).unwrap().is_some_and(|known| known.entries.len() == 1)).await;
+    shelf.kept.lock().unwrap().remove(&key);
+    shelf.bus.networks.remove(office.id);
+    until("its end", || edge.bus.networks.of_machine(machine.id).is_none()).await;
+    until("the empty snapshot", || Snapshot::read(dir.path()).unwrap().is_some_and(|known| known.entries.is_empty()))
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -191,6 +191,30 @@ pub enum StoreError {
         /// The other site.
         site: sallyport_model::RegionName,
     },
+    /// A range of another network of the organisation.
+    #[error("the range {range} and {other} of the network {network} have addresses in common")]
+    RangeTaken {
+        /// The range.
+        range: ipnet::IpNet,
+        /// The range of the other network.
+        other: ipnet::IpNet,
+        /// The other network.
+        network: sallyport_network::name::Name,
+    },
+    /// The networks of the organisation have every range that could be given out.
+    #[error("no range is free in 10.0.0.0/8, 100.64.0.0/10 and fd00::/8: name ranges of the network")]
+    NoFreeRange,
+    /// The machine cannot join the network.
+    #[error(transparent)]
+    Join(#[from] sallyport_network::members::JoinError),
+    /// The network has machines.
+    #[error(
+        "the network has machines ({machines}), which lose their addresses with it: remove them first, or force it"
+    )]
+    NetworkInUse {
+        /// How many.
+        machines: u64,
+    },
     /// The zone is there already.
     #[error("there is a zone {name} already")]
     ZoneTaken {

@@ -673,6 +673,29 @@ const MIGRATIONS: &[&str] = &[
     UPDATE edges SET server = (SELECT count(*) FROM edges AS others WHERE others.id <= edges.id);
     CREATE UNIQUE INDEX edges_by_server ON edges (server);
     ",
+    "
+    -- Networks of machines. As JSON: the ranges, the addresses at which the search for a free one begins, and what each
+    -- machine has.
+    CREATE TABLE networks (
+        id          BLOB PRIMARY KEY CHECK (length(id) = 16),
+        account     BLOB NOT NULL REFERENCES accounts (id) ON DELETE CASCADE,
+        name        TEXT NOT NULL,
+        ranges      TEXT NOT NULL,
+        next_leases TEXT NOT NULL,
+        policy      TEXT,
+        created_at  INTEGER NOT NULL,
+        UNIQUE (account, name)
+    ) STRICT;
+    CREATE TABLE network_machines (
+        id         BLOB PRIMARY KEY CHECK (length(id) = 16),
+        network    BLOB NOT NULL REFERENCES networks (id) ON DELETE CASCADE,
+        name       TEXT NOT NULL,
+        credential BLOB NOT NULL CHECK (length(credential) = 32),
+        content    TEXT NOT NULL,
+        created_at INTEGER NOT NULL,
+        UNIQUE (network, name)
+    ) STRICT;
+    ",
 ];
 
 /// Number of steps after which the write-ahead log is merged into the database.

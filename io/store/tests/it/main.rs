@@ -22,6 +22,7 @@ mod landings;
 mod leaders;
 mod lock;
 mod names;
+mod networks;
 mod nouns;
 mod open;
 mod organisations;

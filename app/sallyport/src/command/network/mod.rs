@@ -3,24 +3,55 @@
 //! May use what `command` may use.
 
 mod apply;
+mod machine;
+mod object;
 mod policy;
+mod stored;
 
-use clap::Subcommand;
+use clap::{Args, Subcommand};
+use clap_complete::engine::ArgValueCompleter;
 
-pub(crate) use self::policy::NetworkPolicyCommand;
-use crate::context::Context;
+use self::object::{CreateArgs, RmArgs};
+pub(crate) use self::{machine::MachineCommand, policy::NetworkPolicyCommand};
+use crate::context::{Context, candidates};
 
 /// What can be done with networks.
 #[derive(Debug, Subcommand)]
 pub(crate) enum NetworkCommand {
-    /// What may talk to what: a file, which this machine enforces by nftables
+    /// Make a network
+    Create(CreateArgs),
+    /// List the networks
+    #[command(alias = "list")]
+    Ls,
+    /// Show a network with its machines
+    Show(NetworkArg),
+    /// Remove a network
+    #[command(alias = "delete")]
+    Rm(RmArgs),
+    /// The machines of a network
+    #[command(subcommand)]
+    Machine(MachineCommand),
+    /// What may talk to what: a file, or the policy of a network
     #[command(subcommand)]
     Policy(NetworkPolicyCommand),
+}
+
+/// A network.
+#[derive(Debug, Args)]
+pub(crate) struct NetworkArg {
+    /// The network, by name or id
+    #[arg(value_name = "NETWORK", add = ArgValueCompleter::new(candidates::networks))]
+    network: String,
 }
 
 /// Runs the command.
 pub(crate) async fn run(context: &Context, command: NetworkCommand) -> anyhow::Result<()> {
     match command {
+        NetworkCommand::Create(args) => object::create(context, args).await,
+        NetworkCommand::Ls => object::ls(context).await,
+        NetworkCommand::Show(args) => object::show(context, &args.network).await,
+        NetworkCommand::Rm(args) => object::rm(context, &args).await,
+        NetworkCommand::Machine(command) => machine::run(context, command).await,
         NetworkCommand::Policy(command) => policy::run(context, command).await,
     }
 }
