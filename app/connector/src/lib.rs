@@ -4,13 +4,14 @@
 //! edge, `gauge` counts what its connections move, and `link_report` names the links that carry them. For every stream,
 //! `services` finds the service, `origin` connects to the service, with TLS where needed (`origin_tls`), and `relay`
 //! moves the bytes. A service with several addresses has a `pool`, which selects one for each stream. `flows` does the
-//! same for datagrams. With an inspector, `capture` copies what is relayed.
+//! same for datagrams. [`network`] is a machine of a network instead: a packet carrier and a TUN device. With an inspector, `capture` copies what is relayed.
 
 mod capture;
 mod dial;
 mod flows;
 mod gauge;
 mod link_report;
+pub mod network;
 mod origin;
 mod origin_tls;
 mod pool;

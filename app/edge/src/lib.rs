@@ -15,6 +15,7 @@
 //! - `steering`: reports of load, and the quotas of the leading control.
 //! - `measure`: the round trips to other edges, to origins, and to hosts that control names.
 //! - `anycast`: the prefixes that the edge announces by BGP.
+//! - `networks`: the packets of machines of networks.
 //! - `balanced`: what stands at this machine when the edge is behind a balancer.
 //! - `edge`, `listener`, `serve`: the edge as a whole, its ports, and its life.
 
@@ -31,6 +32,7 @@ mod listener;
 mod measure;
 mod mesh;
 mod metrics;
+mod networks;
 mod origins;
 mod policy;
 mod record;

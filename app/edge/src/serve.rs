@@ -106,6 +106,11 @@ impl Edge {
                     balanced.run(address, &shutdown).await;
                 }
             };
+            let networks = async {
+                if let Some(networks) = self.networks.get() {
+                    networks.run().await;
+                }
+            };
             let egress = async {
                 if let Some(egress) = self.state.sockets.shared().dialer.egress() {
                     egress.run(&self.state.is_shutting_down).await;
@@ -115,6 +120,7 @@ impl Edge {
                 anycast,
                 balanced,
                 egress,
+                networks,
                 steering,
                 self.gate.follow(&self.tunnels, changes),
                 self.follow_ssh(),
@@ -186,6 +192,9 @@ impl Edge {
         let _ = tokio::time::timeout(linger, self.quiet()).await;
         self.state.phase.all(Phase::Closing);
         self.tunnels.go_away("the edge is shutting down");
+        if let Some(networks) = self.networks.get() {
+            networks.go_away("the edge is shutting down");
+        }
         let ssh_over = self.ssh.get().map(|ssh| {
             let (server, grace) = (ssh.server.clone(), self.state.config.shutdown_grace);
             tokio::spawn(async move { server.shutdown("the edge is shutting down", grace).await })

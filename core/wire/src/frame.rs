@@ -30,6 +30,16 @@ pub const FLOW_ID_BYTES: usize = 4;
 pub(crate) const FLOW_OPEN_BYTES: usize = FLOW_ID_BYTES + 16 + (16 + 2) + (16 + 2) + 8;
 /// Length of the fields of ASSOCIATED, in bytes.
 pub(crate) const ASSOCIATED_BYTES: usize = 8 + 8 + 32 + 2;
+/// Length of the virtio header before a packet, in bytes (virtio 1.2, section 5.1.6, without `num_buffers`).
+pub const VIRTIO_HEADER_BYTES: usize = 10;
+/// The shortest packet, in bytes: a header of IPv4 (RFC 791).
+pub const MIN_PACKET_BYTES: usize = 20;
+/// The longest packet, in bytes: the limit of the length field of IPv4. A train of segments counts as one packet.
+pub const MAX_PACKET_BYTES: usize = 65_535;
+/// What PACKETS has before the IP header of each packet, in bytes: its length, and the virtio header.
+pub const PACKET_PREFIX_BYTES: usize = 2 + VIRTIO_HEADER_BYTES;
+/// The longest payload of PACKETS, in bytes.
+pub const MAX_PACKETS_BYTES: usize = 131_072;
 /// The longest frame on a datagram leg, in bytes.
 pub const MAX_DATAGRAM_FRAME_BYTES: usize = HEADER_BYTES + FLOW_ID_BYTES + MAX_DATAGRAM_BYTES;
 /// The longest frame on a control connection, in bytes.
@@ -75,6 +85,8 @@ pub enum Carrier {
     Datagrams,
     /// A question for an association of paths: one frame and its answer.
     Association,
+    /// A packet carrier: the packets of one machine of a network.
+    Packets,
 }
 
 macro_rules! frame_types {
@@ -161,12 +173,18 @@ frame_types! {
     Associate = 0x22 "ASSOCIATE",
     /// The association of paths that the edge has made.
     Associated = 0x23 "ASSOCIATED",
+    /// The connector's first frame on a packet carrier.
+    JoinNetwork = 0x24 "JOIN_NETWORK",
+    /// The machine's place in its network, at first and after each change.
+    NetworkJoined = 0x25 "NETWORK_JOINED",
     /// Opens a flow.
     FlowOpen = 0x30 "FLOW_OPEN",
     /// One datagram of a flow.
     Datagram = 0x31 "DATAGRAM",
     /// Closes a flow.
     FlowClose = 0x32 "FLOW_CLOSE",
+    /// IP packets of a network.
+    Packets = 0x40 "PACKETS",
 }
 
 impl fmt::Display for FrameType {
@@ -195,6 +213,12 @@ impl FrameType {
             Carrier::Association => match self {
                 Self::Refused | Self::Associate => json,
                 Self::Associated => (ASSOCIATED_BYTES, ASSOCIATED_BYTES + MAX_TRAILING_BYTES),
+                _ => return None,
+            },
+            Carrier::Packets => match self {
+                Self::Refused | Self::JoinNetwork | Self::NetworkJoined => json,
+                Self::Ping | Self::Pong => (8, 8),
+                Self::Packets => (PACKET_PREFIX_BYTES + MIN_PACKET_BYTES, MAX_PACKETS_BYTES),
                 _ => return None,
             },
         };
@@ -230,9 +254,12 @@ impl FrameType {
             Self::JoinDatagrams
             | Self::Associate
             | Self::Associated
+            | Self::JoinNetwork
+            | Self::NetworkJoined
             | Self::FlowOpen
             | Self::Datagram
-            | Self::FlowClose => (None, None),
+            | Self::FlowClose
+            | Self::Packets => (None, None),
         }
     }
 
@@ -249,7 +276,8 @@ impl FrameType {
             | Self::Fin
             | Self::Reset
             | Self::Datagram
-            | Self::FlowClose => true,
+            | Self::FlowClose
+            | Self::Packets => true,
             Self::Hello
             | Self::Attach
             | Self::Links
@@ -257,7 +285,8 @@ impl FrameType {
             | Self::Failed
             | Self::Join
             | Self::JoinDatagrams
-            | Self::Associate => side == Side::Connector,
+            | Self::Associate
+            | Self::JoinNetwork => side == Side::Connector,
             Self::Welcome
             | Self::Refused
             | Self::Attached
@@ -267,6 +296,7 @@ impl FrameType {
             | Self::Edges
             | Self::Open
             | Self::Associated
+            | Self::NetworkJoined
             | Self::FlowOpen => side == Side::Edge,
         }
     }
@@ -317,13 +347,14 @@ impl FrameHeader {
     }
 
     /// Decodes the first header of a new carrier at the edge: HELLO makes it a control connection, JOIN a leg,
-    /// JOIN_DATAGRAMS a datagram leg; ASSOCIATE asks for an association of paths.
+    /// JOIN_DATAGRAMS a datagram leg, JOIN_NETWORK a packet carrier; ASSOCIATE asks for an association of paths.
     pub fn decode_first(bytes: [u8; HEADER_BYTES]) -> Result<(Self, Carrier), Violation> {
         match FrameType::from_byte(bytes[0]) {
             Some(FrameType::Hello) => Ok((Self::decode(bytes, Carrier::Control)?, Carrier::Control)),
             Some(FrameType::Join) => Ok((Self::decode(bytes, Carrier::Leg)?, Carrier::Leg)),
             Some(FrameType::JoinDatagrams) => Ok((Self::decode(bytes, Carrier::Datagrams)?, Carrier::Datagrams)),
             Some(FrameType::Associate) => Ok((Self::decode(bytes, Carrier::Association)?, Carrier::Association)),
+            Some(FrameType::JoinNetwork) => Ok((Self::decode(bytes, Carrier::Packets)?, Carrier::Packets)),
             Some(kind) => Err(Violation::OutOfPlace { kind, place: "as the first frame of a connection" }),
             None => Err(Violation::UnknownFrame { kind: bytes[0] }),
         }
@@ -346,7 +377,7 @@ mod tests {
 
     #[test]
     fn headers_round_trip_within_the_bounds_of_their_type_and_nowhere_else() {
-        for carrier in [Carrier::Control, Carrier::Leg, Carrier::Datagrams, Carrier::Association] {
+        for carrier in [Carrier::Control, Carrier::Leg, Carrier::Datagrams, Carrier::Association, Carrier::Packets] {
             for &kind in FrameType::ALL {
                 let Some((min, max)) = kind.payload_bounds(carrier) else {
                     let header = FrameHeader { kind, len: 8 }.encode();
@@ -388,6 +419,8 @@ mod tests {
         assert_eq!(FrameHeader::decode_first(join.encode()), Ok((join, Carrier::Datagrams)));
         let associate = FrameHeader { kind: FrameType::Associate, len: 90 };
         assert_eq!(FrameHeader::decode_first(associate.encode()), Ok((associate, Carrier::Association)));
+        let join = FrameHeader { kind: FrameType::JoinNetwork, len: 90 };
+        assert_eq!(FrameHeader::decode_first(join.encode()), Ok((join, Carrier::Packets)));
         let early = FrameHeader { kind: FrameType::Data, len: 4 };
         assert_eq!(
             FrameHeader::decode_first(early.encode()).unwrap_err().to_string(),

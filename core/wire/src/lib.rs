@@ -2,7 +2,8 @@
 //!
 //! `docs/tunnel-protocol.md` describes the protocol. [`session::Session`] is one end of a control connection with its
 //! multiplexed streams. [`leg::LegState`] is one end of a leg, which carries one stream at a time.
-//! [`datagram::DatagramLeg`] is one end of a datagram leg, which carries the flows of a session. [`demand::LegDemand`]
+//! [`datagram::DatagramLeg`] is one end of a datagram leg, which carries the flows of a session. [`packets`] has the
+//! layout of IP packets on a packet carrier. [`demand::LegDemand`]
 //! decides how many legs an edge should have, [`backoff::Backoff`] when a connector dials again. Time and randomness
 //! are arguments.
 
@@ -18,6 +19,7 @@ pub mod leg;
 mod lifecycle;
 mod log_budget;
 pub mod message;
+pub mod packets;
 pub mod session;
 mod violation;
 
@@ -31,8 +33,9 @@ pub use frame::{Carrier, FrameHeader, FrameType, Side};
 pub use leg::{LegInput, LegMisuse, LegState};
 pub use log_budget::{LOGGED_PER_SECOND, LogBudget, LogShare, MAX_LOGGED_BURST};
 pub use message::{
-    Associate, Associated, Attach, Attached, Detach, EdgePlace, Edges, FailureReason, GoAway, Hello, Join, Links,
-    NOT_YET_KNOWN, Neighbours, NotAttached, Open, OpenFailure, Refusal, ResetCode, StreamProtocol, Welcome,
+    Associate, Associated, Attach, Attached, Detach, EdgePlace, Edges, FailureReason, GoAway, Hello, Join, JoinNetwork,
+    Links, NOT_YET_KNOWN, Neighbours, NetworkJoined, NotAttached, Open, OpenFailure, Refusal, ResetCode,
+    StreamProtocol, Welcome,
 };
 pub use session::{DownReason, Event, OpenError, Read, Session, SessionConfig, StreamError, StreamId, TimeoutReason};
 pub use violation::Violation;

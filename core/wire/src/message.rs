@@ -6,6 +6,7 @@
 mod association;
 mod edges;
 mod links;
+mod network;
 
 use std::{
     fmt,
@@ -26,6 +27,7 @@ use crate::{
 pub use association::{Associate, Associated};
 pub use edges::{EdgePlace, Edges, MAX_EDGE_ADDRESSES, MAX_EDGE_PLACES, Neighbours};
 pub use links::{Links, MAX_LINK_NAME_BYTES, MAX_LINK_REPORTS};
+pub use network::{JoinNetwork, MAX_NETWORK_ROUTES, NetworkJoined};
 
 /// The longest code of a refusal, in bytes; longer ones are cut.
 pub const MAX_CODE_BYTES: usize = 64;

@@ -11,7 +11,8 @@
 //! of four bytes. A stream that finds no idle leg uses the control connection, where one task moves the bytes of all
 //! streams.
 //!
-//! Datagrams travel in flows ([`FlowHandle`], [`FlowSink`]), which share a connection of their own.
+//! Datagrams travel in flows ([`FlowHandle`], [`FlowSink`]), which share a connection of their own. So do the IP packets
+//! of a machine of a network ([`packets`]).
 //! `docs/tunnel-protocol.md` describes the protocol.
 
 pub mod carrier;
@@ -27,6 +28,7 @@ mod leg_stream;
 mod life;
 mod migration;
 mod mux;
+pub mod packets;
 mod pool;
 mod share;
 mod stream;
@@ -40,8 +42,8 @@ pub use connector::{
     run_changing_connector, run_connector,
 };
 pub use edge::{
-    Admission, Admitted, Associations, CONTROL_NOTSENT_BYTES, EdgeLink, EdgeTunnels, EdgeTunnelsConfig, LinkError,
-    OpenError, OpenFlowError, TunnelHandle, TunnelStats,
+    Admission, Admitted, Associations, CONTROL_NOTSENT_BYTES, EdgeLink, EdgeTunnels, EdgeTunnelsConfig, JoinedMachine,
+    LinkError, Networks, OpenError, OpenFlowError, TunnelHandle, TunnelStats,
 };
 pub use establishment::Establishment;
 pub use flows::{FlowHandle, FlowHandler, FlowSink};

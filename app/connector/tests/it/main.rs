@@ -5,6 +5,7 @@ mod capture;
 mod edge;
 mod flows;
 mod lab;
+mod network;
 mod pools;
 mod services;
 mod tls;

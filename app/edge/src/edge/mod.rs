@@ -15,7 +15,7 @@ use std::{
 
 use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
-use sallyport_bus::{Directory, Routes};
+use sallyport_bus::{Directory, Routes, ServedNetworks};
 use sallyport_tunnel::{EdgeTunnels, EdgeTunnelsConfig};
 use tokio::{net::TcpListener, sync::watch};
 
@@ -37,6 +37,7 @@ use crate::{
     measure::Measurements,
     mesh::{Mesh, MeshSettings},
     metrics::quic::{QuicCollector, QuicMetrics},
+    networks::Networks,
     origins::transport::direct::egress::Egress,
     ssh::{self, SshSettings, SshTunnels, metrics::SshMetrics},
     state::EdgeState,
@@ -64,6 +65,7 @@ pub struct Edge {
     pub(crate) steering: OnceLock<Arc<SteeringFollower>>,
     pub(crate) anycast: OnceLock<Arc<Anycast>>,
     pub(crate) balanced: OnceLock<Arc<Balanced>>,
+    pub(crate) networks: OnceLock<Arc<Networks>>,
     pub(crate) measurements: Arc<Measurements>,
     pub(crate) handshakes: Arc<Handshakes>,
     pub(crate) ssh_logins: Arc<Handshakes>,
@@ -124,6 +126,7 @@ impl Edge {
             steering: OnceLock::new(),
             anycast: OnceLock::new(),
             balanced: OnceLock::new(),
+            networks: OnceLock::new(),
             measurements: Measurements::new(&state),
             handshakes: Arc::default(),
             ssh_logins: Arc::new(Handshakes::of_ssh()),
@@ -159,6 +162,14 @@ impl Edge {
         let noted = egress.clone();
         let _ = self.http.egress_health.set(Arc::new(move || noted.note()));
         self.state.sockets.shared().dialer.leave_from(egress);
+    }
+
+    /// Carries the packets of these networks between their machines. To be called before [`Edge::serve`] and
+    /// [`Edge::register_metrics`]; only the first call counts.
+    pub fn carry_networks(&self, served: ServedNetworks) {
+        let networks = Networks::new(served);
+        self.tunnels.set_networks(networks.clone());
+        let _ = self.networks.set(networks);
     }
 
     /// Announces prefixes by BIRD. To be called before [`Edge::serve`]; only the first call counts.
@@ -234,6 +245,9 @@ impl Edge {
         }
         if let Some(anycast) = self.anycast.get() {
             anycast.register_metrics(registry);
+        }
+        if let Some(networks) = self.networks.get() {
+            networks.register_metrics(registry);
         }
         self.measurements.register_metrics(registry);
         if let Some(ssh) = self.ssh.get() {

@@ -92,7 +92,7 @@ pub(crate) async fn serve<S>(
         }
         match kind {
             CarrierKind::Leg => server.legs.enter(peer.ip()).map(Some).ok_or_else(too_many_legs),
-            CarrierKind::Control | CarrierKind::Datagrams | CarrierKind::Association => Ok(None),
+            CarrierKind::Control | CarrierKind::Datagrams | CarrierKind::Association | CarrierKind::Packets => Ok(None),
         }
     };
     server.tunnels.serve_carrier_with(carrier, peer, tune).await;
@@ -108,5 +108,6 @@ fn kind_name(kind: CarrierKind) -> &'static str {
         CarrierKind::Leg => "leg",
         CarrierKind::Datagrams => "datagrams",
         CarrierKind::Association => "association",
+        CarrierKind::Packets => "packets",
     }
 }

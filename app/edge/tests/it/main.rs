@@ -34,6 +34,7 @@ mod limits;
 mod malformed;
 mod mesh;
 mod mesh_origins;
+mod networks;
 mod origins;
 mod raw_http2;
 mod revocation;

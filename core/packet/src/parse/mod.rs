@@ -59,6 +59,24 @@ pub fn parse(frame: &[u8]) -> Result<Packet, Malformed> {
     Ok(Packet { ethernet, ip: Some(ip.header), transport })
 }
 
+/// Reads a packet without a link layer, from its IP header on.
+///
+/// # Errors
+/// The IP header cannot be read. A bad payload is no error: see [`Transport::Malformed`].
+pub fn parse_ip(packet: &[u8]) -> Result<(Ip, Transport), Malformed> {
+    let ip = match packet.first().map(|first| first >> 4) {
+        Some(4) => ip::ipv4(packet, 0, ip::Place::Frame)?,
+        Some(6) => ip::ipv6(packet, 0, ip::Place::Frame)?,
+        Some(_) => return Err(Malformed::WrongVersion),
+        None => return Err(Malformed::TruncatedIpv4),
+    };
+    let transport = match ip.trouble {
+        Some(trouble) => Transport::Malformed(trouble),
+        None => transport(packet, &ip.header),
+    };
+    Ok((ip.header, transport))
+}
+
 /// Reads the Ethernet header alone.
 ///
 /// # Errors

@@ -3,10 +3,11 @@
 use std::net::SocketAddr;
 
 use proptest::prelude::*;
-use sallyport_model::{LinkReport, LinkStatus, TunnelId};
+use sallyport_model::{LinkReport, LinkStatus, MachineId, TunnelId};
 use sallyport_wire::{
     Associate, Associated, Attach, Attached, Carrier, Detach, EdgePlace, Edges, FailureReason, FrameHeader, FrameType,
-    GoAway, Hello, Join, Links, NotAttached, Open, OpenFailure, Refusal, StreamProtocol, Violation, Welcome, message,
+    GoAway, Hello, Join, JoinNetwork, Links, NetworkJoined, NotAttached, Open, OpenFailure, Refusal, StreamProtocol,
+    Violation, Welcome, frame::MAX_PACKETS_BYTES, message, packets,
 };
 
 /// The payload of the only frame in `frame`, whose header must be right.
@@ -62,6 +63,58 @@ fn an_association_of_paths_is_asked_for_and_given() {
     assert_eq!(Associated::decode(&[fields, b"a later field"].concat()).unwrap(), given);
     assert!(Associated::decode(&fields[..fields.len() - 1]).is_err());
     assert!(!format!("{given:?}").contains("3, 3"), "the secret is not printed");
+}
+
+#[test]
+fn a_machine_joins_a_network_and_learns_its_place() {
+    let asked = JoinNetwork { machine: MachineId::from_random([7; 16]), credential: "secret".into() };
+    let mut frame = Vec::new();
+    asked.encode(&mut frame);
+    let (_, carrier) = FrameHeader::decode_first(*frame.first_chunk().unwrap()).unwrap();
+    assert_eq!(carrier, Carrier::Packets);
+    assert_eq!(JoinNetwork::decode(payload(&frame, FrameType::JoinNetwork, carrier)).unwrap(), asked);
+    assert!(!format!("{asked:?}").contains("secret"), "the credential is not printed");
+    let mut frame = Vec::new();
+    JoinNetwork { credential: "x".repeat(513), ..asked }.encode(&mut frame);
+    let refused = JoinNetwork::decode(payload(&frame, FrameType::JoinNetwork, carrier)).unwrap_err();
+    assert!(refused.to_string().contains("longer than 512 bytes"), "{refused}");
+
+    let route = |number: u16| format!("fd00:20:{number:x}::/48").parse().unwrap();
+    let mut joined = NetworkJoined {
+        network: "n".repeat(63),
+        machine: "m".repeat(63),
+        addresses: vec!["10.20.0.1/16".parse().unwrap(), "fd00:20::1/64".parse().unwrap()],
+        routes: (0..300).map(route).collect(),
+        mtu_bytes: 1_400,
+    };
+    let mut frame = Vec::new();
+    joined.encode(&mut frame);
+    let read = NetworkJoined::decode(payload(&frame, FrameType::NetworkJoined, carrier)).unwrap();
+    joined.routes.truncate(message::MAX_NETWORK_ROUTES);
+    assert_eq!(read, joined, "the edge leaves out what does not fit");
+    let three = r#"{"network":"n","machine":"m","addresses":["10.0.0.1/8","10.0.0.2/8","::1/8"],"mtu_bytes":1400}"#;
+    assert!(NetworkJoined::decode(three.as_bytes()).unwrap_err().to_string().contains("more than 2 addresses"));
+}
+
+#[test]
+fn the_longest_train_and_many_packets_cross_whole() {
+    let train = vec![1; packets::MAX_PARCEL_BYTES];
+    let ping = vec![2; 10 + 84];
+    let mut parcels = vec![train.as_slice()];
+    while parcels.iter().map(|parcel| packets::bytes_of(parcel.len())).sum::<usize>() + 96 <= MAX_PACKETS_BYTES {
+        parcels.push(&ping);
+    }
+    let mut frame = Vec::new();
+    packets::encode(parcels.iter().copied(), &mut frame);
+    let payload = payload(&frame, FrameType::Packets, Carrier::Packets);
+    let read: Vec<&[u8]> = packets::Parcels::of(payload).map(Result::unwrap).collect();
+    assert_eq!(read, parcels);
+    for wrong in [&payload[..payload.len() - 1], &[0, 19, 0], &[0], &[0; 12]] {
+        let last = packets::Parcels::of(wrong).last().unwrap();
+        let text = last.unwrap_err().to_string();
+        assert!(text.contains("the length of a packet is wrong"), "{text}");
+    }
+    assert!(!packets::is_parcel(29) && !packets::is_parcel(packets::MAX_PARCEL_BYTES + 1));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The first frame of a carrier, which declares the carrier's purpose, and the answer if the carrier is refused.
 
 use sallyport_wire::{
-    Associate, Carrier as CarrierKind, FrameHeader, Hello, Join, Refusal, Violation, frame::HEADER_BYTES,
+    Associate, Carrier as CarrierKind, FrameHeader, Hello, Join, JoinNetwork, Refusal, Violation, frame::HEADER_BYTES,
 };
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
@@ -11,6 +11,7 @@ pub(super) enum FirstFrame {
     Leg(Join),
     Datagrams(Join),
     Association(Associate),
+    Network(JoinNetwork),
 }
 
 impl FirstFrame {
@@ -20,6 +21,7 @@ impl FirstFrame {
             Self::Leg(_) => CarrierKind::Leg,
             Self::Datagrams(_) => CarrierKind::Datagrams,
             Self::Association(_) => CarrierKind::Association,
+            Self::Network(_) => CarrierKind::Packets,
         }
     }
 }
@@ -50,6 +52,7 @@ pub(super) async fn read_first_frame(io: &mut (impl AsyncRead + Unpin)) -> Resul
         CarrierKind::Leg => FirstFrame::Leg(Join::decode(payload)?),
         CarrierKind::Datagrams => FirstFrame::Datagrams(Join::decode(payload)?),
         CarrierKind::Association => FirstFrame::Association(Associate::decode(payload)?),
+        CarrierKind::Packets => FirstFrame::Network(JoinNetwork::decode(payload)?),
     })
 }
 

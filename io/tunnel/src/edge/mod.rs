@@ -1,6 +1,6 @@
 //! The edge's end of all tunnels: accepts carriers from connectors, keeps sessions and legs, opens streams.
 //!
-//! May use `flows` and every file of this crate but the rooms `connector` and `carrier`.
+//! May use `flows`, `packets` and every file of this crate but the rooms `connector` and `carrier`.
 
 mod associate;
 mod attach_budget;
@@ -8,6 +8,7 @@ mod first_frame;
 mod handle;
 mod link;
 mod link_bytes;
+mod networks;
 mod registry;
 mod request_load;
 
@@ -36,6 +37,7 @@ pub use self::{
     associate::Associations,
     handle::{OpenError, OpenFlowError, TunnelHandle},
     link::{EdgeLink, LinkError},
+    networks::{JoinedMachine, Networks},
 };
 use self::{
     associate::send_association,
@@ -223,9 +225,18 @@ impl EdgeTunnels {
     pub fn new(config: EdgeTunnelsConfig, admission: Arc<dyn Admission>) -> Self {
         let registry = Mutex::default();
         let refusals = Mutex::new(LogBudget::new(Instant::now()));
-        let (streams, datagram_legs, associations, link_bytes) = Default::default();
-        let context =
-            EdgeContext { config, admission, registry, refusals, streams, datagram_legs, associations, link_bytes };
+        let (streams, datagram_legs, associations, networks, link_bytes) = Default::default();
+        let context = EdgeContext {
+            config,
+            admission,
+            registry,
+            refusals,
+            streams,
+            datagram_legs,
+            associations,
+            networks,
+            link_bytes,
+        };
         Self { shared: Arc::new(context) }
     }
 
@@ -285,6 +296,13 @@ impl EdgeTunnels {
                 Ok(associated) => {
                     let _kept = kept;
                     let _ = tokio::time::timeout(REFUSAL_TIME, send_association(io, &associated)).await;
+                }
+                Err(refusal) => refuse(io, peer, &refusal).await,
+            },
+            FirstFrame::Network(question) => match self.join_network(&question, peer) {
+                Ok(machine) => {
+                    let _kept = kept;
+                    self.carry_packets(io, peer, machine).await;
                 }
                 Err(refusal) => refuse(io, peer, &refusal).await,
             },

@@ -18,7 +18,7 @@ use sallyport_wire::{
 use tracing::{debug, info};
 
 use super::{
-    Admission, Associations, EdgeSession, EdgeTunnelsConfig,
+    Admission, Associations, EdgeSession, EdgeTunnelsConfig, Networks,
     attach_budget::AttachBudget,
     handle::{HandleInner, RequestLog, TunnelHandle},
     link::LinkState,
@@ -58,6 +58,8 @@ pub(super) struct EdgeContext {
     pub(super) streams: Arc<Counter>,
     pub(super) datagram_legs: Arc<DatagramLegs>,
     pub(super) link_bytes: LinkBytes,
+    /// Lets machines join networks, if the edge does.
+    pub(super) networks: OnceLock<Arc<dyn Networks>>,
     /// Makes associations of paths, if the edge does.
     pub(super) associations: OnceLock<Arc<dyn Associations>>,
 }

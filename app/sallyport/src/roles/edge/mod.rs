@@ -211,6 +211,7 @@ async fn serve(
         let (fleet, followed) = (bus.fleet.clone(), followed.clone());
         Arc::new(move || fleet.acknowledged().filter(|_| followed.is_present()))
     };
+    edge.carry_networks(bus.networks.clone());
     let (served, servers) = (bus.egress.clone(), args.resolver.resolver.clone());
     edge.leave_from(egress::settings(&args.egress, state.id, served, data, (renewed, servers)));
     tokio::spawn(egress::keep(bus.egress.uses(), own_card.clone()));

@@ -211,6 +211,7 @@ async fn serve(args: &UpArgs, daemon: &Daemon) -> anyhow::Result<()> {
     }
     // Control is in this process, and hears the edge always.
     let renewed = Arc::new(|| Some(Instant::now()));
+    edge.carry_networks(bus.networks.clone());
     let (served, servers) = (bus.egress.clone(), args.names.resolver.resolver.clone());
     edge.leave_from(egress::settings(&args.egress, LONE_EDGE, served, &data, (renewed, servers)));
     let dns = dns.map(|ports| NameServer::start(ports, &args.dns, parts)).transpose()?;

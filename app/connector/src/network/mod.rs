@@ -1,0 +1,274 @@
+//! A machine of a network: holds its packet carrier and its TUN device.
+//!
+//! May use `dial`. [`join`] returns when the machine is stopped or the edge refuses it for good. The device stays while
+//! the edge is away: programs then see silence instead of a changed route.
+
+mod packets;
+mod routes;
+
+use std::{io, sync::Arc, time::Duration};
+
+use ipnet::IpNet;
+use sallyport_net::{Outbound, Shutdown};
+use sallyport_tun::{Device, MAX_DEVICE_NAME_BYTES, TunError};
+use sallyport_tunnel::{
+    BoxedCarrier, Dial as _,
+    packets::{NetworkRefused, PacketQueue, PacketsEnd, carry_packets, join_network},
+};
+pub use sallyport_wire::JoinNetwork;
+use sallyport_wire::{Backoff, NetworkJoined, Refusal, Side};
+use tokio::sync::{mpsc, watch};
+
+use self::packets::{DeviceWriter, take_packets};
+use crate::{
+    dial::{Edge, EdgeAddress, Links, TransportChoice},
+    services::Services,
+};
+
+/// The options of a machine.
+#[derive(Debug, Clone)]
+pub struct NetworkOptions {
+    /// Name and version of the program.
+    pub agent: String,
+    /// The host of the edge; its certificate must be for this name.
+    pub edge_host: String,
+    /// The port of the edge.
+    pub edge_port: u16,
+    /// The QUIC port of the edge, if known.
+    pub quic_port: Option<u16>,
+    /// TLS to the edge, with the trusted roots.
+    pub tls: Arc<rustls::ClientConfig>,
+    /// The transport; several links at once are for tunnels.
+    pub transport: TransportChoice,
+    /// How connections leave this machine.
+    pub outbound: Outbound,
+    /// The machine and its credential.
+    pub machine: JoinNetwork,
+    /// After how long a silent edge gets a ping.
+    pub keepalive: Duration,
+    /// The name of the device; `None`: `sp-` and the beginning of the network's name.
+    pub device: Option<String>,
+}
+
+/// What happens to a machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NetworkEvent {
+    /// The machine has joined, and the device is up.
+    Joined {
+        /// The machine's place.
+        place: NetworkJoined,
+        /// The name of the device.
+        device: String,
+        /// The transport of the carrier.
+        transport: &'static str,
+    },
+    /// The edge is away; the machine joins again after this time.
+    Lost {
+        /// Why, as a sentence without a full stop.
+        why: String,
+        /// The time.
+        again_in: Duration,
+    },
+    /// A route of another machine is not used, because the way to the edge would go by it.
+    RouteLeftOut(IpNet),
+    /// A route of another machine is not used, because the kernel refuses it.
+    RouteRefused(String),
+}
+
+/// Why a machine is in its network no more.
+#[derive(Debug, thiserror::Error)]
+pub enum NetworkError {
+    /// The edge refuses the machine for good.
+    #[error("{}", .0.message)]
+    Refused(Refusal),
+    /// There is no device.
+    #[error(transparent)]
+    Device(#[from] TunError),
+    /// The way to the edge would go by the network itself.
+    #[error("the range {0} of the network has {1}, by which this machine reaches the edge")]
+    Swallows(IpNet, std::net::IpAddr),
+}
+
+/// How the carrier of a machine ended.
+enum Outcome {
+    /// The shutdown has begun.
+    Stopped,
+    /// The machine joins again.
+    Lost(String),
+}
+
+struct Machine {
+    options: NetworkOptions,
+    edge: Edge,
+    events: mpsc::Sender<NetworkEvent>,
+    device: Option<Device>,
+    addresses: Vec<IpNet>,
+}
+
+/// Holds a machine in its network until the shutdown.
+///
+/// # Errors
+/// The edge refuses the machine for good, or there is no device.
+pub async fn join(
+    options: NetworkOptions,
+    events: mpsc::Sender<NetworkEvent>,
+    shutdown: Shutdown,
+) -> Result<(), NetworkError> {
+    let edge = edge(&options);
+    let mut machine = Machine { options, edge, events, device: None, addresses: Vec::new() };
+    let mut backoff = Backoff::default();
+    loop {
+        let outcome = tokio::select! {
+            () = shutdown.wait() => Outcome::Stopped,
+            connected = machine.connect() => match connected? {
+                Ok((carrier, place)) => {
+                    backoff.reset();
+                    machine.carry(carrier, place, &shutdown).await?
+                }
+                Err(why) => Outcome::Lost(why),
+            },
+        };
+        let Outcome::Lost(why) = outcome else { break };
+        let again_in = backoff.next(random());
+        machine.report(NetworkEvent::Lost { why, again_in }).await;
+        tokio::select! {
+            () = shutdown.wait() => break,
+            () = tokio::time::sleep(again_in) => {}
+        }
+    }
+    machine.edge.close().await;
+    Ok(())
+}
+
+impl Machine {
+    /// Dials the edge and joins. The inner error is one after which the machine tries again.
+    async fn connect(&self) -> Result<Result<(BoxedCarrier, NetworkJoined), String>, NetworkError> {
+        let mut carrier = match self.edge.dial_control().await {
+            Ok(carrier) => carrier,
+            Err(error) => return Ok(Err(error.to_string())),
+        };
+        match join_network(&mut carrier, &self.options.machine).await {
+            Ok(place) => Ok(Ok((carrier, place))),
+            Err(error) => match refusal(&error) {
+                Some(refusal) if !refusal.retry => Err(NetworkError::Refused(refusal.clone())),
+                _ => Ok(Err(error.to_string())),
+            },
+        }
+    }
+
+    /// Carries packets until the carrier ends.
+    async fn carry(
+        &mut self,
+        carrier: BoxedCarrier,
+        place: NetworkJoined,
+        shutdown: &Shutdown,
+    ) -> Result<Outcome, NetworkError> {
+        let way_out = self.way_out().await;
+        routes::check(&place.addresses, &way_out)?;
+        if self.device.is_none() || self.addresses != place.addresses {
+            // The former device goes first: both have the same name.
+            self.device = None;
+            let name = self.options.device.clone().unwrap_or_else(|| device_name(&place.network));
+            self.device = Some(Device::open(&name, &place.addresses, place.mtu_bytes).await?);
+            self.addresses.clone_from(&place.addresses);
+        }
+        let Some(device) = &self.device else { return Ok(Outcome::Stopped) };
+        self.set_routes(device, &place.routes, &way_out).await;
+        let joined = NetworkEvent::Joined { place, device: device.name().to_owned(), transport: self.edge.transport() };
+        self.report(joined).await;
+        let queue = PacketQueue::default();
+        let (places, mut changes) = watch::channel(None);
+        let mut writer = DeviceWriter { device, places };
+        let follows = async {
+            while changes.changed().await.is_ok() {
+                let place: Option<NetworkJoined> = changes.borrow_and_update().clone();
+                if let Some(place) = place {
+                    self.set_routes(device, &place.routes, &way_out).await;
+                }
+            }
+            std::future::pending::<()>().await;
+        };
+        let stops = async {
+            shutdown.wait().await;
+            queue.end(None);
+            std::future::pending::<()>().await;
+        };
+        let end = tokio::select! {
+            end = carry_packets(carrier, &queue, Side::Connector, self.options.keepalive, &mut writer) => end,
+            error = take_packets(device, &queue) => {
+                return Err(TunError::Open(device.name().to_owned(), error).into());
+            }
+            () = follows => PacketsEnd::Ended,
+            () = stops => PacketsEnd::Ended,
+        };
+        match end {
+            PacketsEnd::Ended => Ok(Outcome::Stopped),
+            PacketsEnd::Refused(refusal) if refusal.retry => Ok(Outcome::Lost(refusal.message)),
+            PacketsEnd::Refused(refusal) => Err(NetworkError::Refused(refusal)),
+            PacketsEnd::Lost(why) => Ok(Outcome::Lost(why)),
+        }
+    }
+
+    /// Has these routes of others lead to the device, but those by which this machine reaches the edge.
+    async fn set_routes(&self, device: &Device, routes: &[IpNet], way_out: &[std::net::IpAddr]) {
+        let (used, left_out) = routes::split(routes, way_out);
+        for route in left_out {
+            self.report(NetworkEvent::RouteLeftOut(route)).await;
+        }
+        for error in device.set_routes(&used).await {
+            self.report(NetworkEvent::RouteRefused(error.to_string())).await;
+        }
+    }
+
+    /// The addresses to which connections to the edge go: those of the edge, or of the proxy.
+    async fn way_out(&self) -> Vec<std::net::IpAddr> {
+        let NetworkOptions { edge_host, edge_port, outbound, .. } = &self.options;
+        let (host, port) = match &outbound.proxy {
+            Some(proxy) => (proxy.host.as_str(), proxy.port),
+            None => (edge_host.as_str(), *edge_port),
+        };
+        // A name that is not found now was found when the carrier was dialed; its routes are then checked next time.
+        let found = sallyport_net::resolve(host, port).await.unwrap_or_default();
+        found.into_iter().map(|address| address.ip()).collect()
+    }
+
+    async fn report(&self, event: NetworkEvent) {
+        // Nobody listens: the machine works all the same.
+        let _ = self.events.send(event).await;
+    }
+}
+
+fn edge(options: &NetworkOptions) -> Edge {
+    Edge::new(EdgeAddress {
+        host: options.edge_host.clone(),
+        port: options.edge_port,
+        addresses: Vec::new(),
+        quic_port: options.quic_port,
+        agent: options.agent.clone(),
+        tls: options.tls.clone(),
+        outbound: options.outbound.clone(),
+        choice: options.transport,
+        has_links: false,
+        links: Links::new(None),
+        services: Services::new(mpsc::channel(1).0, None).0,
+    })
+}
+
+fn refusal(error: &io::Error) -> Option<&Refusal> {
+    let refused = error.get_ref()?.downcast_ref::<NetworkRefused>()?;
+    Some(&refused.0)
+}
+
+/// The name of the device of a network.
+fn device_name(network: &str) -> String {
+    let mut name = format!("sp-{network}");
+    name.truncate(name.floor_char_boundary(MAX_DEVICE_NAME_BYTES));
+    name
+}
+
+/// 64 random bits for the backoff. Without them, all machines would come back at once, and would still come back.
+fn random() -> u64 {
+    let mut bytes = [0; 8];
+    let _ = getrandom::fill(&mut bytes);
+    u64::from_le_bytes(bytes)
+}
