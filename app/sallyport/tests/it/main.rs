@@ -66,6 +66,7 @@ mod miniflux;
 mod multipath;
 mod name_server;
 mod names;
+mod network;
 mod network_objects;
 mod network_policy;
 #[path = "../../../../io/probe/tests/it/networks.rs"]

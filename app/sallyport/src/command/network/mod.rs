@@ -3,6 +3,8 @@
 //! May use what `command` may use.
 
 mod apply;
+mod join;
+mod kept;
 mod machine;
 mod object;
 mod policy;
@@ -12,7 +14,7 @@ use clap::{Args, Subcommand};
 use clap_complete::engine::ArgValueCompleter;
 
 use self::object::{CreateArgs, RmArgs};
-pub(crate) use self::{machine::MachineCommand, policy::NetworkPolicyCommand};
+pub(crate) use self::{join::JoinArgs, machine::MachineCommand, policy::NetworkPolicyCommand};
 use crate::context::{Context, candidates};
 
 /// What can be done with networks.
@@ -28,6 +30,13 @@ pub(crate) enum NetworkCommand {
     /// Remove a network
     #[command(alias = "delete")]
     Rm(RmArgs),
+    /// Take this machine into a network, for as long as the command runs
+    #[command(after_help = "\
+Examples:
+  sudo sallyport network join office
+  sudo sallyport network join office --name gate --route 10.30.0.0/16
+  sudo sallyport network join office --transport quic -o json")]
+    Join(JoinArgs),
     /// The machines of a network
     #[command(subcommand)]
     Machine(MachineCommand),
@@ -52,6 +61,7 @@ pub(crate) async fn run(context: &Context, command: NetworkCommand) -> anyhow::R
         NetworkCommand::Show(args) => object::show(context, &args.network).await,
         NetworkCommand::Rm(args) => object::rm(context, &args).await,
         NetworkCommand::Machine(command) => machine::run(context, command).await,
+        NetworkCommand::Join(args) => join::run(context, args).await,
         NetworkCommand::Policy(command) => policy::run(context, command).await,
     }
 }

@@ -1,0 +1,117 @@
+//! The machine of this user in a network, as control has made it: kept in the state directory, for its owner alone.
+
+use std::{
+    fs,
+    io::{self, Write as _},
+    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _},
+    path::{Path, PathBuf},
+};
+
+use sallyport_api::{ConnectTo, CreatedMachine, Secret};
+use sallyport_client::ApiAddress;
+use sallyport_connector::network::JoinNetwork;
+use sallyport_model::MachineId;
+use sallyport_network::name::Name;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    failure::{Failure, Kind},
+    machine::server_note::state_dir,
+};
+
+/// The longest file, in bytes.
+const MAX_FILE_BYTES: u64 = 65_536;
+
+/// A machine with its credential: of the API's answer, the part that joining needs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct KeptMachine {
+    /// The machine.
+    pub(super) id: MachineId,
+    /// The credential.
+    pub(super) credential: Secret,
+    /// The address that the machine dials.
+    pub(super) edge: ConnectTo,
+}
+
+impl KeptMachine {
+    /// Reads the machine of this user in a network, if there is one.
+    ///
+    /// # Errors
+    /// Its file cannot be read, or others can read it.
+    pub(super) fn read(api: &ApiAddress, network: &Name) -> Result<Option<Self>, Failure> {
+        let path = path(api, network)?;
+        match Self::read_from(&path) {
+            Ok(kept) => Ok(Some(kept)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => {
+                let text = format!("the file of the machine, {}, cannot be used: {error}", path.display());
+                Err(Failure::new(Kind::Failed, text)
+                    .next("repair the file, or remove it and the machine, and join again"))
+            }
+        }
+    }
+
+    /// Keeps a new machine.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub(super) fn keep(api: &ApiAddress, network: &Name, created: CreatedMachine) -> Result<Self, Failure> {
+        let path = path(api, network)?;
+        let id = created.details.id.to_string().parse::<MachineId>();
+        let id = id.map_err(|_| Failure::new(Kind::Failed, "the API gives a machine without an id"))?;
+        let kept = Self { id, credential: created.credential, edge: created.edge };
+        kept.write_to(&path).map_err(|error| {
+            let text = format!("the machine was added, and its file {} cannot be written: {error}", path.display());
+            Failure::new(Kind::Failed, text).next(format!("remove it with `sallyport network machine rm {network}`"))
+        })?;
+        Ok(kept)
+    }
+
+    /// Removes the file of a machine that was removed.
+    ///
+    /// # Errors
+    /// There is no state directory.
+    pub(super) fn forget(api: &ApiAddress, network: &Name) -> Result<(), Failure> {
+        // A file that stays is found to be stale at the next start.
+        drop(fs::remove_file(path(api, network)?));
+        Ok(())
+    }
+
+    /// Writes a draft for the owner alone, which takes the place of the file at once.
+    fn write_to(&self, path: &Path) -> io::Result<()> {
+        let dir = path.parent().unwrap_or(path);
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+        let draft = path.with_extension(format!("{}.draft", std::process::id()));
+        drop(fs::remove_file(&draft));
+        let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
+        file.write_all(&serde_json::to_vec_pretty(self)?)?;
+        file.sync_all()?;
+        fs::rename(&draft, path)
+    }
+
+    fn read_from(path: &Path) -> io::Result<Self> {
+        let known = fs::metadata(path)?;
+        let mode = known.permissions().mode();
+        if mode & 0o077 != 0 {
+            return Err(io::Error::other(format!(
+                "others may read it (mode {:o}): `chmod 600` closes it",
+                mode & 0o777
+            )));
+        }
+        if known.len() > MAX_FILE_BYTES {
+            return Err(io::Error::other(format!("it has more than {MAX_FILE_BYTES} bytes")));
+        }
+        serde_json::from_slice(&fs::read(path)?).map_err(io::Error::other)
+    }
+
+    /// The first frame of the machine.
+    pub(super) fn question(&self) -> JoinNetwork {
+        JoinNetwork { machine: self.id, credential: self.credential.expose().to_owned() }
+    }
+}
+
+/// The file of a network of this API.
+fn path(api: &ApiAddress, network: &Name) -> Result<PathBuf, Failure> {
+    let dir = state_dir().ok_or_else(|| Failure::usage("there is no home directory: set SALLYPORT_STATE_DIR"))?;
+    Ok(dir.join("networks").join(format!("{network}@{}_{}.json", api.host(), api.port())))
+}
