@@ -4,6 +4,7 @@ use std::{
     fs::File,
     io::{Read as _, Write as _},
     net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket},
+    os::fd::AsFd as _,
     path::PathBuf,
     process::{Child, Command, Output, Stdio},
     thread,
@@ -129,7 +130,7 @@ impl Machine {
     fn within<T: Send>(&self, what: impl FnOnce() -> T + Send) -> T {
         let space = File::open(self.space()).unwrap();
         let inside = move || {
-            move_into_link_name_space((&space).into(), Some(LinkNameSpaceType::Network)).unwrap();
+            move_into_link_name_space(space.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
             what()
         };
         thread::scope(|scope| scope.spawn(inside).join().unwrap())
