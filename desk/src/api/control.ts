@@ -1549,6 +1549,118 @@ export interface paths {
         patch: operations["update_member"];
         trace?: never;
     };
+    "/v1/networks": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The networks of the organisation, by name */
+        get: operations["list_networks"];
+        put?: never;
+        /**
+         * Make a network of machines
+         * @description Its ranges overlap those of no other network of the organisation. Without ranges it gets a free /24 of IPv4 and a
+         *     random /64 of IPv6, both private.
+         */
+        post: operations["create_network"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/networks/{network}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** One network */
+        get: operations["get_network"];
+        put?: never;
+        post?: never;
+        /**
+         * Remove a network
+         * @description A network with machines is removed only with `force`: its machines lose their addresses.
+         */
+        delete: operations["delete_network"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/networks/{network}/machines": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The machines of a network, by name */
+        get: operations["list_machines"];
+        put?: never;
+        /**
+         * Add a machine to a network
+         * @description It gets an address of each range. The response has its credential, which the API never shows again. A repetition
+         *     with the same idempotency key therefore gets 409 `secret-already-shown`.
+         */
+        post: operations["create_machine"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/networks/{network}/machines/{machine}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** One machine of a network */
+        get: operations["get_machine"];
+        put?: never;
+        post?: never;
+        /**
+         * Remove a machine from a network
+         * @description Its addresses are leased again after all others.
+         */
+        delete: operations["delete_machine"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/networks/{network}/policy": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The policy of a network */
+        get: operations["get_network_policy"];
+        /**
+         * Set the policy of a network
+         * @description From then on, what no rule allows is denied. Rules name machines and groups of the network; with `force` also ones
+         *     that are not there yet, which stand for nobody until then.
+         */
+        put: operations["set_network_policy"];
+        post?: never;
+        /**
+         * Remove the policy of a network
+         * @description Its machines may then all talk to each other.
+         */
+        delete: operations["delete_network_policy"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/organisation": {
         parameters: {
             query?: never;
@@ -3812,6 +3924,46 @@ export interface components {
              */
             role: "viewer" | "member" | "admin" | "owner";
         };
+        /** @description Adds a machine to a network. `POST /v1/networks/{network}/machines` */
+        CreateMachine: {
+            /**
+             * @description Groups that policies name.
+             * @example [
+             *       "web"
+             *     ]
+             */
+            groups?: string[] | null;
+            /** @description Whether others reach every address outside of the network through the machine. */
+            is_exit?: boolean;
+            /**
+             * @description The name: lower-case letters, digits and hyphens, of which the first is a letter.
+             * @example web-1
+             */
+            name: string;
+            /**
+             * @description Networks that others reach through the machine.
+             * @example [
+             *       "10.30.0.0/16"
+             *     ]
+             */
+            routes?: string[] | null;
+        };
+        /** @description Makes a network of machines. `POST /v1/networks` */
+        CreateNetwork: {
+            /**
+             * @description The name: lower-case letters, digits and hyphens, of which the first is a letter.
+             * @example office
+             */
+            name: string;
+            /**
+             * @description The ranges of its addresses, one of each family; free private ones when absent.
+             * @example [
+             *       "10.20.0.0/24",
+             *       "fd00:20::/64"
+             *     ]
+             */
+            ranges?: string[] | null;
+        };
         /** @description Adds a person to the account's provider of kind `local`. `POST /v1/persons` */
         CreatePerson: {
             /**
@@ -4175,6 +4327,15 @@ export interface components {
             problem?: string | null;
             /** @description Whether the server's mail hook took a message with the code. */
             sent?: boolean;
+        };
+        /** @description A machine that was just added. */
+        CreatedMachine: components["schemas"]["Machine"] & {
+            /** @description The credential with which the machine joins. Shown once. */
+            credential: components["schemas"]["Secret"];
+            /** @description The address that the machine dials. */
+            edge: components["schemas"]["ConnectTo"];
+            /** @description The network. */
+            network: components["schemas"]["Network"];
         };
         /** @description A service token that was just made. */
         CreatedServiceToken: components["schemas"]["ServiceToken"] & {
@@ -5250,6 +5411,48 @@ export interface components {
             /** @description The refresh token of the session. */
             refresh_token: components["schemas"]["Secret"];
         };
+        /** @description A machine of a network. */
+        Machine: {
+            /**
+             * @description Its addresses, one of each range of the network.
+             * @example [
+             *       "10.20.0.1",
+             *       "fd00:20::1"
+             *     ]
+             */
+            addresses: string[];
+            /**
+             * Format: date-time
+             * @description When it was added.
+             */
+            created_at: string;
+            /**
+             * @description Groups that policies name.
+             * @example [
+             *       "web"
+             *     ]
+             */
+            groups: string[];
+            /**
+             * Format: uuid
+             * @description Its id.
+             */
+            id: string;
+            /** @description Whether others reach every address outside of the network through the machine. */
+            is_exit: boolean;
+            /**
+             * @description The name.
+             * @example web-1
+             */
+            name: string;
+            /**
+             * @description Networks that others reach through the machine.
+             * @example [
+             *       "10.30.0.0/16"
+             *     ]
+             */
+            routes: string[];
+        };
         /** @description Has edges measure the way to a host. `POST /v1/edges/ways` */
         MeasureWay: {
             /**
@@ -5397,6 +5600,48 @@ export interface components {
              * @default 600
              */
             within_seconds: number | null;
+        };
+        /** @description A network of machines. */
+        Network: {
+            /**
+             * Format: date-time
+             * @description When it was made.
+             */
+            created_at: string;
+            /**
+             * @description The domain of its machines: their names stand in front of it.
+             * @example office.tunnels.example.com
+             */
+            domain: string;
+            /** @description Whether a policy is set. Without one, its machines may all talk to each other. */
+            has_policy: boolean;
+            /**
+             * Format: uuid
+             * @description Its id.
+             */
+            id: string;
+            /** @description How many machines it has. */
+            machines: number;
+            /**
+             * @description The name.
+             * @example office
+             */
+            name: string;
+            /**
+             * @description The ranges of its addresses, one of each family.
+             * @example [
+             *       "10.20.0.0/24",
+             *       "fd00:20::/64"
+             *     ]
+             */
+            ranges: string[];
+        };
+        /** @description The policy of a network. */
+        NetworkPolicy: {
+            /** @description The document in TOML, as it was set. */
+            document: string;
+            /** @description How many rules it has. */
+            rules: number;
         };
         /** @description An organisation that the account belongs to. */
         Organisation: {
@@ -5567,9 +5812,23 @@ export interface components {
             next?: string | null;
         };
         /** @description One page of a list, oldest first. */
+        Page_Machine: {
+            /** @description The items. */
+            items: components["schemas"]["Machine"][];
+            /** @description Where the next page starts (goes into `?after=`); absent on the last page. Opaque: it may change its form. */
+            next?: string | null;
+        };
+        /** @description One page of a list, oldest first. */
         Page_Member: {
             /** @description The items. */
             items: components["schemas"]["Member"][];
+            /** @description Where the next page starts (goes into `?after=`); absent on the last page. Opaque: it may change its form. */
+            next?: string | null;
+        };
+        /** @description One page of a list, oldest first. */
+        Page_Network: {
+            /** @description The items. */
+            items: components["schemas"]["Network"][];
             /** @description Where the next page starts (goes into `?after=`); absent on the last page. Opaque: it may change its form. */
             next?: string | null;
         };
@@ -6372,6 +6631,20 @@ export interface components {
             weights?: {
                 [key: string]: number;
             } | null;
+        };
+        /** @description Sets the policy of a network. `PUT /v1/networks/{network}/policy` */
+        SetNetworkPolicy: {
+            /**
+             * @description The document in TOML, without endpoints: the machines of the network are these.
+             * @example network = "office"
+             *
+             *     [[allow]]
+             *     name = "ping"
+             *     services = ["icmp"]
+             */
+            document: string;
+            /** @description Whether rules may name machines and groups that are not there yet. */
+            force?: boolean;
         };
         /** @description Sets a password with the code of a reset. All sessions end. `POST /v1/accounts/password` */
         SetPassword: {
@@ -11436,6 +11709,417 @@ export interface operations {
                 content: {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
+            };
+            /** @description Error; see `code`. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_networks: {
+        parameters: {
+            query?: {
+                /** @description How many items at most. */
+                limit?: number;
+                /** @description `next` of the page before. */
+                after?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description One page. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_Network"];
+                };
+            };
+            /** @description Error; see `code`. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    create_network: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Makes the request repeatable for 24 hours. */
+                "idempotency-key"?: string | null;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CreateNetwork"];
+            };
+        };
+        responses: {
+            /** @description The network. */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Network"];
+                };
+            };
+            /** @description `name-taken`, `range-taken`, `no-free-range` or `limit-reached` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Error; see `code`. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_network: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The network's name or id. */
+                network: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The network. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Network"];
+                };
+            };
+            /** @description Error; see `code`. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    delete_network: {
+        parameters: {
+            query?: {
+                /** @description Whether to remove the network although it has machines. */
+                force?: boolean;
+            };
+            header?: never;
+            path: {
+                /** @description The network's name or id. */
+                network: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The removal is done. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description `network-in-use` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Error; see `code`. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_machines: {
+        parameters: {
+            query?: {
+                /** @description How many items at most. */
+                limit?: number;
+                /** @description `next` of the page before. */
+                after?: string;
+            };
+            header?: never;
+            path: {
+                /** @description The network's name or id. */
+                network: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description One page. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_Machine"];
+                };
+            };
+            /** @description Error; see `code`. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    create_machine: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Makes the request repeatable for 24 hours. */
+                "idempotency-key"?: string | null;
+            };
+            path: {
+                /** @description The network's name or id. */
+                network: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CreateMachine"];
+            };
+        };
+        responses: {
+            /** @description The machine, with its credential. The edge of `up` knows the machine already; edges on other machines do a moment later. */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CreatedMachine"];
+                };
+            };
+            /** @description `name-taken`, `network-full`, `policy-refuses`, `secret-already-shown` or `limit-reached` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Error; see `code`. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_machine: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The network's name or id. */
+                network: string;
+                /** @description The machine's name or id. */
+                machine: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The machine. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Machine"];
+                };
+            };
+            /** @description Error; see `code`. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    delete_machine: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The network's name or id. */
+                network: string;
+                /** @description The machine's name or id. */
+                machine: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The removal is done. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Error; see `code`. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_network_policy: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The network's name or id. */
+                network: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The policy. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NetworkPolicy"];
+                };
+            };
+            /** @description Error; see `code`. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    set_network_policy: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The network's name or id. */
+                network: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SetNetworkPolicy"];
+            };
+        };
+        responses: {
+            /** @description The policy. The edge of `up` applies it already; edges on other machines do a moment later. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NetworkPolicy"];
+                };
+            };
+            /** @description `limit-reached` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Error; see `code`. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    delete_network_policy: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The network's name or id. */
+                network: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The removal is done. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description Error; see `code`. */
             default: {

@@ -1,7 +1,7 @@
 //! Filters of `core/hashmatch` by the vector and tile instructions of a processor.
 //!
 //! [`fastest`] takes the best that this processor has of AMX, AVX-512 VNNI, AVX2, and scalar code. All find the same
-//! matches. [`columns`] is the way of an article, to compare with.
+//! matches. [`columns()`] is the way of an article, to compare with.
 //!
 //! `unsafe` code is in `amx`, `avx2`, `columns` and `vnni` only, and each place says why it is sound:
 //! docs/adr/0095-vector-instructions.md.
