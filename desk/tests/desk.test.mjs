@@ -386,6 +386,7 @@ test('the account ends other logins, accepts an invitation, and leaves an organi
   await page.click('button:has-text("Leave")');
   await page.click('dialog button.main');
   await page.waitForSelector('h1:has-text("Overview")');
+  await page.waitForSelector('.numbers');
   const left = mock.asked.find(({ path }) => path === '/v1/organisation/leave');
   assert.equal(left.headers['sallyport-organisation'], idOf(91));
   const next = mock.asked.filter(({ path }) => path === '/v1/sockets').at(-1);

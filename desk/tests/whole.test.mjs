@@ -19,7 +19,7 @@ test('the desk of a new installation leads to a first request, shows a connectio
   await up.line('ready');
   const { api, ca } = JSON.parse(await readFile(join(home, 'state/local.json'), 'utf8'));
   const desk = new URL(api.replace('//api.', '//desk.')).href;
-  const { page, close } = await open(held, desk, { trust: true });
+  const { page, close } = await open(held, desk, { trust: true, expected: [/status of 401/] });
 
   await page.fill('[name=name]', 'Ann');
   await page.fill('[name=email]', EMAIL);

@@ -1,6 +1,6 @@
 //! Addresses of endpoints and what lies behind them, read strictly.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 
 use ipnet::IpNet;
 
@@ -64,29 +64,33 @@ pub fn overlap(one: &IpNet, other: &IpNet) -> bool {
     one.contains(other) || other.contains(one)
 }
 
+/// Networks that no machine has an address of: what is wrong with one of their addresses, and with a network around.
+const RESERVED: [(&str, &str, &str); 10] = [
+    ("0.0.0.0/8", "it stands for none", "a part of it stands for none"),
+    ("::/128", "it stands for none", "a part of it stands for none"),
+    ("127.0.0.0/8", "it never leaves a machine", "a part of it never leaves a machine"),
+    ("::1/128", "it never leaves a machine", "a part of it never leaves a machine"),
+    ("169.254.0.0/16", "it holds on one link only", "a part of it holds on one link only"),
+    ("fe80::/10", "it holds on one link only", "a part of it holds on one link only"),
+    ("224.0.0.0/4", "it is of multicast", "a part of it is of multicast"),
+    ("ff00::/8", "it is of multicast", "a part of it is of multicast"),
+    ("255.255.255.255/32", "it is of broadcast", "a part of it is of broadcast"),
+    ("::ffff:0:0/96", "it is IPv4 in IPv6 notation", "a part of it is IPv4 in IPv6 notation"),
+];
+
 fn machines(net: IpNet) -> Result<IpNet, AddressError> {
     let net = prefix(&net.to_string())?;
-    let first = net.network();
-    let is_link_local = match first {
-        IpAddr::V4(first) => first.is_link_local(),
-        IpAddr::V6(first) => first.is_unicast_link_local(),
-    };
-    let reason = if net.prefix_len() == 0 {
-        "every address is in it"
-    } else if first.is_unspecified() {
-        "it stands for none"
-    } else if first.is_multicast() {
-        "it is of multicast"
-    } else if first.is_loopback() {
-        "it never leaves a machine"
-    } else if is_link_local {
-        "it holds on one link only"
-    } else if first == IpAddr::V4(Ipv4Addr::BROADCAST) {
-        "it is of broadcast"
-    } else {
-        return Ok(net);
-    };
-    Err(AddressError::NotOfMachines(net, reason))
+    if net.prefix_len() == 0 {
+        return Err(AddressError::NotOfMachines(net, "every address is in it"));
+    }
+    for (reserved, whole, part) in RESERVED {
+        let reserved: IpNet = reserved.parse().map_err(|_| AddressError::Neither(reserved.to_owned()))?;
+        if overlap(&reserved, &net) {
+            let reason = if reserved.contains(&net) { whole } else { part };
+            return Err(AddressError::NotOfMachines(net, reason));
+        }
+    }
+    Ok(net)
 }
 
 #[cfg(test)]
@@ -111,6 +115,9 @@ mod tests {
         assert!(said("169.254.0.0/16").contains("one link"));
         assert!(said("fe80::1").contains("one link"));
         assert!(said("255.255.255.255").contains("broadcast"));
+        for around in ["126.0.0.0/7", "168.0.0.0/5", "192.0.0.0/2", "::/1", "8000::/1", "224.0.0.0/3"] {
+            assert!(said(around).contains(": a part of it "), "{}", said(around));
+        }
         assert!(said("web").contains("no address and no network"));
         assert_eq!(address("10.0.0.0/8"), Err(AddressError::NotOne("10.0.0.0/8".to_owned())));
     }

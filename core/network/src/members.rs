@@ -16,6 +16,9 @@ use crate::{
 /// The most bytes of a name in DNS (RFC 1035 section 2.3.4).
 const MAX_DNS_BYTES: usize = 253;
 
+/// The most routes of a machine. With its addresses, it is an endpoint of a policy.
+const MAX_ROUTES: usize = MAX_LIST - 2;
+
 /// A machine of a network.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
@@ -73,7 +76,7 @@ pub enum JoinError {
     #[error("a network has at most {MAX_ENDPOINTS} machines")]
     TooMany,
     /// Too many routes.
-    #[error("a machine has at most {MAX_LIST} routes and groups")]
+    #[error("a machine has at most {MAX_ROUTES} routes and {MAX_LIST} groups")]
     LongList,
     /// A route into the network's own range.
     #[error("the route {route} and the range {range} of the network have addresses in common")]
@@ -167,7 +170,7 @@ impl Members {
         if self.members.len() >= MAX_ENDPOINTS {
             return Err(JoinError::TooMany);
         }
-        if routes.len() > MAX_LIST || groups.len() > MAX_LIST {
+        if routes.len() > MAX_ROUTES || groups.len() > MAX_LIST {
             return Err(JoinError::LongList);
         }
         self.check_names(&name, &groups)?;

@@ -156,6 +156,11 @@ mod tests {
         assert!(said(&own).contains("the machines of the network are its endpoints"));
         assert!(said(&POLICY.replace("tcp/5432", "tcp/0")).contains("line 7: "));
         assert!(said("network").starts_with("line 1: "));
+        // A set counts once for each side that names it, and once however often a side does so.
+        let prefixes: String = (0..2_049).map(|n| format!("'10.{}.{}.0/24',", n / 256, n % 256)).collect();
+        let large = |sides: &str| format!("network = 'shop'\n[sets]\nx = [{prefixes}]\n[[allow]]\nname = 'x'\n{sides}");
+        assert!(shop.check_policy(&large("to = ['@x', '@x', '@x']"), Unknown::IsRefused).is_ok());
+        assert!(said(&large("from = ['@x']\nto = ['@x']")).contains("more than 4096 networks"));
     }
 
     #[test]

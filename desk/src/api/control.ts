@@ -1604,7 +1604,7 @@ export interface paths {
         put?: never;
         /**
          * Add a machine to a network
-         * @description It gets an address of each range. The response has its credential, which the API never shows again. A repetition
+         * @description It gets an address of each range. Groups, routes and an exit need `identity:write` too. The response has its credential, which the API never shows again. A repetition
          *     with the same idempotency key therefore gets 409 `secret-already-shown`.
          */
         post: operations["create_machine"];
@@ -11939,7 +11939,7 @@ export interface operations {
                     "application/json": components["schemas"]["CreatedMachine"];
                 };
             };
-            /** @description `name-taken`, `network-full`, `policy-refuses`, `secret-already-shown` or `limit-reached` */
+            /** @description `name-taken`, `network-full`, `exit-taken`, `policy-refuses`, `secret-already-shown` or `limit-reached` */
             409: {
                 headers: {
                     [name: string]: unknown;

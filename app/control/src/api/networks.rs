@@ -201,7 +201,7 @@ pub(crate) async fn list_machines(
 
 /// Add a machine to a network
 ///
-/// It gets an address of each range. The response has its credential, which the API never shows again. A repetition
+/// It gets an address of each range. Groups, routes and an exit need `identity:write` too. The response has its credential, which the API never shows again. A repetition
 /// with the same idempotency key therefore gets 409 `secret-already-shown`.
 #[utoipa::path(
     post, path = "/v1/networks/{network}/machines", tag = "networks", operation_id = "create_machine",
@@ -210,7 +210,7 @@ pub(crate) async fn list_machines(
     responses(
         (status = 201, description = "The machine, with its credential. The edge of `up` knows the machine already; \
              edges on other machines do a moment later.", body = CreatedMachine),
-        (status = 409, description = "`name-taken`, `network-full`, `policy-refuses`, `secret-already-shown` or \
+        (status = 409, description = "`name-taken`, `network-full`, `exit-taken`, `policy-refuses`, `secret-already-shown` or \
              `limit-reached`"),
     )
 )]
@@ -222,6 +222,12 @@ pub(crate) async fn create_machine(
     input: Input<CreateMachine>,
 ) -> Result<Response, ApiError> {
     caller.require(Scope::SocketsWrite)?;
+    let machine = &input.value;
+    let is_empty = |list: &Option<Vec<String>>| list.as_ref().is_none_or(Vec::is_empty);
+    if machine.is_exit || !is_empty(&machine.groups) || !is_empty(&machine.routes) {
+        // Policies and other machines go by these, so they are for those that set policies.
+        caller.require(Scope::IdentityWrite)?;
+    }
     let network = app.find_network(caller.organisation, &network).await?;
     let make = async {
         let (network, machine, credential) = app.create_machine(&network, input.value).await?;

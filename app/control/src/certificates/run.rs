@@ -48,6 +48,8 @@ pub(crate) async fn run(app: Weak<AppParts>, acme: AcmeConfig) {
     let mut compared_at: Option<Instant> = None;
     let mut names_compared_at: Option<Instant> = None;
     let mut are_names_new = true;
+    // Whether something may have become due since the store was asked.
+    let mut is_due = true;
     while let Some(app) = app.upgrade() {
         let app = App(app);
         if is_past(looked_at, LOOK_AT_DELEGATION) {
@@ -60,6 +62,7 @@ pub(crate) async fn run(app: Weak<AppParts>, acme: AcmeConfig) {
             }
             names_compared_at = Some(Instant::now());
             are_names_new = false;
+            is_due = true;
         }
         let now = app.clock.now().unix_seconds;
         if is_past(counted_at, COUNT_EVERY) {
@@ -80,7 +83,7 @@ pub(crate) async fn run(app: Weak<AppParts>, acme: AcmeConfig) {
         let room = if has_edges { MAX_LOOKS.saturating_sub(busy.len()) } else { 0 };
         let max_due = u32::try_from(busy.len() + room).unwrap_or(u32::MAX);
         let due = match room {
-            MIN_FREE_LOOKS.. => app.store.due_certificates(app.config.id, now, max_due).await,
+            MIN_FREE_LOOKS.. if is_due => app.store.due_certificates(app.config.id, now, max_due).await,
             _ => Ok(Vec::new()),
         };
         let due = due.unwrap_or_else(|error| {
@@ -100,7 +103,8 @@ pub(crate) async fn run(app: Weak<AppParts>, acme: AcmeConfig) {
                 row.id
             });
         }
-        are_names_new |= tokio::select! {
+        let is_new;
+        (is_new, is_due) = tokio::select! {
             Some(ended) = running.join_next() => {
                 if let Ok(id) = ended {
                     busy.remove(&id);
@@ -108,11 +112,12 @@ pub(crate) async fn run(app: Weak<AppParts>, acme: AcmeConfig) {
                     counted_at = counted_at.filter(|_| running.len() > 1);
                 }
                 // One certificate may take the place of others.
-                running.is_empty()
+                (running.is_empty(), true)
             }
-            () = app.names_changed.notified() => true,
-            () = tokio::time::sleep(if are_names_new { COMPARE_NAMES_EVERY } else { LOOK_EVERY }) => true,
+            () = app.names_changed.notified() => (true, false),
+            () = tokio::time::sleep(if are_names_new { COMPARE_NAMES_EVERY } else { LOOK_EVERY }) => (true, true),
         };
+        are_names_new |= is_new;
     }
 }
 

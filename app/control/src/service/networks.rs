@@ -152,6 +152,11 @@ impl App {
             created_at: self.clock.now().unix_seconds,
         };
         let check = |route: &NetworkRoute| {
+            let mut exits = route.machines.iter().filter(|machine| machine.is_exit && machine.id != new.id);
+            if let Some(exit) = exits.next().filter(|_| new.is_exit) {
+                let detail = format!("{} is the exit of the network already: remove it first", exit.name);
+                return Err(ApiError::new(StatusCode::CONFLICT, "exit-taken", detail));
+            }
             route.policy().map_err(|error| {
                 let detail = format!("the policy of the network would not hold with this machine: {error}");
                 ApiError::new(StatusCode::CONFLICT, "policy-refuses", detail)

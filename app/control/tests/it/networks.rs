@@ -149,6 +149,28 @@ async fn bad_input_gets_a_sentence_and_leases_nothing() {
 }
 
 #[tokio::test]
+async fn what_policies_and_others_go_by_needs_the_right_to_set_policies() {
+    let (api, owner) = office().await;
+    let scopes = json!({"name": "ci", "scopes": ["sockets:write", "sockets:read"]});
+    let token: Value = api.post("/v1/tokens", Some(&owner), scopes).await.read(StatusCode::CREATED);
+    let token = token["token"].as_str().unwrap();
+    for body in [
+        json!({"name": "x", "groups": ["web"]}),
+        json!({"name": "x", "routes": ["10.30.0.0/16"]}),
+        json!({"name": "x", "is_exit": true}),
+    ] {
+        let refused = api.post(MACHINES, Some(token), body).await;
+        refused.assert_problem(StatusCode::FORBIDDEN, "missing-scope");
+    }
+    let plain = json!({"name": "x", "groups": [], "routes": []});
+    assert_eq!(api.post(MACHINES, Some(token), plain).await.status, StatusCode::CREATED);
+    add(&api, &owner, json!({"name": "gate", "is_exit": true})).await;
+    let second = api.post(MACHINES, Some(&owner), json!({"name": "other", "is_exit": true})).await;
+    let said = second.assert_problem(StatusCode::CONFLICT, "exit-taken");
+    assert!(said.contains("gate is the exit"), "{said}");
+}
+
+#[tokio::test]
 async fn machines_that_join_at_once_share_no_address_and_a_key_makes_one_machine() {
     let (api, owner) = office().await;
     let join = |number: usize| {

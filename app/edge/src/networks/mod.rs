@@ -147,13 +147,13 @@ impl Networks {
     /// Has the relay take its network as it is now: ends the carriers of removed machines, and tells the others their
     /// place.
     fn follow(&self, relay: &NetworkRelay) {
-        let now = self.served.network(relay.id);
         let mut state = relay.state.lock();
-        let is_member = |id: MachineId, carrier: &MachineCarrier| {
-            let machines = now.iter().flat_map(|network| &network.machines);
-            machines.into_iter().any(|machine| machine.id == id && machine.credential == carrier.credential)
-        };
-        for (machine, carrier) in state.carriers.extract_if(|id, carrier| !is_member(*id, carrier)) {
+        // Read under the lock: an older network never takes the place of a newer one.
+        let now = self.served.network(relay.id);
+        let machines = now.iter().flat_map(|network| &network.machines);
+        let members: HashMap<_, _> = machines.map(|machine| (machine.id, machine.credential)).collect();
+        let is_member = |id: &MachineId, carrier: &MachineCarrier| members.get(id) == Some(&carrier.credential);
+        for (machine, carrier) in state.carriers.extract_if(|id, carrier| !is_member(id, carrier)) {
             self.metrics.machines.dec();
             carrier.queue.end(Some(Refusal::new("removed", "the machine was removed from its network", false)));
             tracing::info!(%machine, "a machine was removed from its network");

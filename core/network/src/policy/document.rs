@@ -8,7 +8,7 @@ use std::{
 use ipnet::IpNet;
 use serde::Deserialize;
 
-use super::{Action, Device, Endpoint, MAX_LIST, Policy, PolicyError, Rule, Service, Side, Way};
+use super::{Action, Device, Endpoint, MAX_LIST, MAX_NAMED_NETWORKS, Policy, PolicyError, Rule, Service, Side, Way};
 use crate::{
     address::{self, AddressError},
     name::{Name, NameError},
@@ -164,6 +164,9 @@ pub enum DocumentError {
     /// A list is too long.
     #[error("a list of the rule {0} has more than {MAX_LIST} entries: put networks into a set")]
     LongList(Name),
+    /// The rules name too many networks.
+    #[error("the rules name more than {MAX_NAMED_NETWORKS} networks, those of their sets included")]
+    ManyNetworks,
     /// A document of another network.
     #[error("the document is of the network {found}, and this network is {expected}")]
     OtherNetwork {
@@ -227,7 +230,7 @@ impl Document {
         if endpoints.is_empty() {
             return Err(PolicyError::NoEndpoint.into());
         }
-        self.among(endpoints, Unknown::IsRefused)
+        self.among(endpoints, Unknown::IsRefused, usize::MAX)
     }
 
     /// The policy between the machines of a network. The document has no endpoints.
@@ -246,10 +249,10 @@ impl Document {
         if !self.endpoints.is_empty() {
             return Err(DocumentError::OwnEndpoints);
         }
-        self.among(endpoints, unknown)
+        self.among(endpoints, unknown, MAX_NAMED_NETWORKS)
     }
 
-    fn among(self, endpoints: Vec<Endpoint>, unknown: Unknown) -> Result<Policy, DocumentError> {
+    fn among(self, endpoints: Vec<Endpoint>, unknown: Unknown, most_networks: usize) -> Result<Policy, DocumentError> {
         if let Some((name, _)) = self.sets.iter().find(|(_, set)| set.is_empty()) {
             return Err(DocumentError::EmptySet(name.clone()));
         }
@@ -262,7 +265,16 @@ impl Document {
         let known = Known { members, sets: self.sets, unknown };
         let denied = self.deny.into_iter().map(|section| (Action::Deny, section));
         let sections = denied.chain(self.allow.into_iter().map(|section| (Action::Allow, section)));
-        let rules = sections.map(|(action, section)| known.rule(action, section)).collect::<Result<_, _>>()?;
+        let mut rules = Vec::new();
+        let mut named = 0;
+        for (action, section) in sections {
+            let rule = known.rule(action, section)?;
+            named += [&rule.from, &rule.to].into_iter().map(networks_of).sum::<usize>();
+            if named > most_networks {
+                return Err(DocumentError::ManyNetworks);
+            }
+            rules.push(rule);
+        }
         Ok(Policy::new(self.network, endpoints, rules)?)
     }
 }
@@ -326,6 +338,16 @@ impl Known {
                 Party::Network(net) => networks.push(*net),
             }
         }
+        networks.sort_unstable();
+        networks.dedup();
         Ok(Side::Some { endpoints, networks })
+    }
+}
+
+/// How many networks a side of a rule names.
+fn networks_of(side: &Side) -> usize {
+    match side {
+        Side::Anyone => 0,
+        Side::Some { networks, .. } => networks.len(),
     }
 }

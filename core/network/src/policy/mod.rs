@@ -34,6 +34,9 @@ pub const MAX_RULES: usize = 20_000;
 pub const MAX_RULES_OF_PACKET: usize = 256;
 /// The most addresses, routes and groups of an endpoint, and entries in a list of a rule.
 pub const MAX_LIST: usize = 256;
+/// The most networks that the rules of a network's policy name, those of their sets included. A packet may be compared
+/// with all of them.
+pub const MAX_NAMED_NETWORKS: usize = 4_096;
 /// The most bytes of the name of a device.
 const MAX_DEVICE_BYTES: usize = 15;
 

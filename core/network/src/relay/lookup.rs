@@ -38,11 +38,16 @@ impl Lookup {
         lookup
     }
 
-    /// The machine that has the address, or by which the address is reached.
+    /// The machine that has the address, or by which the address is reached, if need be as the exit.
     pub(super) fn owner(&self, address: IpAddr) -> Option<MachineId> {
+        let is_outside = || is_outside(address) && !self.is_in_range(address);
+        self.member(address).or_else(|| self.exit.filter(|_| is_outside()))
+    }
+
+    /// The machine that has the address, or a route to the address.
+    pub(super) fn member(&self, address: IpAddr) -> Option<MachineId> {
         let nets = self.lengths[family(address)].iter().filter_map(|length| IpNet::new(address, *length).ok());
-        let owner = nets.filter_map(|net| self.owners.get(&net.trunc())).next();
-        owner.copied().or_else(|| self.exit.filter(|_| is_outside(address) && !self.is_in_range(address)))
+        nets.filter_map(|net| self.owners.get(&net.trunc())).next().copied()
     }
 
     /// Whether an address is one of a group, or the one to which a range of IPv4 broadcasts.

@@ -75,7 +75,7 @@ impl DropReason<'_> {
 /// The rules of a network.
 #[derive(Debug, Clone)]
 enum Rules {
-    /// No policy is set: each machine may talk to each other.
+    /// No policy is set: each machine may talk to each other, and begin flows through an exit.
     None,
     /// What no rule allows is denied. Boxed, because a policy is large.
     Policy(Box<Policy>),
@@ -85,9 +85,9 @@ enum Rules {
 
 impl Rules {
     /// Whether a flow may begin, and otherwise which rule denies it.
-    fn decide(&self, flow: &Flow) -> Result<(), Option<&Name>> {
+    fn decide(&self, lookup: &Lookup, flow: &Flow) -> Result<(), Option<&Name>> {
         match self {
-            Self::None => Ok(()),
+            Self::None => lookup.member(flow.source).map(|_| ()).ok_or(None),
             Self::Unreadable => Err(None),
             Self::Policy(policy) => match policy.decide(flow) {
                 decision if decision.is_allowed() => Ok(()),
@@ -120,7 +120,7 @@ impl Relay {
         let (lookup, rules) = (&self.lookup, &self.rules);
         self.flows.retain(|flow| {
             let ends = [flow.source, flow.destination];
-            ends.into_iter().all(|end| lookup.owner(end).is_some()) && rules.decide(flow).is_ok()
+            ends.into_iter().all(|end| lookup.owner(end).is_some()) && rules.decide(lookup, flow).is_ok()
         });
     }
 
@@ -149,37 +149,45 @@ impl Relay {
             Some(to) if to != from => to,
             _ => return Verdict::Drop(DropReason::NoDestination),
         };
-        match self.check_flow(&ip, &transport, now) {
+        match self.check_flow(from, &ip, &transport, now) {
             Ok(()) => Verdict::Forward(to),
             Err(rule) => Verdict::Drop(DropReason::Denied(rule)),
         }
     }
 
     /// Whether the packet belongs to an allowed flow, or begins one.
-    fn check_flow(&mut self, ip: &Ip, transport: &Transport, now: Instant) -> Result<(), Option<&Name>> {
-        if matches!(self.rules, Rules::None) {
+    fn check_flow(
+        &mut self,
+        from: MachineId,
+        ip: &Ip,
+        transport: &Transport,
+        now: Instant,
+    ) -> Result<(), Option<&Name>> {
+        let mut ends = [ip.source, ip.destination].into_iter();
+        if matches!(self.rules, Rules::None) && ends.all(|end| self.lookup.member(end).is_some()) {
             return Ok(());
         }
         if let Transport::Icmp(icmp) = transport
             && let IcmpMessage::Error(quoted) = icmp.message
         {
-            // An error tells the sender of a packet about its flow, in either direction.
+            // An error tells the sender of a packet about its flow, in either direction. It comes from the machine to
+            // which the packet went.
             let key = Key::of_quoted(&quoted);
             let is_about_receiver = quoted.ip.source == ip.destination;
-            if is_about_receiver && self.flows.has(&[key.reversed(), key], now) {
+            let is_from_other_end = self.lookup.owner(quoted.ip.destination) == Some(from);
+            if is_about_receiver && is_from_other_end && self.flows.has(&[key.reversed(), key], now) {
                 return Ok(());
             }
         }
         let key = Key::of(ip, transport);
-        if self.flows.has(&[key, key.reversed()], now) {
-            return Ok(());
-        }
         // The ports are in the first fragment, which comes before the others.
         if *transport == Transport::LaterFragment {
-            return Err(None);
+            return if self.flows.has(&[key], now) { Ok(()) } else { Err(None) };
         }
-        self.rules.decide(&key.flow())?;
-        self.flows.insert(key, now);
+        if !self.flows.has(&[key, key.reversed()], now) {
+            self.rules.decide(&self.lookup, &key.flow())?;
+            self.flows.insert(key, now);
+        }
         if ip.fragment.is_some() {
             self.flows.insert(key.of_fragments(), now);
         }

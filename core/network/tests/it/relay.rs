@@ -44,7 +44,9 @@ fn packets_go_to_the_machine_with_the_longest_prefix_and_come_from_their_own() {
     assert_eq!(of(1, &udp(A, "10.30.7.7", 9)), Ok(2), "behind b");
     assert_eq!(of(2, &udp("fd00:30::9", "fd00:20::1", 9)), Ok(1), "from behind b");
     assert_eq!(of(1, &udp(A, "192.0.2.9", 9)), Ok(3), "through the exit");
-    assert_eq!(of(3, &udp("192.0.2.9", A, 9)), Ok(1), "back through the exit");
+    let answer = Frame::udp(("192.0.2.9", 9), (A, 5_000), b"x");
+    assert_eq!(of(3, &answer), Ok(1), "back through the exit");
+    assert_eq!(of(3, &udp("192.0.2.9", A, 9)), Err("denied"), "nobody outside begins a flow");
     assert_eq!(of(1, &udp(A, "10.20.0.77", 9)), Err("no-destination"), "nobody has it, and the exit is outside");
     assert_eq!(of(1, &udp(A, A, 9)), Err("no-destination"));
     for foreign in [B, "10.30.0.1", "192.0.2.9", "0.0.0.0", "127.0.0.1"] {
@@ -98,12 +100,35 @@ fn what_is_no_packet_or_too_long_ends_here_and_trains_go_whole() {
         ("another protocol", [1, 5, 40, 0, low, high, 20, 0, 16, 0]),
         ("an unknown kind", [1, 3, 40, 0, low, high, 20, 0, 16, 0]),
         ("an unknown flag", [9, 1, 40, 0, low, high, 20, 0, 16, 0]),
+        ("segments of a byte", [1, 1, 40, 0, 1, 0, 20, 0, 16, 0]),
+        ("a checksum over the ports", [1, 1, 40, 0, low, high, 20, 0, 2, 0]),
         ("a checksum in the header of IP", [1, 1, 40, 0, low, high, 10, 0, 0, 0]),
         ("a checksum behind the end", [1, 1, 40, 0, low, high, 255, 255, 255, 255]),
     ] {
         let expected = if wrong.contains("MTU") { "oversize" } else { "malformed" };
         assert_eq!(judge_parcel(&mut relay, 1, &train(header, &long), now), Err(expected), "{wrong}");
     }
+}
+
+#[test]
+fn a_checksum_is_finished_where_its_transport_has_one_and_nowhere_else() {
+    let now = Instant::now();
+    let mut relay = Relay::new(&office(None), now);
+    let mut of = |frame: &Frame, start: u8, offset: u8| {
+        let header = [1, 0, 0, 0, 0, 0, start, 0, offset, 0];
+        judge_parcel(&mut relay, 1, &[header.to_vec(), frame.packet()].concat(), now)
+    };
+    let (datagram, segment) = (udp(A, B, 53), Frame::tcp((A, 1), (B, 2), 16, b"data"));
+    assert_eq!(of(&datagram, 20, 6), Ok(2));
+    assert_eq!(of(&segment, 20, 16), Ok(2));
+    // The place is a port, a part of the data, and that of the other transport.
+    for (frame, start, offset) in [(&datagram, 20, 2), (&datagram, 22, 6), (&segment, 20, 6), (&datagram, 20, 16)] {
+        assert_eq!(of(frame, start, offset), Err("malformed"), "{start} and {offset}");
+    }
+    let mut fragment = datagram;
+    fragment.fragment = 0x2000;
+    assert_eq!(of(&fragment, 20, 6), Err("malformed"));
+    assert_eq!(of(&Frame::echo(A, B, false, 7), 20, 2), Err("malformed"));
 }
 
 fn udp_train() -> Frame {
@@ -122,6 +147,8 @@ fn a_policy_lets_answers_and_errors_of_allowed_flows_pass_until_they_are_idle() 
     assert_eq!(judge(&mut relay, 2, &answer, start), Ok(1));
     assert_eq!(judge(&mut relay, 2, &error(&question), start), Ok(1));
     assert_eq!(judge(&mut relay, 2, &error(&udp(A, B, 54)), start), Err("denied"));
+    let of_third = Frame::error(C, A, 3, &question.packet()[..28]);
+    assert_eq!(judge(&mut relay, 3, &of_third, start), Err("denied"), "c had no part in the flow");
     assert_eq!(judge(&mut relay, 2, &Frame::error(B, C, 3, &question.packet()[..28]), start), Err("denied"));
     assert_eq!(judge(&mut relay, 1, &Frame::echo(A, B, false, 7), start), Ok(2));
     assert_eq!(judge(&mut relay, 2, &Frame::echo(B, A, true, 7), start), Ok(1));
@@ -156,6 +183,19 @@ fn later_fragments_follow_their_first_one() {
     assert_eq!(judge(&mut relay, 1, &with(more, 54), now), Err("denied"));
     assert_eq!(judge(&mut relay, 1, &with(more, 53), now), Ok(2));
     assert_eq!(judge(&mut relay, 1, &with(offset, 53), now), Ok(2));
+
+    // The answer comes in fragments, and again after the network has changed.
+    let answer = |fragment: u16| {
+        let mut frame = Frame::udp((B, 53), (A, 5_000), b"x");
+        frame.fragment = fragment;
+        frame
+    };
+    for _ in 0..2 {
+        assert_eq!(judge(&mut relay, 2, &answer(offset), now), Err("denied"), "its first fragment has not come");
+        assert_eq!(judge(&mut relay, 2, &answer(more), now), Ok(1));
+        assert_eq!(judge(&mut relay, 2, &answer(offset), now), Ok(1));
+        relay.set_network(&office(Some(POLICY)));
+    }
 }
 
 #[test]

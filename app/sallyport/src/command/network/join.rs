@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use ipnet::IpNet;
 use sallyport_api::CreateMachine;
+use sallyport_client::ClientError;
 use sallyport_connector::{
     Transport, TransportChoice,
     network::{self, NetworkError, NetworkEvent, NetworkOptions},
@@ -107,10 +108,12 @@ pub(super) async fn run(context: &Context, args: JoinArgs) -> anyhow::Result<()>
 async fn machine(context: &Context, target: &Target, args: &JoinArgs) -> anyhow::Result<KeptMachine> {
     let (client, network) = (context.client(target)?, args.network.as_str());
     if let Some(kept) = KeptMachine::read(&target.api, &args.network)? {
-        // A machine that was removed meanwhile is made anew. Without an answer, the kept one is tried.
-        let machines = client.machines(network).await;
-        let is_gone =
-            machines.is_ok_and(|machines| machines.iter().all(|one| one.id.to_string() != kept.id.to_string()));
+        // A machine that was removed meanwhile is made anew. While the API is away, the kept one is tried.
+        let is_gone = match client.machines(network).await {
+            Ok(machines) => machines.iter().all(|one| one.id.to_string() != kept.id.to_string()),
+            Err(ClientError::Unreachable { .. }) => false,
+            Err(error) => return Err(crate::failure::about(error, &network).into()),
+        };
         if !is_gone {
             if !args.groups.is_empty() || !args.routes.is_empty() {
                 context.output.hint("the machine is in the network already: --group and --route are for a new one");
