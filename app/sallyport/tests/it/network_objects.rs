@@ -17,7 +17,8 @@ services = ["tcp/5432"]
 
 /// Adds a machine as a program does that joins.
 fn add_machine(home: &Home, up: &Up, body: &Value) -> Value {
-    let token = home.json(&["token", "create", "--name", "join", "--scope", "sockets:write"]);
+    let scopes = ["--scope", "sockets:write", "--scope", "identity:write"];
+    let token = home.json(&[["token", "create", "--name", "join"].as_slice(), &scopes].concat());
     let bearer = format!("authorization: Bearer {}", token["token"].as_str().unwrap());
     let body = body.to_string();
     let request = ["-H", &bearer, "-H", "content-type: application/json", "-d", &body];

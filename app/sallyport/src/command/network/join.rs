@@ -112,7 +112,7 @@ async fn machine(context: &Context, target: &Target, args: &JoinArgs) -> anyhow:
         let is_gone = match client.machines(network).await {
             Ok(machines) => machines.iter().all(|one| one.id.to_string() != kept.id.to_string()),
             Err(ClientError::Unreachable { .. }) => false,
-            Err(error) => return Err(crate::failure::about(error, &network).into()),
+            Err(error) => return Err(crate::failure::about(error, &network)),
         };
         if !is_gone {
             if !args.groups.is_empty() || !args.routes.is_empty() {
