@@ -3,7 +3,7 @@ import { useState } from 'preact/hooks';
 import { plain } from '../parts/format';
 import { command } from '../parts/shell';
 import { say } from '../parts/toast';
-import { ask, readSession, session, useApi } from './api';
+import { ask, session, useApi } from './api';
 import { Await, doing, Facts, Field, Form, Place, Section, Table, Time, Ways } from './parts';
 import { A, to } from './router';
 import type { AccountSession, Page, ReceivedInvitation } from './wire';
@@ -43,8 +43,6 @@ function Password() {
             await ask('POST', '/v1/account/password', { current_password, new_password });
             setOpen(false);
             say('The password is changed');
-            // Another password ends logins, this one too.
-            await readSession();
           }}
         >
           <Field label="Password now" name="current_password" type="password" complete="current-password" isNeeded />

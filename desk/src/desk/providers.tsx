@@ -80,7 +80,7 @@ export function NewProvider() {
         <Field label="Kind" name="kind" of={KINDS} value="oidc" hint="local: persons log in with a password that this installation keeps." />
         <Field label="Client id" name="client_id" hint="The provider gives it; local has none." />
         <Field label="Client secret" name="client_secret" type="password" complete="new-password" />
-        <Field label="Issuer" name="issuer" hint="For oidc, such as https://id.example.com." />
+        <Field label="Issuer" name="issuer" hint="For oidc, the address that its tokens name in iss." />
         <Field label="Tenant" name="tenant" hint="For microsoft." />
         <Field label="Claim of the groups" name="groups_claim" hint="A claim, or a pointer such as /realm_access/roles." />
         <Field label="More scopes" name="scopes" lines={2} hint="One in each line, beside openid, email and profile." />

@@ -163,7 +163,11 @@ impl Machine {
         place: NetworkJoined,
         shutdown: &Shutdown,
     ) -> Result<Outcome, NetworkError> {
-        let way_out = self.way_out().await;
+        let way_out = match self.way_out().await {
+            Ok(way_out) => way_out,
+            // Without its addresses, routes of others could swallow the way to the edge.
+            Err(error) => return Ok(Outcome::Lost(format!("the address of the edge is not found: {error}"))),
+        };
         routes::check(&place.addresses, &way_out)?;
         if self.device.is_none() || self.addresses != place.addresses {
             // The former device goes first: both have the same name.
@@ -221,15 +225,14 @@ impl Machine {
     }
 
     /// The addresses to which connections to the edge go: those of the edge, or of the proxy.
-    async fn way_out(&self) -> Vec<std::net::IpAddr> {
+    async fn way_out(&self) -> io::Result<Vec<std::net::IpAddr>> {
         let NetworkOptions { edge_host, edge_port, outbound, .. } = &self.options;
         let (host, port) = match &outbound.proxy {
             Some(proxy) => (proxy.host.as_str(), proxy.port),
             None => (edge_host.as_str(), *edge_port),
         };
-        // A name that is not found now was found when the carrier was dialed; its routes are then checked next time.
-        let found = sallyport_net::resolve(host, port).await.unwrap_or_default();
-        found.into_iter().map(|address| address.ip()).collect()
+        let found = sallyport_net::resolve(host, port).await?;
+        Ok(found.into_iter().map(|address| address.ip()).collect())
     }
 
     async fn report(&self, event: NetworkEvent) {

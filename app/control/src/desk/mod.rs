@@ -52,6 +52,9 @@ pub(crate) fn closed(app: &App) -> Router {
 
 /// A refusal of the desk itself, with the header fields that every answer of the API has.
 fn refusal(error: ApiError, path: &str, request_id: &str) -> Response {
+    if let Some(inside) = error.inner() {
+        tracing::error!(request_id, path, error = inside, "a request of the desk failed");
+    }
     let mut response = error.render(path, request_id);
     middleware::secure(response.headers_mut(), request_id);
     response

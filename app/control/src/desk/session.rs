@@ -40,11 +40,14 @@ const RENEW_SECONDS: i64 = 60;
 /// How long after a login the session may do what [`FRESH`] lists, in seconds.
 const FRESH_SECONDS: i64 = 15 * 60;
 /// What a browser that was left open may not do: make secrets, change who owns things, and delete all.
-const FRESH: [(Method, &str); 8] = [
+const FRESH: [(Method, &str); 11] = [
     (Method::POST, "/v1/tokens"),
     (Method::POST, "/v1/service-tokens"),
     (Method::POST, "/v1/edge-tokens"),
     (Method::POST, "/v1/invitations"),
+    (Method::POST, "/v1/persons"),
+    (Method::POST, "/v1/providers"),
+    (Method::POST, "/v1/ssh-keys"),
     (Method::PATCH, "/v1/members/"),
     (Method::DELETE, "/v1/members/"),
     (Method::PUT, "/v1/installation/owner"),

@@ -24,6 +24,7 @@ mod database;
 mod direct;
 mod dns_steering;
 mod edge_quic_and_geo;
+mod edge_space;
 mod edges;
 mod egress;
 mod fleet;

@@ -2,7 +2,7 @@
 
 use std::{
     path::Path,
-    process::{Child, Command, Stdio},
+    process::{Child, Command},
     sync::atomic::{AtomicBool, AtomicUsize, Ordering},
     thread,
 };
@@ -14,48 +14,15 @@ use serde_json::Value;
 use tokio::task::JoinSet;
 
 use crate::{
+    edge_space::{DOMAIN, EDGE, must, run_within},
     harness::{Home, HttpResponse, Origin, PATIENCE, Program, Up, text, wait_until},
-    http3_paths::can_spoil_networks,
     tcp::free_port,
 };
 
-const DOMAIN: &str = "edge.test";
-/// The edge, which every link reaches.
-const EDGE: &str = "10.9.0.1";
 /// The edge's machine in the network of the services, which is no link.
 const OFFICE: &str = "10.0.9.1";
 /// Bytes by which a link has carried more than probes and acknowledgements.
 const REAL_BYTES: u64 = 200_000;
-
-/// Runs this ignored test in a network namespace of its own, where names under the domain are the edge's.
-fn run_within(test: &str) {
-    if !can_spoil_networks() {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let hosts = folder.path().join("hosts");
-    std::fs::write(&hosts, format!("127.0.0.1 localhost\n{EDGE} {DOMAIN} api.{DOMAIN} tunnel.{DOMAIN}\n")).unwrap();
-    let script =
-        format!("set -e; mount --bind \"$0\" /etc/hosts; ip link set lo up; ip addr add {EDGE}/32 dev lo; exec \"$@\"");
-    let output = Command::new("unshare")
-        .args(["--net", "--mount", "sh", "-c", &script])
-        .arg(&hosts)
-        .arg(std::env::current_exe().unwrap())
-        .args(["--exact", &format!("multipath::{test}"), "--ignored", "--nocapture"])
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    let shown = text(&output.stdout);
-    assert!(output.status.success(), "{test}:\n{shown}\n{}", text(&output.stderr));
-    assert!(shown.contains("1 passed"), "{test}:\n{shown}");
-}
-
-/// Runs a program that must work.
-#[track_caller]
-fn must(program: &str, words: &str) {
-    let status = Command::new(program).args(words.split_whitespace()).status().unwrap();
-    assert!(status.success(), "{program} {words}");
-}
 
 /// The namespace of the connector, which ends with this value.
 struct Machine {
@@ -184,7 +151,7 @@ fn received(number: u32) -> u64 {
 
 #[test]
 fn requests_travel_by_all_links_and_by_one_that_is_added() {
-    run_within("within_links_that_come");
+    run_within("multipath::within_links_that_come");
 }
 
 #[test]
@@ -214,7 +181,7 @@ fn within_links_that_come() {
 
 #[test]
 fn a_metered_link_carries_only_what_no_other_can() {
-    run_within("within_a_metered_link");
+    run_within("multipath::within_a_metered_link");
 }
 
 #[test]
@@ -237,7 +204,7 @@ fn within_a_metered_link() {
 
 #[test]
 fn a_link_that_goes_down_or_silent_under_load_loses_no_request() {
-    run_within("within_links_that_fail");
+    run_within("multipath::within_links_that_fail");
 }
 
 #[test]

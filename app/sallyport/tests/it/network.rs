@@ -14,13 +14,11 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use sha2::{Digest as _, Sha256};
 
 use crate::{
+    edge_space::{DOMAIN, must, run_within},
     harness::{Home, PATIENCE, Program, Up, text, wait_until},
-    http3_paths::can_spoil_networks,
     tcp::free_port,
 };
 
-const DOMAIN: &str = "edge.test";
-const EDGE: &str = "10.9.0.1";
 const RANGE: &str = "10.77.0.0/24";
 const RANGE_6: &str = "fd00:77::/64";
 /// What lies behind the first machine.
@@ -29,39 +27,13 @@ const DEVICE: &str = "sp-office";
 /// What must never be seen between machine and edge.
 const MARKER: &[u8] = b"a-secret-that-nobody-between-may-read";
 
-/// Runs this ignored test in a network namespace of its own, where names under the domain are the edge's.
-fn run_within(test: &str) {
-    if !can_spoil_networks() {
-        return;
+/// Runs this ignored test of networks in the namespace of an edge.
+fn run_with_tun(test: &str) {
+    if PathBuf::from("/dev/net/tun").exists() {
+        return run_within(test);
     }
-    if !PathBuf::from("/dev/net/tun").exists() {
-        assert!(std::env::var_os("CI").is_none(), "/dev/net/tun must be there in CI");
-        println!("skipped: this machine has no /dev/net/tun");
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let hosts = folder.path().join("hosts");
-    std::fs::write(&hosts, format!("127.0.0.1 localhost\n{EDGE} {DOMAIN} api.{DOMAIN} tunnel.{DOMAIN}\n")).unwrap();
-    let script =
-        format!("set -e; mount --bind \"$0\" /etc/hosts; ip link set lo up; ip addr add {EDGE}/32 dev lo; exec \"$@\"");
-    let output = Command::new("unshare")
-        .args(["--net", "--mount", "sh", "-c", &script])
-        .arg(&hosts)
-        .arg(std::env::current_exe().unwrap())
-        .args(["--exact", &format!("network::{test}"), "--ignored", "--nocapture"])
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    let shown = text(&output.stdout);
-    assert!(output.status.success(), "{test}:\n{shown}\n{}", text(&output.stderr));
-    assert!(shown.contains("1 passed"), "{test}:\n{shown}");
-}
-
-/// Runs a program that must work.
-#[track_caller]
-fn must(program: &str, words: &str) {
-    let status = Command::new(program).args(words.split_whitespace()).status().unwrap();
-    assert!(status.success(), "{program} {words}");
+    assert!(std::env::var_os("CI").is_none(), "/dev/net/tun must be there in CI");
+    println!("skipped: this machine has no /dev/net/tun");
 }
 
 /// A machine: a namespace, with a link to the edge. The namespace ends with this value.
@@ -225,7 +197,7 @@ fn datagram(from: &Machine, to: &Machine, at: IpAddr, payload: &[u8]) {
 
 #[test]
 fn packets_cross_a_network_and_end_with_it() {
-    run_within("within_a_network");
+    run_with_tun("network::within_a_network");
 }
 
 #[test]
@@ -279,7 +251,7 @@ fn within_a_network() {
 
 #[test]
 fn a_policy_and_a_removal_hold_at_once() {
-    run_within("within_a_policy");
+    run_with_tun("network::within_a_policy");
 }
 
 #[test]
