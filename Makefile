@@ -34,16 +34,8 @@ test: ## run every test, and count the instructions of the hot paths
 	    tfplugindocs cargo-cyclonedx; do \
 	  scripts/tools $$tool >/dev/null || echo "test: $$tool is not there; the tests that call it say that they are skipped"; \
 	done
-	@python3 bench/tests.py
-	@python3 integrations/kubernetes/tests.py
 	@scripts/machine root >/dev/null || echo "test: there are no whole machines here; the tests with them say that they are skipped"
-	@scripts/test
-	@desk/test
-	@integrations/terraform/test
-	@python3 integrations/terraform/machines/tests.py
-	@python3 packaging/tests.py
-	@python3 packaging/deb_tests.py
-	@$(MAKE) instructions
+	@failed=0; for part in scripts/test scripts/suites "$(MAKE) instructions"; do $$part || failed=1; done; exit $$failed
 
 test-packet: ## compare the programs of the packet path with their model over a million frames (asks for root)
 	@scripts/need rust cc clang nft
