@@ -4,9 +4,8 @@ import statistics
 
 from contenders import REFERENCES
 from harness import QUIET_PERCENT
-from rows import BEST, FIGURES, LIMITS, SETS, STAGES, TARGETS, TITLES
+from rows import BEST, FIGURES, LIMITS, SETS, STAGES, TARGETS, TITLES, US
 
-US = "sallyport"
 #: Peers of which one is the best in each row that has a target against the best: a result without them says nothing of it.
 BEST_AMONG = ("frp-pool", "rathole")
 # Closer than this is noise on a machine that does other things besides.
@@ -140,7 +139,7 @@ def targets(result):
     lines = []
     for target in TARGETS:
         by = result.get(target.row, {})
-        ours = by.get(US, {}).get(target.figure)
+        ours = by.get(target.ours, {}).get(target.figure)
         name, theirs = best_peer(target.figure, by) if target.against == BEST else (target.against, None)
         theirs = by.get(name, {}).get(target.figure) if name else None
         if ours is None or theirs is None:
@@ -148,13 +147,19 @@ def targets(result):
         ahead = ratio(target.figure, ours, theirs)
         against = f"{name}, {BEST}" if target.against == BEST else name
         verdict = "-" if ahead is None else "reached" if ahead >= target.at_least else "MISSED"
-        lines.append(f"  {verdict:8} {target.row}.{target.figure}: {'-' if ahead is None else f'{ahead:.2f}'} of {against}, "
+        lines.append(f"  {verdict:8} {named(target)}.{target.figure}: {'-' if ahead is None else f'{ahead:.2f}'} of {against}, "
                      f"wanted {target.at_least:.2f}")
-    for row, figure, most in LIMITS:
-        ours = result.get(row, {}).get(US, {}).get(figure)
+    for limit in LIMITS:
+        ours = result.get(limit.row, {}).get(limit.ours, {}).get(limit.figure)
         if ours is not None:
-            lines.append(f"  {'reached' if ours <= most else 'MISSED':8} {row}.{figure}: {number(ours)}, wanted at most {number(most)}")
+            verdict = "reached" if ours <= limit.most else "MISSED"
+            lines.append(f"  {verdict:8} {named(limit)}.{limit.figure}: {number(ours)}, wanted at most {number(limit.most)}")
     return ["", "Targets:", *lines] if lines else []
+
+
+def named(wanted):
+    """The row of a target or limit, with the contender where that is a variant of ours."""
+    return wanted.row if wanted.ours == US else f"{wanted.row} {wanted.ours}"
 
 
 def newest(results, find):
@@ -170,11 +175,12 @@ def standing(results):
     for target in TARGETS:
         name, stands = newest(results, lambda result: _stands(target, result["medians"].get(target.row, {})))
         shown = f"{'| ' * 4}| not measured" if name is None else f"{stands[0]} {_verdict(stands[1], name, rounds[name])}"
-        lines.append(f"| `{target.row}` | {FIGURES[target.figure][0]} {shown} |")
-    for row, figure, most in LIMITS:
-        name, ours = newest(results, lambda result: result["medians"].get(row, {}).get(US, {}).get(figure))
-        shown = "not measured" if name is None else _verdict(ours <= most, name, rounds[name])
-        lines.append(f"| `{row}` | {FIGURES[figure][0]} | {number(most)} at most | {'' if ours is None else number(ours)} | | | {shown} |")
+        lines.append(f"| `{named(target)}` | {FIGURES[target.figure][0]} {shown} |")
+    for limit in LIMITS:
+        name, ours = newest(results, lambda result: result["medians"].get(limit.row, {}).get(limit.ours, {}).get(limit.figure))
+        shown = "not measured" if name is None else _verdict(ours <= limit.most, name, rounds[name])
+        lines.append(f"| `{named(limit)}` | {FIGURES[limit.figure][0]} | {number(limit.most)} at most | "
+                     f"{'' if ours is None else number(ours)} | | | {shown} |")
     return lines
 
 
@@ -184,7 +190,7 @@ def _stands(target, by):
     if target.against == BEST and not set(BEST_AMONG) <= set(by):
         return None
     name = best_peer(target.figure, by)[0] if target.against == BEST else target.against
-    ours, theirs = (by.get(each, {}).get(target.figure) for each in (US, name))
+    ours, theirs = (by.get(each, {}).get(target.figure) for each in (target.ours, name))
     if ours is None or theirs is None or (ahead := ratio(target.figure, ours, theirs)) is None:
         return None
     wanted = f"{target.at_least:.2f} of {name}" + (", the best peer" if target.against == BEST else "")

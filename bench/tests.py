@@ -99,6 +99,17 @@ class Standing(unittest.TestCase):
         self.assertIn("| `connections` | per second | 1.00 of haproxy-x2 | 2 | 1 | 2.00 | reached, b, 1 round |", lines)
         self.assertIn("| `bodies_1m` | per second | 1.00 of haproxy-x2 | 2 | 1 | 2.00 | reached, a, 3 rounds |", lines)
 
+    def test_a_variant_of_ours_stands_for_itself(self):
+        medians = {"packet_forward": {"sallyport": {"net_ns": 300}, "sallyport-fib": {"net_ns": 100}, "kernel": {"net_ns": 600}},
+                   "packet_move": {"sallyport-fib": {"moved_s": 0.2}}}
+        lines = report.standing([("a", {**result(), "medians": medians})])
+        figure = "CPU ns a packet, net of the generator"
+        self.assertIn(f"| `packet_forward` | {figure} | 4.00 of kernel | 300 | 600 | 2.00 | **missed**, a |", lines)
+        self.assertIn(f"| `packet_forward sallyport-fib` | {figure} | 4.00 of kernel | 100 | 600 | 6.00 | reached, a |", lines)
+        moved = "s until a million routes have moved"
+        self.assertIn(f"| `packet_move` | {moved} | 0.7 at most |  | | | not measured |", lines)
+        self.assertIn(f"| `packet_move sallyport-fib` | {moved} | 0.1 at most | 0.2 | | | **missed**, a |", lines)
+
 
 class Kept(unittest.TestCase):
     """What runs leave in the folder of results."""
