@@ -71,12 +71,12 @@ pub async fn check(script: &str) -> Result<(), NftError> {
     run(script, &["--check", "-f", "-"]).await
 }
 
-/// Names of all tables of the family inet.
+/// Names of all tables of a family, such as `inet` or `ip`.
 ///
 /// # Errors
 /// `nft` is not there, or may not list.
-pub async fn tables() -> Result<Vec<String>, NftError> {
-    let entries = list(&["list", "tables", "inet"]).await?;
+pub async fn tables(family: &str) -> Result<Vec<String>, NftError> {
+    let entries = list(&["list", "tables", family]).await?;
     Ok(entries.into_iter().filter_map(|entry| entry.table).map(|table| table.name).collect())
 }
 

@@ -33,7 +33,7 @@ impl<'a> Attached<'a> {
             0 => xdp.attach(index, XdpFlags::DRV_MODE | XdpFlags::UPDATE_IF_NOEXIST).map_err(failed).map(|()| None),
             id => {
                 let old = ours.iter().find(|program| id_of(program).is_some_and(|own| own == id));
-                let old = old.ok_or_else(|| taken(device, id))?;
+                let old = old.ok_or_else(|| self.taken(device, id))?;
                 xdp.replace(index, old.as_fd()).map_err(failed).map(|()| Some(id))
             }
         }
@@ -43,7 +43,7 @@ impl<'a> Attached<'a> {
     pub(crate) fn refuse_other(&self, device: &Device) -> Result<(), XdpError> {
         match self.there(device)? {
             0 => Ok(()),
-            id => Err(taken(device, id)),
+            id => Err(self.taken(device, id)),
         }
     }
 
@@ -52,6 +52,24 @@ impl<'a> Attached<'a> {
         let found = Xdp::new(self.program).query(device.index as i32, XdpFlags::NONE);
         let found = found.map_err(asked(format!("look at the program of {}", device.name)))?;
         Ok([found.prog_id, found.drv_prog_id, found.skb_prog_id].into_iter().find(|id| *id != 0).unwrap_or(0))
+    }
+
+    /// Whether the program of a device runs in generic mode.
+    fn is_generic(&self, device: &Device) -> bool {
+        let found = Xdp::new(self.program).query(device.index as i32, XdpFlags::NONE);
+        found.is_ok_and(|found| found.skb_prog_id != 0)
+    }
+
+    /// The refusal of a device that has this program.
+    fn taken(&self, device: &Device, id: u32) -> XdpError {
+        // `ip link` removes a program only by the word of its mode.
+        let mode = if self.is_generic(device) { "xdpgeneric" } else { "xdp" };
+        let (name, device) = (name_of(id), device.name.clone());
+        if !name.is_empty() && FUNCTION.starts_with(&name) {
+            return XdpError::OtherRouter { device };
+        }
+        let name = if name.is_empty() { "without a name".to_owned() } else { name };
+        XdpError::AlreadyAttached { device, name, id, mode }
     }
 
     /// Detaches the program, if it is one of `ours`. Says whether it was.
@@ -63,15 +81,6 @@ impl<'a> Attached<'a> {
         let detached = Xdp::new(self.program).detach(device.index as i32, XdpFlags::DRV_MODE);
         detached.map_err(asked(format!("detach from {}", device.name))).map(|()| true)
     }
-}
-
-fn taken(device: &Device, id: u32) -> XdpError {
-    let (name, device) = (name_of(id), device.name.clone());
-    if !name.is_empty() && FUNCTION.starts_with(&name) {
-        return XdpError::OtherRouter { device };
-    }
-    let name = if name.is_empty() { "without a name".to_owned() } else { name };
-    XdpError::AlreadyAttached { device, name, id }
 }
 
 /// The id of a program.

@@ -83,7 +83,7 @@ pub enum XdpError {
     NoProcessor(usize),
     /// Another program is there.
     #[error(
-        "{device} has an XDP program already ({name}, id {id}): remove it by `ip link set dev {device} xdp off`, \
+        "{device} has an XDP program already ({name}, id {id}): remove it by `ip link set dev {device} {mode} off`, \
          or leave {device} out"
     )]
     AlreadyAttached {
@@ -93,6 +93,8 @@ pub enum XdpError {
         name: String,
         /// Its id.
         id: u32,
+        /// The word of `ip link` for its mode.
+        mode: &'static str,
     },
     /// The program of another router is there.
     #[error(

@@ -83,6 +83,18 @@ impl<'a> PinnedPrograms<'a> {
         }
     }
 
+    /// Those of these devices that have no program at all.
+    pub(crate) fn missing<'d>(&self, devices: impl Iterator<Item = &'d Device>) -> Result<Vec<&'d Device>, XdpError> {
+        let Some(first) = self.programs.first() else { return Ok(Vec::new()) };
+        let (attached, mut missing) = (Attached::new(first.as_fd()), Vec::new());
+        for device in devices {
+            if attached.there(device)? == 0 {
+                missing.push(device);
+            }
+        }
+        Ok(missing)
+    }
+
     /// Detaches these programs. Says which of the devices had one.
     pub(crate) fn detach<'d>(&self, devices: impl Iterator<Item = &'d Device>) -> Result<Vec<String>, XdpError> {
         let Some(first) = self.programs.first() else { return Ok(Vec::new()) };

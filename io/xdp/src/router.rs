@@ -246,6 +246,14 @@ impl Router {
         Ok(ports.collect())
     }
 
+    /// Those of these devices that run no program, as after `ip link set dev DEVICE xdp off`, while a router stands.
+    ///
+    /// # Errors
+    /// The kernel does not say what a device runs.
+    pub fn missing<'d>(&self, devices: impl Iterator<Item = &'d Device>) -> Result<Vec<&'d Device>, XdpError> {
+        PinnedPrograms::of(&self.pins).missing(devices)
+    }
+
     /// What the ports have counted, without zeros.
     ///
     /// # Errors

@@ -7,10 +7,10 @@ use sallyport_cli::{
     failure::Failure,
     output::{Output, pairs},
 };
-use sallyport_xdp::{NewSource, Question, Router, Runner, StandingPort, Verdict, XdpError};
+use sallyport_xdp::{NewSource, Question, Router, Runner, StandingPort, Verdict, XdpError, kernel::routes};
 use serde::Serialize;
 
-use crate::command::{device_of, kernel, mac, name_of, question::QuestionArgs};
+use crate::command::{device_of, kernel, mac, name_of, question::QuestionArgs, reach::devices_to};
 
 /// Examples of the help.
 pub(super) const EXAMPLES: &str = "Examples:
@@ -58,7 +58,18 @@ pub(super) async fn explain(output: Output, router: &Router, args: ExplainArgs) 
             let port = ports.iter().find(|port| port.ifindex == device.index);
             *port.ok_or_else(|| Failure::usage(format!("{name} is no port of the router")))?
         }
-        None => way_back(&runner, &question, &ports)?,
+        None => match way_back(&runner, &question, &ports)? {
+            Some(port) => port,
+            None => {
+                let first = *ports.first().ok_or(XdpError::NotUp)?;
+                let name = name_of(&devices, first.ifindex);
+                output.hint(&format!(
+                    "no port leads back to {}, so {name} is taken: name another one by --from",
+                    question.source
+                ));
+                first
+            }
+        },
     };
     let verdict = runner.ask(&question, &from)?;
     let Verdict { reason, to, hop, mtu, mac: address, new_source, new_destination, rule, .. } = verdict;
@@ -97,10 +108,14 @@ pub(super) async fn explain(output: Output, router: &Router, args: ExplainArgs) 
     })
 }
 
-/// The port that leads back to the source; the first one if none does.
-fn way_back(runner: &Runner, question: &Question, ports: &[StandingPort]) -> Result<StandingPort, XdpError> {
-    let first = *ports.first().ok_or(XdpError::NotUp)?;
+/// The port that leads back to the source.
+fn way_back(runner: &Runner, question: &Question, ports: &[StandingPort]) -> Result<Option<StandingPort>, XdpError> {
+    let Some(first) = ports.first() else { return Ok(None) };
     let back = Question { source: question.destination, destination: question.source, ..*question };
-    let to = runner.ask(&back, &first)?.to;
-    Ok(ports.iter().find(|port| Some(port.ifindex) == to).copied().unwrap_or(first))
+    let port = |index: u32| ports.iter().find(|port| port.ifindex == index).copied();
+    if let Some(port) = runner.ask(&back, first)?.to.and_then(port) {
+        return Ok(Some(port));
+    }
+    // The way back of an address of the NAT is none that a packet goes: only the routes say where the source is.
+    Ok(devices_to(&routes()?, question.source).into_iter().find_map(port))
 }

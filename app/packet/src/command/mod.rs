@@ -10,6 +10,7 @@ mod generate;
 mod nat;
 mod policy;
 mod question;
+mod reach;
 mod router;
 
 use std::{

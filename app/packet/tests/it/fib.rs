@@ -40,9 +40,11 @@ impl Drop for Running {
 pub(crate) fn run(rig: &Rig, args: &[&str]) -> Running {
     let mut command = rig.packet(&[&["router", "run"], args].concat());
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-    let mut line = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let (mut line, mut stdout) = (String::new(), BufReader::new(child.stdout.take().unwrap()));
+    stdout.read_line(&mut line).unwrap();
     assert!(line.contains("forwarding") || line.contains("replaced in place"), "{line}");
+    // The program ends where nobody reads the rest.
+    std::thread::spawn(move || std::io::copy(&mut stdout, &mut std::io::sink()));
     Running(child)
 }
 

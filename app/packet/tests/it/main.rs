@@ -19,6 +19,7 @@ mod frames;
 mod generate;
 mod generate_engines;
 mod hostile;
+mod kept;
 mod nat;
 mod nat_model;
 mod policy;

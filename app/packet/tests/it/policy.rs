@@ -139,6 +139,10 @@ fn explain_asks_nat_and_policy_about_the_first_packet_of_a_flow() {
     let back = explained("192.0.2.200 10.0.1.1 udp 9 5000 --from d1");
     assert_eq!((&back["new_destination"], &back["rule"]), (&"10.0.0.2:5000".into(), &"1".into()), "{back}");
     assert_eq!(explained("fd00::2 fd00:2::7 tcp 40000 443")["new_source"], Value::Null);
+    assert_eq!(explained("10.0.1.2 10.0.1.1 tcp 5000 9")["from"], "d1", "to an address of the NAT");
+    let nowhere = rig.run(&["explain", "203.0.113.9", "10.0.0.2", "udp", "1", "2"]);
+    let said = text(&nowhere.stderr);
+    assert!(said.contains("no port leads back to 203.0.113.9, so d0 is taken"), "{said}");
 }
 
 #[test]

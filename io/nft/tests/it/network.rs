@@ -223,10 +223,10 @@ fn random_policies_and_packets() {
     }
     block(async {
         let name = "random".parse().unwrap();
-        assert_eq!(tables().await.unwrap(), [table_name(&name)]);
+        assert_eq!(tables("inet").await.unwrap(), [table_name(&name)]);
         apply(&removal(&name)).await.unwrap();
         apply(&removal(&name)).await.unwrap();
-        assert_eq!(tables().await.unwrap(), Vec::<String>::new());
+        assert_eq!(tables("inet").await.unwrap(), Vec::<String>::new());
         assert!(counters(&table_name(&name)).await.unwrap_err().to_string().starts_with("nft refuses the rules:"));
     });
 }

@@ -23,6 +23,17 @@ pub enum NatEngine {
     Conntrack,
 }
 
+impl NatEngine {
+    /// Its word in the file of the router.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Xdp => "xdp",
+            Self::Conntrack => "conntrack",
+        }
+    }
+}
+
 /// The NAT of a router.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NatSetup {

@@ -8,6 +8,8 @@ use std::{
 use sallyport_cli::failure::{Failure, Kind};
 use sallyport_xdp::kernel::{Device, Kernel, Route, routes};
 
+use crate::command::reach::contains;
+
 /// How long a neighbour may take to answer.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// How often the kernel is asked meanwhile.
@@ -45,17 +47,6 @@ fn hop_of(routes: &[Route], device: &Device, dest: IpAddr) -> Option<IpAddr> {
         Some(((route.length, std::cmp::Reverse(route.metric)), hop.gateway.unwrap_or(dest)))
     });
     hops.max_by_key(|(rank, _)| *rank).map(|(_, hop)| hop)
-}
-
-fn contains(route: &Route, dest: IpAddr) -> bool {
-    let (prefix, dest, width) = match (route.destination, dest) {
-        (IpAddr::V4(prefix), IpAddr::V4(dest)) => (prefix.to_bits().into(), dest.to_bits().into(), 32),
-        (IpAddr::V6(prefix), IpAddr::V6(dest)) => (prefix.to_bits(), dest.to_bits(), 128),
-        _ => return false,
-    };
-    let (prefix, dest): (u128, u128) = (prefix, dest);
-    let rest = width - u32::from(route.length).min(width);
-    rest == 128 || prefix >> rest == dest >> rest
 }
 
 /// Makes the kernel ask for the neighbour: by a datagram, which may fail.

@@ -4,7 +4,6 @@ use sallyport_cli::{
     failure::{Failure, Kind},
     output::Output,
 };
-use sallyport_nft::NftError;
 use sallyport_packet_model::{filter::policy_removal, nat::nft_removal};
 use sallyport_xdp::Router;
 
@@ -19,7 +18,7 @@ pub(super) async fn down(output: Output, router: &Router) -> anyhow::Result<()> 
     let was_liberal = router.was_liberal();
     let had_rules = router.has_policy() || router.nat_engine().is_ok_and(|engine| engine.is_some());
     let detached = router.down(&devices);
-    // Of a run that was killed, the rules may stand alone. Without `nft` there are none.
+    // Of a run that was killed, the rules may stand alone.
     let removed = sallyport_nft::apply(&[policy_removal(), nft_removal()].concat()).await;
     let detached = detached?;
     if was_liberal == Some(false) {
@@ -27,13 +26,12 @@ pub(super) async fn down(output: Output, router: &Router) -> anyhow::Result<()> 
     }
     if let Err(error) = removed
         && had_rules
-        && !matches!(error, NftError::Missing)
     {
         let said = format!("the router is down, and its rules are still in nftables: {error}");
         let next = "`nft delete table inet sallyport_policy` and `nft delete table ip sallyport_nat` remove them";
         return Err(Failure::new(Kind::Failed, said).next(next).into());
     }
-    let view = UpView { attached: Vec::new(), replaced: Vec::new(), detached };
+    let view = UpView { attached: Vec::new(), replaced: Vec::new(), detached, removed: Vec::new() };
     output.data(&view, |view| match view.detached.as_slice() {
         [] => "the state is removed; no device had the program".to_owned(),
         names => format!("{}: the kernel forwards again", names.join(", ")),

@@ -16,7 +16,7 @@ use sallyport_cli::{
 };
 use sallyport_packet_model::follow::{Follower, Leg};
 use sallyport_xdp::{
-    FibMaps, FibStatus, Link, Router, Shared, Urpf, XdpError,
+    FibMaps, FibSizes, FibStatus, Link, Router, Shared, Urpf, XdpError,
     kernel::{
         Device, Neighbor, forwards,
         netlink::{self, Event, Events, List, Received},
@@ -40,6 +40,8 @@ pub(super) const EXAMPLES: &str = "Examples:
 const MAX_BATCH: usize = 50_000;
 /// How often the status, metrics and `sysctl` are looked at.
 const TICK: Duration = Duration::from_secs(1);
+/// How often nftables is asked whether it still has the tables of the router.
+const RULES_EVERY: Duration = Duration::from_secs(5);
 /// The least time between two listings of all routes.
 const LISTING_PAUSE: Duration = Duration::from_millis(200);
 /// How often room that routes have left is made free.
@@ -88,7 +90,7 @@ struct Todo {
 /// Runs the router until the process ends. The packets go on then.
 pub(super) async fn run(output: Output, router: &Router, args: RunArgs) -> anyhow::Result<()> {
     let mut config = args.up.config()?;
-    config.metrics = args.metrics.or(config.metrics);
+    config.metrics = args.metrics.clone().or(config.metrics);
     let sizes = config.limits.sizes()?;
     // The file is tried before anything is changed.
     if let Some(file) = &config.metrics {
@@ -96,22 +98,64 @@ pub(super) async fn run(output: Output, router: &Router, args: RunArgs) -> anyho
         replace(file, "").map_err(|error| failed(error).next("make its folder, or name another file"))?;
     }
     let (_, mut devices) = kernel().await?;
-    let ports = ports_of(&config, &mut devices)?;
-    let change = router.change()?;
+    ports_of(&config, &mut devices)?;
     let Some(_lock) = router.follow()? else {
         return Err(Failure::new(Kind::Refused, "another process follows this router already").into());
     };
-    let rules = Rules::of(router, &config, args.up.file(), &devices)?;
-    let router = rules.router();
     let mut status = FibStatus::default();
+    let (mut has_stood, mut said) = (false, String::new());
+    loop {
+        match stand((!has_stood).then_some(output), router, (&config, &sizes, &args), &mut status)
+            .await
+            .map_err(anyhow::Error::downcast)
+        {
+            Ok(ports) => {
+                note(&format!("{ports}: without the router's program, so the router is brought up again"));
+                has_stood = true;
+            }
+            Err(Ok(XdpError::NotUp)) => {
+                note("the router was taken down, so this process ends");
+                return Ok(());
+            }
+            Err(error) => {
+                let error = error.map_or_else(|other| other, anyhow::Error::new);
+                if !has_stood {
+                    return Err(error);
+                }
+                // A device that was made anew may need some words more until it can be a port.
+                let now = format!("{error:#}");
+                if std::mem::replace(&mut said, now.clone()) != now {
+                    note(&format!("{now}; it is tried again each second"));
+                }
+                tokio::time::sleep(TICK).await;
+            }
+        }
+    }
+}
+
+/// Brings the router up, and follows the kernel until ports are without a program. Says which ports.
+///
+/// The first time it prints what has changed.
+async fn stand(
+    first: Option<Output>,
+    router: &Router,
+    (config, sizes, args): (&Config, &FibSizes, &RunArgs),
+    status: &mut FibStatus,
+) -> anyhow::Result<String> {
+    let (_, mut devices) = kernel().await?;
+    let ports = ports_of(config, &mut devices)?;
+    let change = router.change()?;
+    let rules = Rules::of(router, config, args.up.file(), &devices)?;
+    let router = rules.router();
     // Events from here on wait until the lists are read.
     let mut events = Events::open(config.limits.netlink_bytes as usize)?;
     let mut tables = None;
+    let changed;
     if config.lookup == Lookup::Fib {
-        if !args.ignore_rules {
+        if first.is_some() && !args.ignore_rules {
             refuse_rules()?;
         }
-        let maps = router.tables(&sizes)?;
+        let maps = router.tables(sizes)?;
         let follower = Follower::new(maps.storage(), sizes.groups)?.with_room(config.limits.routes as usize);
         let mut made = Tables {
             maps,
@@ -125,26 +169,21 @@ pub(super) async fn run(output: Output, router: &Router, args: RunArgs) -> anyho
             is_by_kernel: false,
         };
         made.set_ports(&ports, &devices);
-        made.list(&mut status)?;
-        made.write(&mut status)?;
-        let up = rules.around(|router| router.up_with(&mut made.maps, &ports, &devices));
-        say(output, up.await?)?;
+        made.list(status)?;
+        made.look_at_rules(status)?;
+        made.write(status)?;
+        changed = rules.around(|router| router.up_with(&mut made.maps, &ports, &devices)).await?;
         tables = Some(made);
     } else {
-        say(output, rules.around(|router| router.up(&ports, &devices)).await?)?;
+        changed = rules.around(|router| router.up(&ports, &devices)).await?;
     }
     drop(change);
-    say_if_off(output, &ports);
-    output.hint("following the kernel; the programs stay when this process ends");
-    let ended = follow(router, &config, devices, &mut events, tables.as_mut(), &mut status).await;
-    match ended.map_err(anyhow::Error::downcast) {
-        Err(Ok(XdpError::NotUp)) => {
-            note("the router was taken down, so this process ends");
-            Ok(())
-        }
-        Err(error) => Err(error.map_or_else(|other| other, anyhow::Error::new)),
-        Ok(()) => Ok(()),
+    if let Some(output) = first {
+        say(output, changed, rules.removed())?;
+        say_if_off(output, &ports);
+        output.hint("following the kernel; the programs stay when this process ends");
     }
+    follow(&rules, config, devices, &mut events, tables.as_mut(), status).await
 }
 
 /// Other tables than `local` and `main` are not followed.
@@ -175,16 +214,17 @@ fn is_other(priority: u32) -> bool {
     !matches!(priority, 0 | 32_766 | 32_767)
 }
 
-/// Follows the events of the kernel.
+/// Follows the events of the kernel until ports are without a program: such as are made anew. Says which ports.
 async fn follow(
-    router: &Router,
+    rules: &Rules,
     config: &Config,
     mut devices: Vec<Device>,
     events: &mut Events,
     mut tables: Option<&mut Tables>,
     status: &mut FibStatus,
-) -> anyhow::Result<()> {
-    let mut todo = Todo::default();
+) -> anyhow::Result<String> {
+    let (router, mut todo, mut rules_seen) = (rules.router(), Todo::default(), Instant::now());
+    let mut said = String::new();
     let (mut ticked, mut listed, mut reused) = (Instant::now(), Instant::now(), Instant::now());
     let mut writer = MetricsWriter::default();
     write_metrics(router, config, &devices, status)?;
@@ -223,17 +263,31 @@ async fn follow(
         }
         if todo.refreshes {
             devices = kernel().await?.1;
-            // A port that is gone comes back with a program only by a new start.
             match ports_of(config, &mut devices) {
                 Ok(ports) => {
+                    let missing = router.missing(ports.iter().map(|(device, _)| device))?;
+                    if !missing.is_empty() {
+                        return Ok(missing.iter().map(|device| device.name.as_str()).collect::<Vec<_>>().join(", "));
+                    }
                     router.refresh(&ports, &devices)?;
                     if let Some(tables) = tables.as_deref_mut() {
                         tables.set_ports(&ports, &devices);
                     }
                 }
-                Err(error) => note(&format!("the table of ports stays as it is: {error}")),
+                Err(error) => {
+                    let now = error.to_string();
+                    if std::mem::replace(&mut said, now.clone()) != now {
+                        note(&format!("the table of ports stays as it is until the device is back: {now}"));
+                    }
+                }
             }
             todo.refreshes = false;
+        }
+        if rules_seen.elapsed() >= RULES_EVERY {
+            for what in rules.restore().await? {
+                note(&format!("nftables had lost the {what} of the router: it is set again"));
+            }
+            rules_seen = Instant::now();
         }
         if ticked.elapsed() >= TICK {
             if let Some(tables) = tables.as_deref_mut() {

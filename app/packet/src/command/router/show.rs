@@ -11,9 +11,11 @@ use sallyport_cli::output::{Output, pairs, table};
 use sallyport_xdp::{
     FibStatus, Router,
     kernel::{self as of_kernel, Hop, netlink},
+    nat::NatEngine,
 };
 use serde::Serialize;
 
+use super::up::{lost_of, off};
 use crate::command::{
     counts::{DropsArgs, counts},
     kernel, mac, name_of,
@@ -42,7 +44,11 @@ pub(crate) struct StatusArgs {
 
 #[derive(Debug, Serialize)]
 struct StatusView {
+    ports: Vec<StandingView>,
     lookup: &'static str,
+    /// The engine of the NAT; none without NAT.
+    nat: Option<&'static str>,
+    has_policy: bool,
     /// Whether a process follows the kernel.
     is_followed: bool,
     numbers: BTreeMap<&'static str, u64>,
@@ -50,6 +56,13 @@ struct StatusView {
     is_bird_there: bool,
     /// What should be known, in sentences.
     notes: Vec<String>,
+}
+
+/// A port of the router that stands.
+#[derive(Debug, Serialize)]
+struct StandingView {
+    device: String,
+    urpf: &'static str,
 }
 
 #[derive(Debug, Serialize)]
@@ -165,7 +178,28 @@ async fn status(output: Output, router: &Router, bird: &Path) -> anyhow::Result<
         };
         Some(format!("{said}: run `sallyport packet router up` again, or `router run`, which follows such changes"))
     }));
+    let of_ports = || ports.iter().filter(|port| port.vid.is_none());
+    let there: Vec<_> = of_ports().filter_map(|port| devices.iter().find(|one| one.index == port.ifindex)).collect();
+    notes.extend(router.missing(there.iter().copied())?.into_iter().map(|device| {
+        format!(
+            "{} runs no program of the router, so the kernel forwards what comes there: run `sallyport packet router \
+             up` again, or `router run`, which follows such changes",
+            device.name
+        )
+    }));
+    notes.extend(off(&there));
+    notes.extend(lost_of(router).await.into_iter().map(|what| {
+        format!(
+            "nftables has lost the {what} of the router, as by `nft flush ruleset`: what the kernel forwards goes \
+             without; run `sallyport packet router up` again, or `router run`, which sets it again"
+        )
+    }));
     let view = StatusView {
+        ports: of_ports()
+            .map(|port| StandingView { device: name_of(&devices, port.ifindex), urpf: port.urpf.name() })
+            .collect(),
+        nat: router.nat_engine()?.map(NatEngine::name),
+        has_policy: router.has_policy(),
         lookup: if status.is_some() { "fib" } else { "kernel" },
         is_followed: router.is_followed(),
         numbers: status.map(|status| status.numbers().into_iter().collect()).unwrap_or_default(),
@@ -175,7 +209,17 @@ async fn status(output: Output, router: &Router, bird: &Path) -> anyhow::Result<
     };
     output.data(&view, |view| {
         let answer = |is: bool| if is { "yes" } else { "no" }.to_owned();
-        let mut rows = vec![("lookup", view.lookup.to_owned()), ("followed", answer(view.is_followed))];
+        let port = |port: &StandingView| match port.urpf {
+            "off" => port.device.clone(),
+            urpf => format!("{} (uRPF {urpf})", port.device),
+        };
+        let mut rows = vec![
+            ("ports", view.ports.iter().map(port).collect::<Vec<_>>().join(", ")),
+            ("lookup", view.lookup.to_owned()),
+            ("followed", answer(view.is_followed)),
+            ("NAT", view.nat.unwrap_or("no").to_owned()),
+            ("policy", answer(view.has_policy)),
+        ];
         rows.extend(view.numbers.iter().map(|(name, number)| (*name, number.to_string())));
         rows.push(("routes of BIRD", view.bird_routes.to_string()));
         rows.push(("BIRD answers", answer(view.is_bird_there)));

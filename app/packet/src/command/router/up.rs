@@ -8,8 +8,8 @@ use sallyport_cli::{
     output::{Output, note},
 };
 use sallyport_packet_model::{
-    filter::{Timeouts, policy_removal, policy_rules},
-    nat::{nft_removal, nft_rules},
+    filter::{POLICY_TABLE, Timeouts, policy_removal, policy_rules},
+    nat::{NAT_TABLE, nft_removal, nft_rules},
 };
 use sallyport_xdp::{
     Change, Router, Urpf, XdpError,
@@ -53,6 +53,8 @@ pub(super) struct UpView {
     pub(super) attached: Vec<String>,
     pub(super) replaced: Vec<String>,
     pub(super) detached: Vec<String>,
+    /// What the router had and has no more: its policy, its NAT.
+    pub(super) removed: Vec<&'static str>,
 }
 
 impl UpArgs {
@@ -119,7 +121,8 @@ pub(super) async fn up(output: Output, router: &Router, args: UpArgs) -> anyhow:
     let ports = ports_of(&config, &mut devices)?;
     let _change = router.change()?;
     let rules = Rules::of(router, &config, args.file(), &devices)?;
-    say(output, rules.around(|router| router.up(&ports, &devices)).await?)?;
+    let change = rules.around(|router| router.up(&ports, &devices)).await?;
+    say(output, change, rules.removed())?;
     say_if_off(output, &ports);
     output.hint("the programs stay in the kernel; `sallyport packet router down` removes them");
     Ok(())
@@ -127,25 +130,31 @@ pub(super) async fn up(output: Output, router: &Router, args: UpArgs) -> anyhow:
 
 /// Says which ports do not forward, as `sysctl` has it.
 pub(crate) fn say_if_off(output: Output, ports: &[(Device, Urpf)]) {
-    let off = ports.iter().filter(|(device, _)| forwards(&device.name) == (false, false));
-    let off: Vec<_> = off.map(|(device, _)| device.name.as_str()).collect();
-    if !off.is_empty() {
-        let names = off.join(", ");
-        output.hint(&format!(
-            "forwarding is off for {names}: run `sysctl -w net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1`"
-        ));
+    let devices: Vec<_> = ports.iter().map(|(device, _)| device).collect();
+    if let Some(said) = off(&devices) {
+        output.hint(&said);
     }
 }
 
+/// A sentence about those of these devices that do not forward.
+pub(super) fn off(devices: &[&Device]) -> Option<String> {
+    let off = devices.iter().filter(|device| forwards(&device.name) == (false, false));
+    let names = off.map(|device| device.name.as_str()).collect::<Vec<_>>().join(", ");
+    (!names.is_empty()).then(|| {
+        format!("forwarding is off for {names}: run `sysctl -w net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1`")
+    })
+}
+
 /// Says what has changed.
-pub(super) fn say(output: Output, change: Change) -> anyhow::Result<()> {
+pub(super) fn say(output: Output, change: Change, removed: Vec<&'static str>) -> anyhow::Result<()> {
     let Change { attached, replaced, detached } = change;
-    output.data(&UpView { attached, replaced, detached }, |view| {
+    output.data(&UpView { attached, replaced, detached, removed }, |view| {
         let lines =
             [("forwarding", &view.attached), ("replaced in place", &view.replaced), ("no port", &view.detached)];
         let lines = lines.iter().filter(|(_, names)| !names.is_empty());
-        let lines: Vec<_> = lines.map(|(word, names)| format!("{}: {word}", names.join(", "))).collect();
-        lines.join("\n")
+        let lines = lines.map(|(word, names)| format!("{}: {word}", names.join(", ")));
+        let removed = view.removed.iter().map(|what| format!("the {what} that stood is removed: the file has none"));
+        lines.chain(removed).collect::<Vec<_>>().join("\n")
     })
 }
 
@@ -166,6 +175,8 @@ pub(super) struct Rules {
 struct Table {
     /// What the kernel lacks without it.
     what: &'static str,
+    /// Its family and name.
+    id: (&'static str, &'static str),
     /// The script that sets it; none if the router has no such table.
     rules: Option<String>,
     /// The script that removes it.
@@ -191,12 +202,14 @@ impl Rules {
         let tables = [
             Table {
                 what: "policy",
+                id: ("inet", POLICY_TABLE),
                 rules: policy.as_ref().map(|policy| policy.1.clone()),
                 removal: policy_removal(),
                 has_stood: router.has_policy(),
             },
             Table {
                 what: "NAT",
+                id: ("ip", NAT_TABLE),
                 rules: nat.as_ref().map(|nat| nft_rules(&nat.config)),
                 removal: nft_removal(),
                 has_stood: router.nat_engine().is_ok_and(|engine| engine.is_some()),
@@ -212,6 +225,12 @@ impl Rules {
     /// The router, with NAT and policy.
     pub(super) fn router(&self) -> &Router {
         &self.router
+    }
+
+    /// What the router that stands has, and what is not wanted any more.
+    pub(super) fn removed(&self) -> Vec<&'static str> {
+        let removed = self.tables.iter().filter(|table| table.has_stood && table.rules.is_none());
+        removed.map(|table| table.what).collect()
     }
 
     /// Brings the router up. New rules of nftables stand before, and old ones go after: no packet passes in between,
@@ -260,6 +279,16 @@ impl Rules {
         Ok(())
     }
 
+    /// Sets tables again that nftables has lost, as by `nft flush ruleset`. Says which.
+    pub(super) async fn restore(&self) -> Result<Vec<&'static str>, Failure> {
+        let wanted = self.tables.iter().filter(|table| table.rules.is_some());
+        let lost = lost(wanted.map(|table| (table.what, table.id))).await;
+        if !lost.is_empty() {
+            self.set().await?;
+        }
+        Ok(lost)
+    }
+
     /// Gives nftables its part.
     async fn set(&self) -> Result<(), Failure> {
         for table in &self.tables {
@@ -282,6 +311,25 @@ impl Rules {
             drop(be_liberal(false));
         }
     }
+}
+
+/// What nftables lacks of the router that stands: its policy, its NAT.
+pub(super) async fn lost_of(router: &Router) -> Vec<&'static str> {
+    let has_nat = router.nat_engine().is_ok_and(|engine| engine.is_some());
+    let policy = router.has_policy().then_some(("policy", ("inet", POLICY_TABLE)));
+    let nat = has_nat.then_some(("NAT", ("ip", NAT_TABLE)));
+    lost(policy.into_iter().chain(nat)).await
+}
+
+/// Those of these tables that nftables does not have. Of an nftables that does not answer, none is known to be lost.
+async fn lost(wanted: impl Iterator<Item = (&'static str, (&'static str, &'static str))>) -> Vec<&'static str> {
+    let mut lost = Vec::new();
+    for (what, (family, name)) in wanted {
+        if sallyport_nft::tables(family).await.is_ok_and(|tables| !tables.iter().any(|table| table == name)) {
+            lost.push(what);
+        }
+    }
+    lost
 }
 
 /// The policy of a router, compiled for XDP and for nftables.

@@ -160,7 +160,7 @@ pub(super) async fn rm(context: &Context, args: &RmArgs) -> anyhow::Result<()> {
 
 /// The networks whose policies this machine enforces; only this one if one is asked for.
 async fn enforced(asked: Option<&Name>) -> anyhow::Result<Vec<Name>> {
-    let mut names: Vec<_> = tables().await?.iter().filter_map(|table| network_of_table(table)).collect();
+    let mut names: Vec<_> = tables("inet").await?.iter().filter_map(|table| network_of_table(table)).collect();
     let Some(asked) = asked else { return Ok(names) };
     names.retain(|name| name == asked);
     if names.is_empty() {
