@@ -130,7 +130,10 @@ fn check(output: Output, file: &std::path::Path, nft: bool) -> anyhow::Result<()
         return Ok(());
     }
     let view = CheckView { rules: policy.rules().len(), default: action(policy.default_action()) };
-    output.data(&view, |view| format!("{} rules, then {}: the file is right", view.rules, view.default))
+    output.data(&view, |view| {
+        let rules = if view.rules == 1 { "1 rule".to_owned() } else { format!("{} rules", view.rules) };
+        format!("{rules}, then {}: the file is right", view.default)
+    })
 }
 
 fn test(output: Output, args: &TestArgs) -> anyhow::Result<()> {

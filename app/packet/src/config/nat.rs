@@ -126,6 +126,10 @@ impl NatSection {
             timeouts: self.timeouts.to_timeouts().map_err(wrong)?,
             seed: seed.unwrap_or_else(random),
         };
+        let bounds = [("max-sessions", config.max_sessions), ("max-sessions-per-user", config.max_sessions_per_user)];
+        if let Some((name, _)) = bounds.iter().find(|(_, most)| !(1..=MAX_SESSIONS).contains(most)) {
+            return Err(wrong(format!("`{name}` must be from 1 to {MAX_SESSIONS}")));
+        }
         config.validate().map_err(|error| wrong(error.to_string()))?;
         let is_empty = config.inside.is_empty();
         if is_empty || config.inside.len() > MAX_INSIDE {
@@ -133,9 +137,6 @@ impl NatSection {
         }
         if let Some(forward) = config.forwards.iter().find(|forward| !config.is_inside(*forward.inside.ip())) {
             return Err(wrong(format!("the forward to {} leads to no network of `inside`", forward.inside)));
-        }
-        if config.max_sessions > MAX_SESSIONS {
-            return Err(wrong(format!("`max-sessions` is at most {MAX_SESSIONS}")));
         }
         let engine = match self.engine {
             Engine::Xdp => NatEngine::Xdp,
@@ -246,7 +247,7 @@ mod tests {
         assert!(with("ports = \"80\"").contains("a range such as 1024-65535"));
         assert!(with("ports = \"0-80\"").contains("begins with 0"));
         assert!(with("inside = []").contains("from 1 to 16 networks"));
-        assert!(with("max-sessions = 0").contains("most sessions are between"));
+        assert!(with("max-sessions = 0").contains("`max-sessions` must be from 1 to 4194304"));
         assert!(with("timeouts = { udp = 0 }").contains("`timeouts.udp` is from 1"));
         assert!(with("engine = \"conntrack\"\nfiltering = \"endpoint-independent\"").contains("only port-restricted"));
         let forward = "[[forward]]\nexternal = \"203.0.113.10:80\"\ninside = \"192.0.2.1:80\"";

@@ -100,7 +100,8 @@ pub(super) async fn run(output: Output, router: &Router, args: RunArgs) -> anyho
     let (_, mut devices) = kernel().await?;
     ports_of(&config, &mut devices)?;
     let Some(_lock) = router.follow()? else {
-        return Err(Failure::new(Kind::Refused, "another process follows this router already").into());
+        let failure = Failure::new(Kind::Refused, "another process follows this router already");
+        return Err(failure.next("end that `router run` first, or keep another router by --pins FOLDER").into());
     };
     let mut status = FibStatus::default();
     let (mut has_stood, mut said) = (false, String::new());
