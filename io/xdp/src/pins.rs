@@ -121,12 +121,27 @@ impl Drop for Changing {
     }
 }
 
+/// Refuses to read the state of another network namespace that lives: its devices are not those of this one.
+pub(crate) fn require_own(pins: &Path) -> Result<(), XdpError> {
+    let own = own_namespace()?;
+    let others = namespaces(pins);
+    if others.contains(&own) || !others.into_iter().any(is_alive) {
+        return Ok(());
+    }
+    Err(XdpError::OtherNamespace(pins.to_owned()))
+}
+
+/// The inode of the network namespace of this process.
+fn own_namespace() -> Result<u64, XdpError> {
+    let found = fs::metadata("/proc/thread-self/ns/net").map_err(pinned("look at the own network namespace"))?;
+    Ok(found.ino())
+}
+
 /// Takes the state for the network namespace of this process.
 ///
 /// The state of another namespace that lives is left alone: its programs would have no pins any more.
 fn claim(pins: &Path) -> Result<(), XdpError> {
-    let looked = pinned("look at the own network namespace");
-    let own = fs::metadata("/proc/thread-self/ns/net").map_err(looked)?.ino();
+    let own = own_namespace()?;
     for other in namespaces(pins).into_iter().filter(|other| *other != own) {
         if has_state(pins) && is_alive(other) {
             return Err(XdpError::OtherNamespace(pins.to_owned()));

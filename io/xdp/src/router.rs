@@ -282,6 +282,7 @@ impl Router {
     }
 
     pub(crate) fn entries(&self) -> Result<Vec<Entry>, XdpError> {
+        pins::require_own(&self.pins)?;
         let ports = object::map(&self.pins, "ports")?;
         let mut entries = Vec::new();
         for slot in 0..SLOTS {

@@ -86,3 +86,16 @@ fn a_port_that_is_made_anew_and_a_program_that_was_removed_come_back() {
         rig.wait_for(|| ping().unwrap().status.success() && rig.count("d1", "forwarded") > before);
     }
 }
+
+#[test]
+fn the_state_of_another_namespace_is_not_read_here() {
+    let Some(rig) = Rig::new() else { return };
+    rig.up(&["--dev", "d0,d1"]);
+    for words in ["router show status", "router show drops", "router show neighbors", "explain 10.0.0.2 10.0.1.2"] {
+        let mut command = rig.inside("sink", env!("CARGO_BIN_EXE_sallyport-packet"));
+        let output = command.arg("--pins").arg(rig.pins()).args(words.split(' ')).output().unwrap();
+        let said = text(&output.stderr);
+        assert!(!output.status.success() && said.contains("the state of another network namespace"), "{words}: {said}");
+    }
+    assert_eq!(notes(&rig), "[]");
+}
