@@ -1,5 +1,5 @@
 // The catchment: where networks land, what they lose, and the one change that would gain the most.
-import { count, plain } from '../parts/format';
+import { count, ms, plain } from '../parts/format';
 import { command } from '../parts/shell';
 import { query, useApi } from './api';
 import { Await, Facts, Place, Section, Table, Time, Ways } from './parts';
@@ -12,7 +12,6 @@ type Group = (typeof GROUPS)[number];
 
 const groupOf = (landing: Landing, by: Group): string =>
   ({ prefix: landing.prefix ?? '', as: landing.as == null ? 'not known' : `AS${landing.as}`, country: landing.country ?? 'not known', site: landing.site })[by];
-const ms = (value: number | null | undefined): string => (value == null ? '' : `${value.toFixed(1)} ms`);
 
 export function Catchment() {
   const asked = place.value.query.get('by') ?? '';

@@ -1,6 +1,6 @@
 // Edges: the list with their health, and one edge with its drain, its round trips, its prefixes and its balancers.
 import { useState } from 'preact/hooks';
-import { count, plain, size } from '../parts/format';
+import { count, ms, plain, size } from '../parts/format';
 import { command } from '../parts/shell';
 import { ask, useApi } from './api';
 import { Await, doing, Facts, Lamp, Place, Risky, Section, Table, Time, Ways } from './parts';
@@ -93,8 +93,6 @@ export function OneEdge({ id }: { id: string }) {
     </Await>
   );
 }
-
-const ms = (value: number | null | undefined): string => (value == null ? '' : `${value.toFixed(1)} ms`);
 
 /** What the edge has measured on its ways. */
 function RoundTrips({ name }: { name: string }) {
