@@ -7,6 +7,7 @@ import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { gzipSync } from 'node:zlib';
 import { build } from 'esbuild';
+import { within } from './browser.mjs';
 
 const desk = join(dirname(fileURLToPath(import.meta.url)), '..');
 
@@ -53,6 +54,11 @@ test('numbers, times and texts', async () => {
   const bytes = Uint8Array.from({ length: 70_000 }, (_, at) => at % 256);
   assert.equal(toBase64(bytes), Buffer.from(bytes).toString('base64'));
   assert.deepEqual(fromBase64(toBase64(bytes)), bytes);
+});
+
+test('a test waits for nothing without end', async () => {
+  assert.equal(await within(Promise.resolve(7), 'nothing came'), 7);
+  await assert.rejects(within(new Promise(() => {}), 'nothing came', 1), /^Error: nothing came within 0.001 s$/);
 });
 
 test('a command is what a shell runs, whatever a name holds', async () => {
