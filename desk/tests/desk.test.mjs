@@ -394,6 +394,25 @@ test('the account ends other logins, accepts an invitation, and leaves an organi
   await close();
 });
 
+test('what belongs to the account is asked of its own organisation, whichever is chosen', async (t) => {
+  const mock = await started(t);
+  mock.on[`DELETE /v1/account/sessions/${idOf(97)}`] = () => [204];
+  const { page, close } = await open(held, new URL('/account', mock.url).href);
+  await page.selectOption('.organisation', idOf(91));
+  await until(page, () => sessionStorage.length === 1);
+  await page.click('nav >> text=Overview');
+  await page.waitForSelector('.numbers');
+  await page.click('nav >> text=Account');
+  await page.waitForSelector('text=This is your own account');
+  await page.click('[aria-label="Logins"] button:text-is("End")');
+  await page.waitForSelector('.toast:has-text("The login has ended")');
+  const asked = (wanted) => mock.asked.filter(({ path }) => path.startsWith(wanted)).map(({ headers }) => headers['sallyport-organisation'] ?? 'own');
+  assert.equal(asked('/v1/sockets').at(-1), idOf(91));
+  assert.deepEqual([...new Set(asked('/v1/account/'))], ['own']);
+  assert.ok(asked('/v1/account/').length >= 5, 'each list twice, and the end of a login');
+  await close();
+});
+
 test('an edit of a socket keeps the limits that the form lacks, and weights change in their row', async (t) => {
   const mock = await started(t);
   const path = `/v1/sockets/${idOf(1)}`;

@@ -3,7 +3,7 @@ import { useState } from 'preact/hooks';
 import { plain } from '../parts/format';
 import { command } from '../parts/shell';
 import { say } from '../parts/toast';
-import { ask, session, useApi } from './api';
+import { ask, organisation, session, useApi } from './api';
 import { Await, doing, Facts, Field, Form, Place, Section, Table, Time, Ways } from './parts';
 import { A, to } from './router';
 import type { AccountSession, Page, ReceivedInvitation } from './wire';
@@ -14,6 +14,7 @@ export function AccountPlace() {
   if (!account) return null;
   return (
     <Place title="Account">
+      {organisation.value && <p class="soft">This is your own account, whichever organisation you choose at the top.</p>}
       <Facts
         of={[
           ['Name', plain(account.name)],

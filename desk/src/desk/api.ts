@@ -21,6 +21,9 @@ export function chooseOrganisation(id: string): void {
   else sessionStorage.removeItem(KEPT);
 }
 
+/** The organisation that a request is for, by id; empty for the account's own, to which all of the account belongs. */
+const actingFor = (path: string): string => (/^\/v1\/account(\/|$)/.test(path) ? '' : organisation.value);
+
 /** An answer that is no success. */
 export class Refused extends Error {
   constructor(
@@ -46,7 +49,8 @@ export const tagOf = (path: string): string | null => tags.get(path) ?? null;
 async function send(method: string, path: string, body: unknown, { signal: gone, tag }: Options): Promise<Response> {
   const headers = new Headers();
   if (method !== 'GET') headers.set('content-type', 'application/json');
-  if (organisation.value) headers.set('sallyport-organisation', organisation.value);
+  const of = actingFor(path);
+  if (of) headers.set('sallyport-organisation', of);
   if (tag) headers.set('if-match', tag);
   try {
     return await fetch(path, {
@@ -91,7 +95,7 @@ async function refusal(response: Response): Promise<Refused> {
 /** What is at a path, read again while somebody looks. `every` is the number of ticks between two readings. */
 export function useApi<T>(path: string, revision = 0, every = 1): Loaded<T> {
   const at = every ? Math.floor(tick.value / every) : 0;
-  return useLoaded<T>((gone) => ask<T>('GET', path, undefined, { signal: gone }), `${organisation.value} ${path}`, `${at} ${revision}`);
+  return useLoaded<T>((gone) => ask<T>('GET', path, undefined, { signal: gone }), `${actingFor(path)} ${path}`, `${at} ${revision}`);
 }
 
 export async function readSession(): Promise<void> {
