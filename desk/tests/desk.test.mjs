@@ -56,6 +56,9 @@ async function visit(page, path, title) {
   await until(page, () => ![...document.querySelectorAll('[role=status]')].some(({ textContent }) => textContent === 'Loading…'));
 }
 
+/** Lets the page read again at once, as when its tab comes into view. */
+const readAgain = (page) => page.evaluate(() => void document.dispatchEvent(new Event('visibilitychange')));
+
 for (const scheme of ['light', 'dark']) {
   for (const width of [1280, 390]) {
     test(`every place, ${scheme}, ${width} points wide`, async (t) => {
@@ -462,6 +465,32 @@ test('the search of the audit log is asked of the server, and stands in the addr
   await until(page, () => document.querySelector('[name=identity]').value === '');
   await page.click('button:has-text("Verify")');
   await page.waitForSelector('text=2 events, none changed or missing');
+  await close();
+});
+
+test('what was typed outlives answers that fail, and the page says that they do', async (t) => {
+  const mock = await started(t);
+  const path = `/v1/sockets/${idOf(1)}`;
+  const { page, close } = await open(held, new URL(`/sockets/${idOf(1)}`, mock.url).href, { expected: [/status of 500/, /ERR_CONNECTION_REFUSED/] });
+  await page.click('[aria-label="Settings"] button:has-text("Edit")');
+  await page.fill('[name=name]', 'another shop');
+  mock.on[`GET ${path}`] = () => [500, { status: 500, detail: 'the store is full' }];
+  await readAgain(page);
+  await page.waitForSelector('[role=status]:has-text("The store is full. What follows is the answer before.")');
+  assert.equal(await page.inputValue('[name=name]'), 'another shop');
+  await accessible(page, 'an answer that fails');
+  delete mock.on[`GET ${path}`];
+  await readAgain(page);
+  await page.waitForSelector('text=The store is full.', { state: 'detached' });
+  const { port } = new URL(mock.url);
+  await mock.stop();
+  await readAgain(page);
+  await page.waitForSelector('[role=status]:has-text("The server cannot be reached. The page shows what the server said last.")');
+  assert.equal(await page.locator('text=The server cannot be reached.').count(), 1, 'one line says so');
+  await mock.start(Number(port));
+  await readAgain(page);
+  await page.waitForSelector('text=The server cannot be reached.', { state: 'detached' });
+  assert.equal(await page.inputValue('[name=name]'), 'another shop');
   await close();
 });
 

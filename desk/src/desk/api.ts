@@ -12,6 +12,9 @@ export const session = signal<Session | null>(null);
 export const organisation = signal(sessionStorage.getItem(KEPT) ?? '');
 /** Rises every few seconds, in a tab that somebody sees. */
 export const tick = signal(0);
+/** Whether the last request had an answer. */
+export const isReachable = signal(true);
+export const UNREACHABLE = 'The server cannot be reached.';
 /** What waits until the password was given again. */
 export const isPasswordAsked = signal<((isGiven: boolean) => void) | null>(null);
 
@@ -53,7 +56,7 @@ async function send(method: string, path: string, body: unknown, { signal: gone,
   if (of) headers.set('sallyport-organisation', of);
   if (tag) headers.set('if-match', tag);
   try {
-    return await fetch(path, {
+    const response = await fetch(path, {
       method,
       headers,
       body: body === undefined ? null : JSON.stringify(body),
@@ -62,9 +65,12 @@ async function send(method: string, path: string, body: unknown, { signal: gone,
       credentials: 'same-origin',
       redirect: 'error',
     });
+    isReachable.value = true;
+    return response;
   } catch (error) {
     if (gone?.aborted) throw error;
-    throw new Error('The server cannot be reached.');
+    isReachable.value = false;
+    throw new Error(UNREACHABLE);
   }
 }
 

@@ -4,7 +4,7 @@ import { plain } from '../parts/format';
 import { ThemeButton } from '../parts/theme';
 import { complain } from '../parts/toast';
 import { AccountPlace } from './account';
-import { chooseOrganisation, logOut, organisation, useApi } from './api';
+import { chooseOrganisation, isReachable, logOut, organisation, UNREACHABLE, useApi } from './api';
 import { Audit } from './audit';
 import { Catchment } from './catchment';
 import { Domains, OneDomain } from './domains';
@@ -149,6 +149,7 @@ export function Frame({ account }: { account: Account }) {
           ))}
         </nav>
         <main id="main" class="place" tabIndex={-1}>
+          <div role="status">{!isReachable.value && <p class="note-line bad">{UNREACHABLE} The page shows what the server said last.</p>}</div>
           <Here isOwner={isOwner} />
         </main>
       </div>

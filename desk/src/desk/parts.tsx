@@ -6,6 +6,7 @@ import { moment, plain } from '../parts/format';
 import { Icon } from '../parts/icon';
 import { complain, copy, say } from '../parts/toast';
 import type { Loaded } from '../parts/use';
+import { UNREACHABLE } from './api';
 import { hasMoved } from './router';
 
 /** A place: its heading, which takes the focus from the former place, what may be done, and what is there. */
@@ -33,11 +34,20 @@ export function Place({ title, actions, children }: { title: string; actions?: C
   );
 }
 
-/** What was loaded, or how far it is. */
+/** What was loaded, or how far it is. The frame says when the server cannot be reached. */
 export function Await<T>({ of, children }: { of: Loaded<T>; children: (value: T) => ComponentChildren }) {
   if (of.is === 'loading') return <p class="soft" role="status">Loading…</p>;
-  if (of.is === 'failed') return <p class="note-line bad" role="alert">{plain(of.sentence)}</p>;
-  return <>{children(of.value)}</>;
+  if (of.is === 'failed') return <p class="note-line bad" role="alert">{plain(of.failure)}</p>;
+  return (
+    <>
+      {of.failure && of.failure !== UNREACHABLE && (
+        <p class="note-line bad" role="status">
+          {plain(of.failure)} What follows is the answer before.
+        </p>
+      )}
+      {children(of.value)}
+    </>
+  );
 }
 
 export interface Column<T> {
