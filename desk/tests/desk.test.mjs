@@ -155,7 +155,15 @@ test('a new installation leads from the first account to the first request', asy
   mock.data['/v1/sockets'] = { items: [made] };
   await page.waitForSelector('[aria-current=step]:has-text("The first request")');
   // The audit log stays empty: nobody logs in to this socket.
-  mock.data[`/v1/sockets/${idOf(1)}/stats`] = { ...stats(1), requests: { '2xx': 1 } };
+  // The edge's own error is no answer of the service.
+  mock.data[`/v1/sockets/${idOf(1)}/stats`] = { ...stats(1), requests: { '5xx': 1 }, refusals: { 'no-tunnel': 1 }, bytes_out: 900 };
+  const counted = page.waitForResponse((response) => response.url().endsWith('/stats'));
+  await readAgain(page);
+  await counted;
+  await readAgain(page);
+  assert.ok(await page.isVisible('[aria-current=step]:has-text("The first request")'));
+  mock.data[`/v1/sockets/${idOf(1)}/stats`] = { ...stats(1), requests: { '2xx': 1, '5xx': 1 }, first_byte: { p50_ms: 3, p99_ms: 3 } };
+  await readAgain(page);
   await page.waitForSelector('text=First steps', { state: 'detached' });
   await close();
 });
