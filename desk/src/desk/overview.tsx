@@ -16,7 +16,7 @@ import { apiUrl, curl } from './ways';
 const hasAnswered = ({ first_byte, flows, bytes_out }: SocketStats): boolean => Boolean(first_byte || (Object.keys(flows).length && bytes_out));
 
 /** Where this browser keeps that the service has answered: edges forget what they counted when they end. */
-const startedKey = (): string => `sallyport-desk-started ${organisation.value}`;
+const startedKey = (): string => `sallyport-desk-started ${session.value?.account?.id} ${organisation.value}`;
 
 /** The first steps, until the service behind the socket that they lead to has answered. */
 function UntilStarted({ socket }: { socket: Socket }) {
