@@ -336,6 +336,34 @@ test('a provider is made with what was filled in, tested and removed', async (t)
   await close();
 });
 
+test('a person or an invitation whose message was not sent says why, and one whose message was sent shows no link', async (t) => {
+  const mock = await started(t);
+  const person = { ...mock.data['/v1/persons'].items[0], email: 'zoe@example.com' };
+  const problem = 'the hook answered with status 500';
+  mock.on['POST /v1/persons'] = () => [201, { person, sent: false, problem, link: 'https://login.example.test/set/1', expires_at: person.created_at }];
+  mock.on[`POST /v1/persons/${person.id}/reset`] = () => [200, { person, sent: true, expires_at: person.created_at }];
+  mock.on['POST /v1/invitations'] = () => [201, { ...mock.data['/v1/invitations'].items[0], code: 'spi_code', sent: false, problem }];
+  const { page, close } = await open(held, new URL('/providers/local', mock.url).href);
+  await page.click('button:has-text("Add a person")');
+  await page.fill('[name=email]', 'zoe@example.com');
+  await page.click('form button:has-text("Add")');
+  await page.waitForSelector('dialog:has-text("No message was sent: the hook answered with status 500. Give the link to zoe@example.com.")');
+  assert.equal(await page.textContent('dialog code'), 'https://login.example.test/set/1');
+  await accessible(page, 'a link that was not sent');
+  await page.click('dialog button:has-text("I have it")');
+  await page.click('button:has-text("Reset")');
+  await page.click('dialog button.main');
+  await page.waitForSelector('dialog:has-text("A message with the link is on its way to zoe@example.com.")');
+  assert.equal(await page.$('dialog code'), null);
+  await page.click('dialog button:has-text("Close")');
+  await page.click('nav >> text=People');
+  await page.click('button:has-text("Invite")');
+  await page.fill('[name=email]', 'eve@example.com');
+  await page.click('form button:has-text("Invite")');
+  await page.waitForSelector('dialog:has-text("No message was sent: the hook answered with status 500. Give the code to eve@example.com.")');
+  await close();
+});
+
 test('a service token shows its secret once, and is for the sockets that were chosen', async (t) => {
   const mock = await started(t);
   mock.on['POST /v1/service-tokens'] = () => [201, { ...mock.data[`/v1/service-tokens/${idOf(70)}`], secret: 'sps_secret' }];

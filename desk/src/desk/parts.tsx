@@ -320,14 +320,20 @@ export const doing = (what: Promise<unknown>, done: string, then?: () => void): 
   }, complain);
 };
 
-/** A secret that is shown once. */
-export const Once = ({ title, secret, sentence, onClose }: { title: string; secret: string; sentence: string; onClose: () => void }) => (
+/** How a secret gets to its person: by a message of the server, or by hand and why. */
+export const delivery = (what: string, email: string, { sent, problem }: { sent?: boolean; problem?: string | null }): string =>
+  sent
+    ? `A message with the ${what} is on its way to ${email}.`
+    : `${problem ? `No message was sent: ${problem.replace(/\.$/, '')}. ` : ''}Give the ${what} to ${email}. It is shown this once.`;
+
+/** A secret that is shown once; none where the server sent it. */
+export const Once = ({ title, secret, sentence, onClose }: { title: string; secret: string | null | undefined; sentence: string; onClose: () => void }) => (
   <Dialog title={title} isSteady onClose={onClose}>
     <p>{plain(sentence)}</p>
-    <Copied text={secret} what={title} />
+    {secret && <Copied text={secret} what={title} />}
     <div class="dialog-foot">
       <button type="button" class="main" data-first onClick={onClose}>
-        I have it
+        {secret ? 'I have it' : 'Close'}
       </button>
     </div>
   </Dialog>

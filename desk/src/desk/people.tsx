@@ -3,7 +3,7 @@ import { useState } from 'preact/hooks';
 import { plain } from '../parts/format';
 import { command } from '../parts/shell';
 import { ask, chooseOrganisation, useApi } from './api';
-import { Await, doing, Facts, Field, Form, Once, Place, Risky, Section, Table, Time, Ways } from './parts';
+import { Await, delivery, doing, Facts, Field, Form, Once, Place, Risky, Section, Table, Time, Ways } from './parts';
 import { A, go, to } from './router';
 import type { CreatedInvitation, Invitation, Member, Organisation, Page } from './wire';
 import { curl } from './ways';
@@ -85,7 +85,7 @@ function Invitations({ revision, onChange }: { revision: number; onChange: () =>
         <Once
           title="The code of the invitation"
           secret={made.code}
-          sentence={made.sent ? `A message with the code is on its way to ${made.email}.` : `Give the code to ${made.email}. It is shown this once.`}
+          sentence={delivery('code', made.email, made)}
           onClose={() => setMade(null)}
         />
       )}
