@@ -471,7 +471,7 @@ test('an edit of a socket keeps the limits that the form lacks, and weights chan
   Object.assign(mock.data[path], { limits: { queue: 7, max_connections: 3 }, domains: ['shop.example.com'], identity: { providers: ['work'], session_minutes: 30, session_idle_minutes: 10 } });
   mock.on[`PATCH ${path}`] = () => [200, mock.data[path]];
   mock.on[`PATCH ${path}/tunnels/${idOf(101)}`] = () => [200, {}];
-  const { page, close } = await open(held, new URL(`/sockets/${idOf(1)}`, mock.url).href);
+  const { page, close } = await open(held, new URL(`/sockets/${idOf(1)}`, mock.url).href, { expected: [/status of 403/] });
   await page.click('[aria-label="Settings"] button:has-text("Edit")');
   await page.fill('[name=email_domains]', 'example.com');
   await page.fill('[name=requests_per_second]', '50');
@@ -490,11 +490,22 @@ test('an edit of a socket keeps the limits that the form lacks, and weights chan
   });
   await page.fill('[aria-label="Weight of home"]', '2000');
   await page.keyboard.press('Tab');
+  await page.waitForSelector('td:has([aria-label="Weight of home"]) >> text=A weight is a whole number from 0 to 1000.');
+  assert.equal(await page.inputValue('[aria-label="Weight of home"]'), '1', 'the weight that holds');
   await page.fill('[aria-label="Weight of home"]', '20');
   await page.keyboard.press('Tab');
   await page.waitForSelector('.toast:has-text("The weight is changed")');
   const weights = mock.asked.filter(({ method, path: at }) => method === 'PATCH' && at.includes('/tunnels/')).map(({ body }) => body);
   assert.deepEqual(weights, [{ weight: 20 }], 'a number out of bounds is not sent');
+  mock.data[`${path}/tunnels`].items[0].weight = 25;
+  await readAgain(page);
+  await until(page, () => document.querySelector('[aria-label="Weight of home"]').value === '25');
+  mock.on[`PATCH ${path}/tunnels/${idOf(101)}`] = () => [403, { status: 403, code: 'missing-role', detail: 'your role may not do that' }];
+  await page.fill('[aria-label="Weight of home"]', '30');
+  await page.keyboard.press('Tab');
+  await page.waitForSelector('td:has([aria-label="Weight of home"]) >> text=Your role may not do that.');
+  assert.equal(await page.inputValue('[aria-label="Weight of home"]'), '25', 'the weight that holds');
+  await accessible(page, 'a weight that was refused');
   await close();
 });
 

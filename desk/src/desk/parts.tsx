@@ -264,18 +264,47 @@ export const Check = ({ name, label, value = 'yes', isOn = false }: { name: stri
   </label>
 );
 
-/** A number that is saved when it is changed. */
-export const Weight = ({ of, value, onSet }: { of: string; value: number; onSet: (weight: number) => void }) => (
-  <input
-    type="number"
-    class="weight"
-    min={0}
-    max={1000}
-    aria-label={`Weight of ${plain(of)}`}
-    defaultValue={String(value)}
-    onChange={(event) => event.currentTarget.value && event.currentTarget.reportValidity() && onSet(Number(event.currentTarget.value))}
-  />
-);
+const MOST_WEIGHT = 1000;
+
+/** A number that is saved when it is changed. After a refusal it shows the number that holds, and the refusal. */
+export function Weight({ of, value, onSet }: { of: string; value: number; onSet: (weight: number) => Promise<unknown> }) {
+  const [typed, setTyped] = useState<string | null>(null);
+  const [problem, setProblem] = useState('');
+  // What holds takes the place of what was typed.
+  useEffect(() => setTyped(null), [value]);
+  const refuse = (sentence: string) => {
+    setProblem(sentence);
+    setTyped(null);
+  };
+  const save = (input: HTMLInputElement) => {
+    if (!input.value || !input.checkValidity()) return refuse(`A weight is a whole number from 0 to ${MOST_WEIGHT}.`);
+    setProblem('');
+    onSet(Number(input.value)).then(
+      () => say('The weight is changed'),
+      (error) => refuse(error instanceof Error ? error.message : String(error)),
+    );
+  };
+  return (
+    <>
+      <input
+        type="number"
+        class="weight"
+        min={0}
+        max={MOST_WEIGHT}
+        aria-label={`Weight of ${plain(of)}`}
+        aria-invalid={Boolean(problem)}
+        value={typed ?? String(value)}
+        onInput={(event) => setTyped(event.currentTarget.value)}
+        onChange={(event) => save(event.currentTarget)}
+      />
+      {problem && (
+        <small class="problem" role="alert">
+          {plain(problem)}
+        </small>
+      )}
+    </>
+  );
+}
 
 /** The lines of a field, without empty ones. */
 export const listOf = (text: string | undefined): string[] => (text ?? '').split('\n').map((line) => line.trim()).filter(Boolean);

@@ -227,7 +227,7 @@ function SocketTunnels({ socket, path, onChange, revision }: Shown & { revision:
                   <Weight
                     of={name || id.slice(0, 8)}
                     value={weight ?? 100}
-                    onSet={(weight) => doing(ask('PATCH', `${path}/${to('tunnels', id).slice(1)}`, { weight }), 'The weight is changed', onChange)}
+                    onSet={(weight) => ask('PATCH', `${path}/${to('tunnels', id).slice(1)}`, { weight }).then(onChange)}
                   />
                 ),
               },
@@ -288,7 +288,7 @@ function Origins({ path, revision, onChange }: { path: string; revision: number;
               {
                 head: 'Weight',
                 cell: ({ id, address, weight }) => (
-                  <Weight of={address} value={weight} onSet={(weight) => doing(ask('PATCH', `${path}/${to('origins', id).slice(1)}`, { weight }), 'The weight is changed', onChange)} />
+                  <Weight of={address} value={weight} onSet={(weight) => ask('PATCH', `${path}/${to('origins', id).slice(1)}`, { weight }).then(onChange)} />
                 ),
               },
               {
