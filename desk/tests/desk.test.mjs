@@ -367,7 +367,23 @@ test('a person or an invitation whose message was not sent says why, and one who
 test('a service token shows its secret once, and is for the sockets that were chosen', async (t) => {
   const mock = await started(t);
   mock.on['POST /v1/service-tokens'] = () => [201, { ...mock.data[`/v1/service-tokens/${idOf(70)}`], secret: 'sps_secret' }];
-  const { page, close } = await open(held, new URL('/service-tokens', mock.url).href);
+  mock.on['GET /v1/sockets'] = () => [503, { status: 503, detail: 'the store is busy' }];
+  const { page, close } = await open(held, new URL('/service-tokens', mock.url).href, { expected: [/status of 503/] });
+  await page.click('button:has-text("New service token")');
+  await page.waitForSelector('[aria-label="New service token"] [role=alert]:has-text("The store is busy.")');
+  assert.equal(await page.$('form'), null, 'the form waits for the sockets');
+  delete mock.on['GET /v1/sockets'];
+  // Twelve ticks later they are read again.
+  for (let ticks = 0; ticks < 12; ticks += 1) await readAgain(page);
+  await page.fill('[name=name]', 'ci');
+  await page.waitForSelector('code:has-text("sallyport service-token create --socket SOCKET --expires-in-days 90 ci")');
+  await page.click('form button:has-text("Create")');
+  await page.waitForSelector('form [role=alert]:has-text("Choose the sockets of the token, or all of them.")');
+  await page.check('[name=all]');
+  await page.waitForSelector('[name=sockets]', { state: 'detached' });
+  await page.waitForSelector('code:has-text("sallyport service-token create --expires-in-days 90 ci")');
+  await page.click('form button:has-text("Create")');
+  await page.click('dialog button:has-text("I have it")');
   await page.click('button:has-text("New service token")');
   await page.fill('[name=name]', 'ci');
   await page.check(`[value="${idOf(1)}"]`);
@@ -377,7 +393,9 @@ test('a service token shows its secret once, and is for the sockets that were ch
   await accessible(page, 'new service token');
   await page.click('form button:has-text("Create")');
   await page.waitForSelector('dialog:has-text("sps_secret")');
-  assert.deepEqual(mock.asked.find(({ method }) => method === 'POST').body, { name: 'ci', sockets: [idOf(1), idOf(3)] });
+  const [ofAll, ofSome] = mock.asked.filter(({ method }) => method === 'POST').map(({ body }) => body);
+  assert.deepEqual(ofAll.sockets, []);
+  assert.deepEqual(ofSome, { name: 'ci', sockets: [idOf(1), idOf(3)] });
   await page.click('dialog button:has-text("I have it")');
   await page.waitForSelector('dialog', { state: 'detached' });
   assert.ok(!(await page.textContent('#app')).includes('sps_secret'));

@@ -258,9 +258,9 @@ export function Field({ label, name, value = '', type = 'text', hint, isNeeded =
 }
 
 /** A box to tick. */
-export const Check = ({ name, label, value = 'yes', isOn = false }: { name: string; label: string; value?: string; isOn?: boolean }) => (
+export const Check = ({ name, label, value = 'yes', isOn = false, onChange }: { name: string; label: string; value?: string; isOn?: boolean; onChange?: (isOn: boolean) => void }) => (
   <label>
-    <input type="checkbox" name={name} value={value} defaultChecked={isOn} /> {label}
+    <input type="checkbox" name={name} value={value} defaultChecked={isOn} onChange={(event) => onChange?.(event.currentTarget.checked)} /> {label}
   </label>
 );
 
