@@ -483,6 +483,39 @@ test('what belongs to the account is asked of its own organisation, whichever is
   await close();
 });
 
+test('the choice of the organisation follows what the account joins, sees and loses', async (t) => {
+  const mock = await started(t);
+  const path = '/v1/organisations';
+  const both = mock.data[path];
+  const named = (name) => ({ items: [both.items[0], { ...both.items[1], name }] });
+  mock.data[path] = { items: [both.items[0]] };
+  mock.on['POST /v1/account/invitations/accept'] = () => {
+    mock.data[path] = named('Joined');
+    return [200, {}];
+  };
+  const { page, close } = await open(held, new URL('/account', mock.url).href);
+  await page.click('button:has-text("Accept one")');
+  await page.fill('[name=code]', 'spi_code');
+  assert.equal(await page.$('.organisation'), null, 'nothing to choose');
+  await page.click('form button:has-text("Accept")');
+  await until(page, () => document.querySelector('.organisation')?.textContent.includes('Joined'));
+  mock.data[path] = named('Renamed elsewhere');
+  await page.focus('.organisation');
+  await until(page, () => document.querySelector('.organisation').textContent.includes('Renamed elsewhere'));
+  await page.selectOption('.organisation', idOf(91));
+  await until(page, () => sessionStorage.length === 1);
+  // Somebody removed the account from the organisation that it has chosen.
+  mock.data[path] = { items: [both.items[0]] };
+  for (let ticks = 0; ticks < 12; ticks += 1) await readAgain(page);
+  await page.waitForSelector('.toast:has-text("You do not belong to the chosen organisation any more. This is your own.")');
+  assert.equal(await page.evaluate(() => sessionStorage.length), 0);
+  await until(page, () => !document.querySelector('.organisation'));
+  await page.click('nav >> text=Overview');
+  await page.waitForSelector('.numbers');
+  assert.equal(mock.asked.filter(({ path: at }) => at === '/v1/sockets').at(-1).headers['sallyport-organisation'], undefined);
+  await close();
+});
+
 test('an edit of a socket keeps the limits that the form lacks, and weights change in their row', async (t) => {
   const mock = await started(t);
   const path = `/v1/sockets/${idOf(1)}`;

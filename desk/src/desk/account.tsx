@@ -3,7 +3,7 @@ import { useState } from 'preact/hooks';
 import { plain } from '../parts/format';
 import { command } from '../parts/shell';
 import { say } from '../parts/toast';
-import { ask, organisation, session, useApi } from './api';
+import { ask, memberships, organisation, session, useApi } from './api';
 import { Await, doing, Facts, Field, Form, Place, Section, Table, Time, Ways } from './parts';
 import { A, to } from './router';
 import type { AccountSession, Page, ReceivedInvitation } from './wire';
@@ -118,7 +118,8 @@ function Received() {
           onSend={async ({ code = '' }) => {
             await ask('POST', `${path}/accept`, { code: code.trim() });
             setOpen(false);
-            say('You are a member');
+            say('You are a member. Choose the organisation at the top.');
+            memberships.value += 1;
             again();
           }}
         >

@@ -10,6 +10,8 @@ const REFRESH_MS = 5000;
 export const session = signal<Session | null>(null);
 /** The organisation that the desk acts for, by id; empty for the account's own. */
 export const organisation = signal(sessionStorage.getItem(KEPT) ?? '');
+/** Rises when the organisations of the account may be others. */
+export const memberships = signal(0);
 /** Rises every few seconds, in a tab that somebody sees. */
 export const tick = signal(0);
 /** Whether the last request had an answer. */
@@ -25,7 +27,7 @@ export function chooseOrganisation(id: string): void {
 }
 
 /** The organisation that a request is for, by id; empty for the account's own, to which all of the account belongs. */
-const actingFor = (path: string): string => (/^\/v1\/account(\/|$)/.test(path) ? '' : organisation.value);
+const actingFor = (path: string): string => (/^\/v1\/(account|organisations)(\/|\?|$)/.test(path) ? '' : organisation.value);
 
 /** An answer that is no success. */
 export class Refused extends Error {

@@ -1,10 +1,11 @@
 // The frame of the desk: places, the organisation, the account.
+import { useEffect } from 'preact/hooks';
 import { Mark } from '../parts/mark';
 import { plain } from '../parts/format';
 import { ThemeButton } from '../parts/theme';
-import { complain } from '../parts/toast';
+import { complain, say } from '../parts/toast';
 import { AccountPlace } from './account';
-import { chooseOrganisation, isReachable, logOut, organisation, UNREACHABLE, useApi } from './api';
+import { chooseOrganisation, isReachable, logOut, memberships, organisation, UNREACHABLE, useApi } from './api';
 import { Audit } from './audit';
 import { Catchment } from './catchment';
 import { Domains, OneDomain } from './domains';
@@ -97,20 +98,28 @@ function Here({ isOwner }: { isOwner: boolean }) {
   }
 }
 
-/** The choice of the organisation, for those who belong to several. */
+/** The choice of the organisation, for those who belong to several. It is read again when it opens. */
 function Organisations() {
-  const loaded = useApi<Page<Organisation>>('/v1/organisations', 0, 0);
-  if (loaded.is !== 'there' || loaded.value.items.length < 2) return null;
+  const loaded = useApi<Page<Organisation>>('/v1/organisations', memberships.value, 12);
+  const all = loaded.is === 'there' ? loaded.value.items : [];
+  const isLost = Boolean(organisation.value && all.length && !all.some(({ id }) => id === organisation.value));
+  useEffect(() => {
+    if (!isLost) return;
+    chooseOrganisation('');
+    say('You do not belong to the chosen organisation any more. This is your own.', true);
+  }, [isLost]);
+  if (all.length < 2) return null;
   return (
     <select
       class="organisation"
       aria-label="Organisation"
+      onFocus={() => (memberships.value += 1)}
       onChange={(event) => {
-        const chosen = loaded.value.items.find(({ id }) => id === event.currentTarget.value);
+        const chosen = all.find(({ id }) => id === event.currentTarget.value);
         chooseOrganisation(chosen?.own ? '' : event.currentTarget.value);
       }}
     >
-      {loaded.value.items.map(({ id, name, role, own }) => (
+      {all.map(({ id, name, role, own }) => (
         <option key={id} value={id} selected={own ? !organisation.value : id === organisation.value}>
           {plain(name)} ({role})
         </option>

@@ -2,7 +2,7 @@
 import { useState } from 'preact/hooks';
 import { plain } from '../parts/format';
 import { command } from '../parts/shell';
-import { ask, chooseOrganisation, useApi } from './api';
+import { ask, chooseOrganisation, memberships, useApi } from './api';
 import { Await, delivery, doing, Facts, Field, Form, Once, Place, Risky, Section, Table, Time, Ways } from './parts';
 import { A, go, to } from './router';
 import type { CreatedInvitation, Invitation, Member, Organisation, Page } from './wire';
@@ -141,6 +141,7 @@ function OrganisationSection() {
   const leave = () =>
     doing(ask('POST', `${path}/leave`, {}), 'You have left', () => {
       chooseOrganisation('');
+      memberships.value += 1;
       go('/');
     });
   return (
@@ -156,6 +157,7 @@ function OrganisationSection() {
                 onSend={async ({ name }) => {
                   await ask('PATCH', path, { name });
                   setOpen(false);
+                  memberships.value += 1;
                   setRevision((old) => old + 1);
                 }}
               >
