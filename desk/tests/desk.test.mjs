@@ -59,6 +59,29 @@ async function visit(page, path, title) {
 /** Lets the page read again at once, as when its tab comes into view. */
 const readAgain = (page) => page.evaluate(() => void document.dispatchEvent(new Event('visibilitychange')));
 
+/** No field is wider than its place, the place that is shown stands in view among the places, and what may be done ends at one line. */
+async function orderly(page, what) {
+  const found = await page.evaluate(() => {
+    const box = (element) => element.getBoundingClientRect();
+    const troubles = [];
+    for (const field of document.querySelectorAll('.form-field')) {
+      for (const one of field.querySelectorAll('input, select, textarea')) if (box(one).right > box(field).right + 1) troubles.push(`${one.name} is wider than its place`);
+    }
+    const [places, here] = [document.querySelector('.places'), document.querySelector('.places [aria-current]')];
+    if (here && (box(here).left < box(places).left || box(here).right > box(places).right + 1)) troubles.push(`${here.textContent} is out of view`);
+    for (const table of document.querySelectorAll('table')) {
+      const ends = [...table.querySelectorAll('td:last-child > button')].map((button) => Math.round(innerWidth > 720 ? box(table).right - box(button).right : 13));
+      if (ends.some((end) => end !== 13)) troubles.push(`buttons of ${table.ariaLabel} end ${ends} points before it`);
+    }
+    for (const actions of document.querySelectorAll('.place-actions')) {
+      const tops = [...actions.children].map((one) => Math.round(box(one).top + box(one).height / 2));
+      if (new Set(tops).size > 1) troubles.push(`what may be done is in several lines: ${tops}`);
+    }
+    return troubles;
+  });
+  assert.deepEqual(found, [], what);
+}
+
 for (const scheme of ['light', 'dark']) {
   for (const width of [1280, 390]) {
     test(`every place, ${scheme}, ${width} points wide`, async (t) => {
@@ -71,6 +94,7 @@ for (const scheme of ['light', 'dark']) {
         for (const summary of await page.$$('summary')) await summary.click();
         await accessible(page, path);
         await fits(page, path);
+        await orderly(page, path);
         if (KEPT) {
           await mkdir(KEPT, { recursive: true });
           await page.screenshot({ path: `${KEPT}/${path.slice(1).replaceAll('/', '-') || 'overview'}-${scheme}-${width}.png` });

@@ -1,5 +1,5 @@
 // The frame of the desk: places, the organisation, the account.
-import { useEffect } from 'preact/hooks';
+import { useEffect, useRef } from 'preact/hooks';
 import { Mark } from '../parts/mark';
 import { plain } from '../parts/format';
 import { ThemeButton } from '../parts/theme';
@@ -130,6 +130,9 @@ function Organisations() {
 
 export function Frame({ account }: { account: Account }) {
   const first = place.value.path.split('/')[1] ?? '';
+  const places = useRef<HTMLElement>(null);
+  // On a narrow screen the places are a row that scrolls.
+  useEffect(() => places.current?.querySelector('[aria-current]')?.scrollIntoView({ block: 'nearest', inline: 'center' }), [first]);
   // Edges are for the owner of the installation, who acts for the own organisation.
   const isOwner = account.owns_installation && !organisation.value;
   return (
@@ -150,7 +153,7 @@ export function Frame({ account }: { account: Account }) {
         </button>
       </header>
       <div class="desk">
-        <nav class="places" aria-label="Places">
+        <nav ref={places} class="places" aria-label="Places">
           {PLACES.filter(([at]) => isOwner || !OF_OWNER.includes(at)).map(([at, label]) => (
             <A key={at} to={`/${at}`} {...(at === first ? { 'aria-current': 'page' as const } : {})}>
               {label}

@@ -27,7 +27,7 @@ export function Place({ title, actions, children }: { title: string; actions?: C
           {plain(title)}
         </h1>
         <span class="fill" />
-        {actions}
+        {actions && <div class="place-actions">{actions}</div>}
       </div>
       {children}
     </>
@@ -62,12 +62,13 @@ interface TableProps<T> {
   columns: Column<T>[];
   rows: T[];
   idOf: (row: T) => string;
-  empty: string;
+  /** What is said without rows, and what leads to some. */
+  empty: ComponentChildren;
 }
 
 /** A table; on a narrow screen each row is a block. The roles stay when the display changes. */
 export function Table<T>({ label, columns, rows, idOf, empty }: TableProps<T>) {
-  if (!rows.length) return <p class="soft none">{empty}</p>;
+  if (!rows.length) return <div class="soft none">{empty}</div>;
   return (
     <table class="list-table" role="table" aria-label={label}>
       <thead role="rowgroup">
@@ -83,7 +84,7 @@ export function Table<T>({ label, columns, rows, idOf, empty }: TableProps<T>) {
         {rows.map((row) => (
           <tr key={idOf(row)} role="row">
             {columns.map(({ head, cell, isAction }) => (
-              <td key={head} role="cell" data-head={isAction ? '' : head}>
+              <td key={head} role="cell" class={isAction ? 'act' : ''} data-head={isAction ? '' : head}>
                 {cell(row)}
               </td>
             ))}
