@@ -507,6 +507,45 @@ test('what belongs to the account is asked of its own organisation, whichever is
   await close();
 });
 
+test('places of the owner of the installation say so to others, and ask for nothing', async (t) => {
+  const mock = await started(t);
+  const { page, close } = await open(held, new URL('/edges', mock.url).href);
+  await page.waitForSelector('td:has-text("eu-1")');
+  await page.selectOption('.organisation', idOf(91));
+  await page.waitForSelector('text=choose your own organisation at the top');
+  await accessible(page, 'a place of the owner');
+  await page.selectOption('.organisation', idOf(90));
+  await page.waitForSelector('td:has-text("eu-1")');
+  mock.account = { ...mock.account, owns_installation: false };
+  await page.goto(new URL('/catchment', mock.url).href);
+  await page.waitForSelector('text=This is for the owner of the installation.');
+  assert.deepEqual(mock.asked.filter(({ path, headers }) => /^.v1.(edges|catchment)/.test(path) && headers['sallyport-organisation']), []);
+  assert.equal(mock.asked.find(({ path }) => path.startsWith('/v1/catchment')), undefined);
+  await close();
+});
+
+test('a place without anything says what leads to something', async (t) => {
+  const mock = await started(t);
+  for (const [path, list] of Object.entries(mock.data)) if (list.items && path !== '/v1/organisations') mock.data[path] = { ...list, items: [] };
+  const { page, close } = await open(held, mock.url);
+  await page.waitForSelector('h1');
+  for (const [path, words] of [
+    [`/sockets/${idOf(1)}`, 'sallyport tunnel connect shop 8000'],
+    ['/tunnels', 'The page of a socket has the command'],
+    ['/edges', 'sallyport edge token create'],
+    ['/catchment', 'sallyport catchment measure'],
+    ['/tokens', 'A program needs one'],
+    ['/domains', 'clients reach a socket by a name of yours'],
+    ['/providers/local', 'A person whom you add gets a link'],
+  ]) {
+    await visit(page, path, PLACES.find(([at]) => at === path)[1]);
+    assert.ok((await page.textContent('main')).includes(words), `${path}: ${words}`);
+    await accessible(page, `${path} without anything`);
+    await fits(page, `${path} without anything`);
+  }
+  await close();
+});
+
 test('the choice of the organisation follows what the account joins, sees and loses', async (t) => {
   const mock = await started(t);
   const path = '/v1/organisations';

@@ -23,10 +23,10 @@ export function AccountPlace() {
           ['This login ends', <Time at={account.ends_at} />],
         ]}
       />
+      <Ways of={[[curl('GET', '/v1/account'), 'sallyport account show']]} />
       <Password />
       <Logins />
       <Received />
-      <Ways of={[[curl('GET', '/v1/account'), 'sallyport account show']]} />
     </Place>
   );
 }
@@ -132,7 +132,7 @@ function Received() {
             label="Invitations"
             rows={items}
             idOf={({ id }) => id}
-            empty="You have no invitation."
+            empty="You have no invitation. An owner or admin of an organisation can invite your e-mail address."
             columns={[
               { head: 'Organisation', cell: ({ organisation_name }) => plain(organisation_name) },
               { head: 'Role', cell: ({ role }) => role },

@@ -20,7 +20,7 @@ export function Edges() {
             label="Edges"
             rows={items}
             idOf={({ id }) => id}
-            empty="There is no edge."
+            empty={<>There is no edge yet. This command makes the token with which one joins: <code>sallyport edge token create</code></>}
             columns={[
               { head: 'Name', cell: ({ id, name }) => <A to={to('edges', id)}>{plain(name)}</A> },
               { head: 'Region', cell: ({ region }) => plain(region) },
@@ -73,20 +73,20 @@ export function OneEdge({ id }: { id: string }) {
                 ['Open flows', edge.flows == null ? '' : count(edge.flows)],
                 ['Connections', edge.connections == null ? '' : count(edge.connections)],
                 ['Memory', edge.memory_bytes == null ? '' : size(edge.memory_bytes)],
-                ['Round trip', edge.round_trip_ms == null ? '' : `${edge.round_trip_ms.toFixed(1)} ms`],
+                ['Round trip', ms(edge.round_trip_ms)],
                 ['Last heard', edge.heard_at ? <Time at={edge.heard_at} /> : ''],
                 ['Joined', <Time at={edge.created_at} />],
               ]}
             />
-            <RoundTrips name={edge.name} />
-            <Anycast name={edge.name} />
-            <Balancers id={edge.id} />
             <Ways
               of={[
                 [curl('POST', `${path}/drain`, {}), command('sallyport edge drain', ['', edge.name])],
                 [curl('POST', `${path}/resume`, {}), command('sallyport edge resume', ['', edge.name])],
               ]}
             />
+            <RoundTrips name={edge.name} />
+            <Anycast name={edge.name} />
+            <Balancers id={edge.id} />
           </Place>
         );
       }}

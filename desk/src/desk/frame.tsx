@@ -52,6 +52,7 @@ const OF_OWNER: readonly string[] = ['edges', 'catchment'];
 function Here({ isOwner }: { isOwner: boolean }) {
   const [first = '', second, third] = place.value.path.split('/').slice(1);
   const key = `${organisation.value} ${first} ${second ?? ''} ${third ?? ''}`;
+  if (OF_OWNER.includes(first) && !isOwner) return <ForOwner key={key} title={PLACES.find(([at]) => at === first)![1]} />;
   switch (first) {
     case '':
       return <Overview key={key} isOwner={isOwner} />;
@@ -97,6 +98,18 @@ function Here({ isOwner }: { isOwner: boolean }) {
       );
   }
 }
+
+/** What others see of a place of the owner of the installation. */
+const ForOwner = ({ title }: { title: string }) => (
+  <Place title={title}>
+    <p>
+      {organisation.value
+        ? 'This is about the installation and not about the organisation: choose your own organisation at the top, if you own the installation.'
+        : 'This is for the owner of the installation.'}{' '}
+      <A to="/">To the overview</A>
+    </p>
+  </Place>
+);
 
 /** The choice of the organisation, for those who belong to several. It is read again when it opens. */
 function Organisations() {

@@ -1,6 +1,6 @@
 // The overview: the first steps, what needs attention, what is open, and who was refused.
 import { useEffect } from 'preact/hooks';
-import { plain } from '../parts/format';
+import { countOf, plain } from '../parts/format';
 import { command } from '../parts/shell';
 import { organisation, session, useApi } from './api';
 import { eventColumns } from './audit';
@@ -70,12 +70,12 @@ function Numbers({ sockets, isOwner }: { sockets: Socket[]; isOwner: boolean }) 
     <ul class="numbers">
       <li>
         <A to="/sockets">
-          <strong>{sockets.length}</strong> sockets, {up} with a tunnel
+          <strong>{sockets.length}</strong> {sockets.length === 1 ? 'socket' : 'sockets'}, {up} with a tunnel
         </A>
       </li>
       <li>
         <A to="/tunnels">
-          <strong>{tunnels}</strong> tunnels up
+          <strong>{tunnels}</strong> {tunnels === 1 ? 'tunnel' : 'tunnels'} up
         </A>
       </li>
       {isOwner && <EdgeNumber />}
@@ -90,7 +90,7 @@ function EdgeNumber() {
   return (
     <li>
       <A to="/edges">
-        <strong>{up}</strong> of {edges.value.items.length} edges up
+        <strong>{up}</strong> of {countOf(edges.value.items.length, 'edge')} up
       </A>
     </li>
   );

@@ -52,6 +52,7 @@ export function People() {
       <Ways
         of={[
           [curl('GET', '/v1/members'), 'sallyport member ls'],
+          [curl('GET', '/v1/organisation'), 'sallyport organisation show'],
           [curl('POST', '/v1/invitations', { email: 'bob@example.com', role: 'member' }), 'sallyport member add --role member bob@example.com'],
         ]}
       />
@@ -110,7 +111,7 @@ function Invitations({ revision, onChange }: { revision: number; onChange: () =>
             label="Invitations"
             rows={items}
             idOf={({ id }) => id}
-            empty="No invitation is open."
+            empty="No invitation is open. Somebody whom you invite becomes a member with the role that you choose."
             columns={[
               { head: 'E-mail address', cell: ({ email }) => plain(email) },
               { head: 'Role', cell: ({ role }) => role },
@@ -179,7 +180,6 @@ function OrganisationSection() {
           </>
         )}
       </Await>
-      <Ways of={[[curl('GET', path), 'sallyport organisation show']]} />
     </Section>
   );
 }

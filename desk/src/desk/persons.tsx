@@ -52,7 +52,7 @@ export function Persons() {
             label="Persons"
             rows={items}
             idOf={({ id }) => id}
-            empty="Nobody logs in with a password of this installation."
+            empty="Nobody logs in with a password of this installation yet. A person whom you add gets a link to set one."
             columns={[
               { head: 'E-mail address', cell: ({ email }) => <A to={`/audit?identity=${encodeURIComponent(email)}`}>{plain(email)}</A> },
               { head: 'Groups', cell: ({ groups }) => (groups ?? []).map(plain).join(', ') },

@@ -43,6 +43,9 @@ export function moment(at: string): string {
 
 export const count = (value: number): string => value.toLocaleString('en');
 
+/** A number of things: 1 rule, 2 rules. */
+export const countOf = (value: number, one: string): string => `${count(value)} ${one}${value === 1 ? '' : 's'}`;
+
 /** Text for one line: what could move the cursor or turn the writing is shown by name. */
 export function plain(text: string): string {
   return text.replace(
