@@ -528,8 +528,9 @@ test('a place without anything says what leads to something', async (t) => {
   const mock = await started(t);
   for (const [path, list] of Object.entries(mock.data)) if (list.items && path !== '/v1/organisations') mock.data[path] = { ...list, items: [] };
   const { page, close } = await open(held, mock.url);
-  await page.waitForSelector('h1');
+  await page.waitForSelector('.numbers');
   for (const [path, words] of [
+    ['/', 'Create a socket'],
     [`/sockets/${idOf(1)}`, 'sallyport tunnel connect shop 8000'],
     ['/tunnels', 'The page of a socket has the command'],
     ['/edges', 'sallyport edge token create'],
@@ -539,7 +540,9 @@ test('a place without anything says what leads to something', async (t) => {
     ['/providers/local', 'A person whom you add gets a link'],
   ]) {
     await visit(page, path, PLACES.find(([at]) => at === path)[1]);
-    assert.ok((await page.textContent('main')).includes(words), `${path}: ${words}`);
+    const text = await page.textContent('main');
+    assert.ok(text.includes(words), `${path}: ${words}`);
+    assert.ok(!text.includes('0 of 0'), path);
     await accessible(page, `${path} without anything`);
     await fits(page, `${path} without anything`);
   }

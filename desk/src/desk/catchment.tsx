@@ -30,7 +30,7 @@ export function Catchment() {
         {({ items, networks, has_more, frozen }) => (
           <>
             {frozen && <p class="note-line warn">Steering does not follow the catchment now: {plain(frozen)}</p>}
-            <p class="soft">
+            <p class="soft" hidden={!networks}>
               Known: {countOf(networks, 'network')}. {has_more && 'Those that lose the most are shown.'}
             </p>
             <Table<Landing>

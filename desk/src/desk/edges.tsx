@@ -3,7 +3,7 @@ import { useState } from 'preact/hooks';
 import { count, ms, plain, size } from '../parts/format';
 import { command } from '../parts/shell';
 import { ask, useApi } from './api';
-import { Await, doing, Facts, Lamp, Place, Risky, Section, Table, Time, Ways } from './parts';
+import { Await, Copied, doing, Facts, Lamp, Place, Risky, Section, Table, Time, Ways } from './parts';
 import { A, to } from './router';
 import type { AnycastEdgePrefix, AnycastStatus, Balancer, Edge, Page, Way, WayPage } from './wire';
 import { curl } from './ways';
@@ -20,7 +20,12 @@ export function Edges() {
             label="Edges"
             rows={items}
             idOf={({ id }) => id}
-            empty={<>There is no edge yet. This command makes the token with which one joins: <code>sallyport edge token create</code></>}
+            empty={
+              <>
+                No edge has joined; <code>sallyport up</code> serves clients without one. This makes the token with which an edge joins:
+                <Copied text="sallyport edge token create" what="The command" />
+              </>
+            }
             columns={[
               { head: 'Name', cell: ({ id, name }) => <A to={to('edges', id)}>{plain(name)}</A> },
               { head: 'Region', cell: ({ region }) => plain(region) },

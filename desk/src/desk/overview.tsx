@@ -85,7 +85,8 @@ function Numbers({ sockets, isOwner }: { sockets: Socket[]; isOwner: boolean }) 
 
 function EdgeNumber() {
   const edges = useApi<Page<Edge>>('/v1/edges');
-  if (edges.is !== 'there') return null;
+  // A server that is edge itself lists none.
+  if (edges.is !== 'there' || !edges.value.items.length) return null;
   const up = edges.value.items.filter(({ state }) => state === 'up').length;
   return (
     <li>
