@@ -86,5 +86,12 @@ export async function fits(page, what) {
   assert.ok(scrolled <= width, `${what}: ${scrolled} points wide in ${width}`);
 }
 
+/** What a promise gives, or an error with the sentence after `ms`. */
+export async function within(promise, sentence, ms = LIMIT_MS) {
+  let late;
+  const limit = new Promise((_, fail) => (late = setTimeout(() => fail(new Error(`${sentence} within ${ms / 1000} s`)), ms)));
+  return Promise.race([promise, limit]).finally(() => clearTimeout(late));
+}
+
 /** Waits until a condition in the page holds. */
 export const until = (page, condition, argument) => page.waitForFunction(condition, argument, { timeout: LIMIT_MS });

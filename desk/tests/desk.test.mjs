@@ -56,6 +56,32 @@ async function visit(page, path, title) {
   await until(page, () => ![...document.querySelectorAll('[role=status]')].some(({ textContent }) => textContent === 'Loading…'));
 }
 
+/** Lets the page read again at once, as when its tab comes into view. */
+const readAgain = (page) => page.evaluate(() => void document.dispatchEvent(new Event('visibilitychange')));
+
+/** No field is wider than its place, the place that is shown stands in view among the places, and what may be done ends at one line. */
+async function orderly(page, what) {
+  const found = await page.evaluate(() => {
+    const box = (element) => element.getBoundingClientRect();
+    const troubles = [];
+    for (const field of document.querySelectorAll('.form-field')) {
+      for (const one of field.querySelectorAll('input, select, textarea')) if (box(one).right > box(field).right + 1) troubles.push(`${one.name} is wider than its place`);
+    }
+    const [places, here] = [document.querySelector('.places'), document.querySelector('.places [aria-current]')];
+    if (here && (box(here).left < box(places).left || box(here).right > box(places).right + 1)) troubles.push(`${here.textContent} is out of view`);
+    for (const table of document.querySelectorAll('table')) {
+      const ends = [...table.querySelectorAll('td:last-child > button')].map((button) => Math.round(innerWidth > 720 ? box(table).right - box(button).right : 13));
+      if (ends.some((end) => end !== 13)) troubles.push(`buttons of ${table.ariaLabel} end ${ends} points before it`);
+    }
+    for (const actions of document.querySelectorAll('.place-actions')) {
+      const tops = [...actions.children].map((one) => Math.round(box(one).top + box(one).height / 2));
+      if (new Set(tops).size > 1) troubles.push(`what may be done is in several lines: ${tops}`);
+    }
+    return troubles;
+  });
+  assert.deepEqual(found, [], what);
+}
+
 for (const scheme of ['light', 'dark']) {
   for (const width of [1280, 390]) {
     test(`every place, ${scheme}, ${width} points wide`, async (t) => {
@@ -68,6 +94,7 @@ for (const scheme of ['light', 'dark']) {
         for (const summary of await page.$$('summary')) await summary.click();
         await accessible(page, path);
         await fits(page, path);
+        await orderly(page, path);
         if (KEPT) {
           await mkdir(KEPT, { recursive: true });
           await page.screenshot({ path: `${KEPT}/${path.slice(1).replaceAll('/', '-') || 'overview'}-${scheme}-${width}.png` });
@@ -152,8 +179,29 @@ test('a new installation leads from the first account to the first request', asy
   mock.data['/v1/sockets'] = { items: [made] };
   await page.waitForSelector('[aria-current=step]:has-text("The first request")');
   // The audit log stays empty: nobody logs in to this socket.
-  mock.data[`/v1/sockets/${idOf(1)}/stats`] = { ...stats(1), requests: { '2xx': 1 } };
+  // The edge's own error is no answer of the service.
+  mock.data[`/v1/sockets/${idOf(1)}/stats`] = { ...stats(1), requests: { '5xx': 1 }, refusals: { 'no-tunnel': 1 }, bytes_out: 900 };
+  const counted = page.waitForResponse((response) => response.url().endsWith('/stats'));
+  await readAgain(page);
+  await counted;
+  await readAgain(page);
+  assert.ok(await page.isVisible('[aria-current=step]:has-text("The first request")'));
+  mock.data[`/v1/sockets/${idOf(1)}/stats`] = { ...stats(1), requests: { '2xx': 1, '5xx': 1 }, first_byte: { p50_ms: 3, p99_ms: 3 } };
+  await readAgain(page);
   await page.waitForSelector('text=First steps', { state: 'detached' });
+  // An edge forgets its counts when it ends, and the browser does not; another account of the browser has not started.
+  mock.data[`/v1/sockets/${idOf(1)}/stats`] = stats(1);
+  const overview = async () => {
+    const counted = page.waitForResponse((response) => response.url().endsWith('/stats'));
+    await page.reload();
+    await counted;
+    await page.waitForSelector('.numbers');
+  };
+  await overview();
+  assert.equal(await page.$('text=First steps'), null);
+  mock.account = { ...account, id: idOf(92), email: 'bob@example.com' };
+  await overview();
+  await page.waitForSelector('text=First steps');
   await close();
 });
 
@@ -312,10 +360,54 @@ test('a provider is made with what was filled in, tested and removed', async (t)
   await close();
 });
 
+test('a person or an invitation whose message was not sent says why, and one whose message was sent shows no link', async (t) => {
+  const mock = await started(t);
+  const person = { ...mock.data['/v1/persons'].items[0], email: 'zoe@example.com' };
+  const problem = 'the hook answered with status 500';
+  mock.on['POST /v1/persons'] = () => [201, { person, sent: false, problem, link: 'https://login.example.test/set/1', expires_at: person.created_at }];
+  mock.on[`POST /v1/persons/${person.id}/reset`] = () => [200, { person, sent: true, expires_at: person.created_at }];
+  mock.on['POST /v1/invitations'] = () => [201, { ...mock.data['/v1/invitations'].items[0], code: 'spi_code', sent: false, problem }];
+  const { page, close } = await open(held, new URL('/providers/local', mock.url).href);
+  await page.click('button:has-text("Add a person")');
+  await page.fill('[name=email]', 'zoe@example.com');
+  await page.click('form button:has-text("Add")');
+  await page.waitForSelector('dialog:has-text("No message was sent: the hook answered with status 500. Give the link to zoe@example.com.")');
+  assert.equal(await page.textContent('dialog code'), 'https://login.example.test/set/1');
+  await accessible(page, 'a link that was not sent');
+  await page.click('dialog button:has-text("I have it")');
+  await page.click('button:has-text("Reset")');
+  await page.click('dialog button.main');
+  await page.waitForSelector('dialog:has-text("A message with the link is on its way to zoe@example.com.")');
+  assert.equal(await page.$('dialog code'), null);
+  await page.click('dialog button:has-text("Close")');
+  await page.click('nav >> text=People');
+  await page.click('button:has-text("Invite")');
+  await page.fill('[name=email]', 'eve@example.com');
+  await page.click('form button:has-text("Invite")');
+  await page.waitForSelector('dialog:has-text("No message was sent: the hook answered with status 500. Give the code to eve@example.com.")');
+  await close();
+});
+
 test('a service token shows its secret once, and is for the sockets that were chosen', async (t) => {
   const mock = await started(t);
   mock.on['POST /v1/service-tokens'] = () => [201, { ...mock.data[`/v1/service-tokens/${idOf(70)}`], secret: 'sps_secret' }];
-  const { page, close } = await open(held, new URL('/service-tokens', mock.url).href);
+  mock.on['GET /v1/sockets'] = () => [503, { status: 503, detail: 'the store is busy' }];
+  const { page, close } = await open(held, new URL('/service-tokens', mock.url).href, { expected: [/status of 503/] });
+  await page.click('button:has-text("New service token")');
+  await page.waitForSelector('[aria-label="New service token"] [role=alert]:has-text("The store is busy.")');
+  assert.equal(await page.$('form'), null, 'the form waits for the sockets');
+  delete mock.on['GET /v1/sockets'];
+  // Twelve ticks later they are read again.
+  for (let ticks = 0; ticks < 12; ticks += 1) await readAgain(page);
+  await page.fill('[name=name]', 'ci');
+  await page.waitForSelector('code:has-text("sallyport service-token create --socket SOCKET --expires-in-days 90 ci")');
+  await page.click('form button:has-text("Create")');
+  await page.waitForSelector('form [role=alert]:has-text("Choose the sockets of the token, or all of them.")');
+  await page.check('[name=all]');
+  await page.waitForSelector('[name=sockets]', { state: 'detached' });
+  await page.waitForSelector('code:has-text("sallyport service-token create --expires-in-days 90 ci")');
+  await page.click('form button:has-text("Create")');
+  await page.click('dialog button:has-text("I have it")');
   await page.click('button:has-text("New service token")');
   await page.fill('[name=name]', 'ci');
   await page.check(`[value="${idOf(1)}"]`);
@@ -325,7 +417,9 @@ test('a service token shows its secret once, and is for the sockets that were ch
   await accessible(page, 'new service token');
   await page.click('form button:has-text("Create")');
   await page.waitForSelector('dialog:has-text("sps_secret")');
-  assert.deepEqual(mock.asked.find(({ method }) => method === 'POST').body, { name: 'ci', sockets: [idOf(1), idOf(3)] });
+  const [ofAll, ofSome] = mock.asked.filter(({ method }) => method === 'POST').map(({ body }) => body);
+  assert.deepEqual(ofAll.sockets, []);
+  assert.deepEqual(ofSome, { name: 'ci', sockets: [idOf(1), idOf(3)] });
   await page.click('dialog button:has-text("I have it")');
   await page.waitForSelector('dialog', { state: 'detached' });
   assert.ok(!(await page.textContent('#app')).includes('sps_secret'));
@@ -394,13 +488,107 @@ test('the account ends other logins, accepts an invitation, and leaves an organi
   await close();
 });
 
+test('what belongs to the account is asked of its own organisation, whichever is chosen', async (t) => {
+  const mock = await started(t);
+  mock.on[`DELETE /v1/account/sessions/${idOf(97)}`] = () => [204];
+  const { page, close } = await open(held, new URL('/account', mock.url).href);
+  await page.selectOption('.organisation', idOf(91));
+  await until(page, () => sessionStorage.length === 1);
+  await page.click('nav >> text=Overview');
+  await page.waitForSelector('.numbers');
+  await page.click('nav >> text=Account');
+  await page.waitForSelector('text=This is your own account');
+  await page.click('[aria-label="Logins"] button:text-is("End")');
+  await page.waitForSelector('.toast:has-text("The login has ended")');
+  const asked = (wanted) => mock.asked.filter(({ path }) => path.startsWith(wanted)).map(({ headers }) => headers['sallyport-organisation'] ?? 'own');
+  assert.equal(asked('/v1/sockets').at(-1), idOf(91));
+  assert.deepEqual([...new Set(asked('/v1/account/'))], ['own']);
+  assert.ok(asked('/v1/account/').length >= 5, 'each list twice, and the end of a login');
+  await close();
+});
+
+test('places of the owner of the installation say so to others, and ask for nothing', async (t) => {
+  const mock = await started(t);
+  const { page, close } = await open(held, new URL('/edges', mock.url).href);
+  await page.waitForSelector('td:has-text("eu-1")');
+  await page.selectOption('.organisation', idOf(91));
+  await page.waitForSelector('text=choose your own organisation at the top');
+  await accessible(page, 'a place of the owner');
+  await page.selectOption('.organisation', idOf(90));
+  await page.waitForSelector('td:has-text("eu-1")');
+  mock.account = { ...mock.account, owns_installation: false };
+  await page.goto(new URL('/catchment', mock.url).href);
+  await page.waitForSelector('text=This is for the owner of the installation.');
+  assert.deepEqual(mock.asked.filter(({ path, headers }) => /^.v1.(edges|catchment)/.test(path) && headers['sallyport-organisation']), []);
+  assert.equal(mock.asked.find(({ path }) => path.startsWith('/v1/catchment')), undefined);
+  await close();
+});
+
+test('a place without anything says what leads to something', async (t) => {
+  const mock = await started(t);
+  for (const [path, list] of Object.entries(mock.data)) if (list.items && path !== '/v1/organisations') mock.data[path] = { ...list, items: [] };
+  const { page, close } = await open(held, mock.url);
+  await page.waitForSelector('.numbers');
+  for (const [path, words] of [
+    ['/', 'Create a socket'],
+    [`/sockets/${idOf(1)}`, 'sallyport tunnel connect shop 8000'],
+    ['/tunnels', 'The page of a socket has the command'],
+    ['/edges', 'sallyport edge token create'],
+    ['/catchment', 'sallyport catchment measure'],
+    ['/tokens', 'A program needs one'],
+    ['/domains', 'clients reach a socket by a name of yours'],
+    ['/providers/local', 'A person whom you add gets a link'],
+  ]) {
+    await visit(page, path, PLACES.find(([at]) => at === path)[1]);
+    const text = await page.textContent('main');
+    assert.ok(text.includes(words), `${path}: ${words}`);
+    assert.ok(!text.includes('0 of 0'), path);
+    await accessible(page, `${path} without anything`);
+    await fits(page, `${path} without anything`);
+  }
+  await close();
+});
+
+test('the choice of the organisation follows what the account joins, sees and loses', async (t) => {
+  const mock = await started(t);
+  const path = '/v1/organisations';
+  const both = mock.data[path];
+  const named = (name) => ({ items: [both.items[0], { ...both.items[1], name }] });
+  mock.data[path] = { items: [both.items[0]] };
+  mock.on['POST /v1/account/invitations/accept'] = () => {
+    mock.data[path] = named('Joined');
+    return [200, {}];
+  };
+  const { page, close } = await open(held, new URL('/account', mock.url).href);
+  await page.click('button:has-text("Accept one")');
+  await page.fill('[name=code]', 'spi_code');
+  assert.equal(await page.$('.organisation'), null, 'nothing to choose');
+  await page.click('form button:has-text("Accept")');
+  await until(page, () => document.querySelector('.organisation')?.textContent.includes('Joined'));
+  mock.data[path] = named('Renamed elsewhere');
+  await page.focus('.organisation');
+  await until(page, () => document.querySelector('.organisation').textContent.includes('Renamed elsewhere'));
+  await page.selectOption('.organisation', idOf(91));
+  await until(page, () => sessionStorage.length === 1);
+  // Somebody removed the account from the organisation that it has chosen.
+  mock.data[path] = { items: [both.items[0]] };
+  for (let ticks = 0; ticks < 12; ticks += 1) await readAgain(page);
+  await page.waitForSelector('.toast:has-text("You do not belong to the chosen organisation any more. This is your own.")');
+  assert.equal(await page.evaluate(() => sessionStorage.length), 0);
+  await until(page, () => !document.querySelector('.organisation'));
+  await page.click('nav >> text=Overview');
+  await page.waitForSelector('.numbers');
+  assert.equal(mock.asked.filter(({ path: at }) => at === '/v1/sockets').at(-1).headers['sallyport-organisation'], undefined);
+  await close();
+});
+
 test('an edit of a socket keeps the limits that the form lacks, and weights change in their row', async (t) => {
   const mock = await started(t);
   const path = `/v1/sockets/${idOf(1)}`;
   Object.assign(mock.data[path], { limits: { queue: 7, max_connections: 3 }, domains: ['shop.example.com'], identity: { providers: ['work'], session_minutes: 30, session_idle_minutes: 10 } });
   mock.on[`PATCH ${path}`] = () => [200, mock.data[path]];
   mock.on[`PATCH ${path}/tunnels/${idOf(101)}`] = () => [200, {}];
-  const { page, close } = await open(held, new URL(`/sockets/${idOf(1)}`, mock.url).href);
+  const { page, close } = await open(held, new URL(`/sockets/${idOf(1)}`, mock.url).href, { expected: [/status of 403/] });
   await page.click('[aria-label="Settings"] button:has-text("Edit")');
   await page.fill('[name=email_domains]', 'example.com');
   await page.fill('[name=requests_per_second]', '50');
@@ -419,11 +607,22 @@ test('an edit of a socket keeps the limits that the form lacks, and weights chan
   });
   await page.fill('[aria-label="Weight of home"]', '2000');
   await page.keyboard.press('Tab');
+  await page.waitForSelector('td:has([aria-label="Weight of home"]) >> text=A weight is a whole number from 0 to 1000.');
+  assert.equal(await page.inputValue('[aria-label="Weight of home"]'), '1', 'the weight that holds');
   await page.fill('[aria-label="Weight of home"]', '20');
   await page.keyboard.press('Tab');
   await page.waitForSelector('.toast:has-text("The weight is changed")');
   const weights = mock.asked.filter(({ method, path: at }) => method === 'PATCH' && at.includes('/tunnels/')).map(({ body }) => body);
   assert.deepEqual(weights, [{ weight: 20 }], 'a number out of bounds is not sent');
+  mock.data[`${path}/tunnels`].items[0].weight = 25;
+  await readAgain(page);
+  await until(page, () => document.querySelector('[aria-label="Weight of home"]').value === '25');
+  mock.on[`PATCH ${path}/tunnels/${idOf(101)}`] = () => [403, { status: 403, code: 'missing-role', detail: 'your role may not do that' }];
+  await page.fill('[aria-label="Weight of home"]', '30');
+  await page.keyboard.press('Tab');
+  await page.waitForSelector('td:has([aria-label="Weight of home"]) >> text=Your role may not do that.');
+  assert.equal(await page.inputValue('[aria-label="Weight of home"]'), '25', 'the weight that holds');
+  await accessible(page, 'a weight that was refused');
   await close();
 });
 
@@ -443,6 +642,32 @@ test('the search of the audit log is asked of the server, and stands in the addr
   await until(page, () => document.querySelector('[name=identity]').value === '');
   await page.click('button:has-text("Verify")');
   await page.waitForSelector('text=2 events, none changed or missing');
+  await close();
+});
+
+test('what was typed outlives answers that fail, and the page says that they do', async (t) => {
+  const mock = await started(t);
+  const path = `/v1/sockets/${idOf(1)}`;
+  const { page, close } = await open(held, new URL(`/sockets/${idOf(1)}`, mock.url).href, { expected: [/status of 500/, /ERR_CONNECTION_REFUSED/] });
+  await page.click('[aria-label="Settings"] button:has-text("Edit")');
+  await page.fill('[name=name]', 'another shop');
+  mock.on[`GET ${path}`] = () => [500, { status: 500, detail: 'the store is full' }];
+  await readAgain(page);
+  await page.waitForSelector('[role=status]:has-text("The store is full. What follows is the answer before.")');
+  assert.equal(await page.inputValue('[name=name]'), 'another shop');
+  await accessible(page, 'an answer that fails');
+  delete mock.on[`GET ${path}`];
+  await readAgain(page);
+  await page.waitForSelector('text=The store is full.', { state: 'detached' });
+  const { port } = new URL(mock.url);
+  await mock.stop();
+  await readAgain(page);
+  await page.waitForSelector('[role=status]:has-text("The server cannot be reached. The page shows what the server said last.")');
+  assert.equal(await page.locator('text=The server cannot be reached.').count(), 1, 'one line says so');
+  await mock.start(Number(port));
+  await readAgain(page);
+  await page.waitForSelector('text=The server cannot be reached.', { state: 'detached' });
+  assert.equal(await page.inputValue('[name=name]'), 'another shop');
   await close();
 });
 

@@ -3,6 +3,7 @@ import { createHash, randomBytes } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { createServer } from 'node:http';
 import { connect as connectTls } from 'node:tls';
+import { within } from './browser.mjs';
 import { SCRIPT } from './seed.mjs';
 
 /** A service that keeps what it got, answers, and echoes messages of WebSockets. */
@@ -47,10 +48,10 @@ export async function webSocket(t, url, ca, text) {
   t.after(() => stream.destroy());
   stream.on('error', () => stream.destroy());
   const closed = new Promise((go) => stream.once('close', go));
-  await new Promise((go) => stream.once('secureConnect', go));
+  await within(new Promise((go) => stream.once('secureConnect', go)), 'no TLS connection came about');
   const key = randomBytes(16).toString('base64');
   stream.write(`GET /socket HTTP/1.1\r\nhost: ${hostname}:${port}\r\nconnection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\nsec-websocket-key: ${key}\r\n\r\n`);
-  await new Promise((go) => stream.once('data', go));
+  await within(new Promise((go) => stream.once('data', go)), 'the WebSocket got no answer');
   const send = (words) => {
     const [body, mask] = [Buffer.from(words), Buffer.from([1, 2, 3, 4])];
     stream.write(Buffer.concat([Buffer.from([0x81, 0x80 | body.length]), mask, body.map((byte, at) => byte ^ mask[at % 4])]));

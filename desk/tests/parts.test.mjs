@@ -7,6 +7,7 @@ import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { gzipSync } from 'node:zlib';
 import { build } from 'esbuild';
+import { within } from './browser.mjs';
 
 const desk = join(dirname(fileURLToPath(import.meta.url)), '..');
 
@@ -42,9 +43,11 @@ test('XML is indented, or left as it is', async () => {
 });
 
 test('numbers, times and texts', async () => {
-  const { clock, size, duration, plain, lines, toBase64, fromBase64 } = await load('parts/format.ts');
+  const { clock, size, duration, ms, countOf, plain, lines, toBase64, fromBase64 } = await load('parts/format.ts');
   assert.deepEqual([0, 999, 1000, 123_456, 2_147_483_648].map(size), ['0 B', '999 B', '1.0 KB', '123 KB', '2.1 GB']);
   assert.deepEqual([0.4, 4.24, 999, 1500, 63_500].map(duration), ['0.40 ms', '4.2 ms', '999 ms', '1.50 s', '1 m 03 s']);
+  assert.deepEqual([9, 84.25, 0, null, undefined].map(ms), ['9.0 ms', '84.3 ms', '0.0 ms', '', '']);
+  assert.deepEqual([0, 1, 2000].map((value) => countOf(value, 'rule')), ['0 rules', '1 rule', '2,000 rules']);
   assert.match(clock('2026-11-27T09:00:05.75Z'), /^\d\d:\d\d:05$/);
   assert.equal(clock('no time'), '--:--:--');
   assert.equal(plain('a\u202eb\u0000\u001b[31m\n'), 'a\\u{202e}b\\u{0}\\u{1b}[31m\\u{a}');
@@ -52,6 +55,11 @@ test('numbers, times and texts', async () => {
   const bytes = Uint8Array.from({ length: 70_000 }, (_, at) => at % 256);
   assert.equal(toBase64(bytes), Buffer.from(bytes).toString('base64'));
   assert.deepEqual(fromBase64(toBase64(bytes)), bytes);
+});
+
+test('a test waits for nothing without end', async () => {
+  assert.equal(await within(Promise.resolve(7), 'nothing came'), 7);
+  await assert.rejects(within(new Promise(() => {}), 'nothing came', 1), /^Error: nothing came within 0.001 s$/);
 });
 
 test('a command is what a shell runs, whatever a name holds', async () => {

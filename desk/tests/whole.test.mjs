@@ -5,7 +5,7 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { promisify } from 'node:util';
-import { accessible, browsing, open } from './browser.mjs';
+import { accessible, browsing, open, within } from './browser.mjs';
 import { service, webSocket } from './origin.mjs';
 import { MISSING, place, PROGRAM, start } from './program.mjs';
 
@@ -52,7 +52,7 @@ test('the desk of a new installation leads to a first request, shows a connectio
   await page.waitForSelector('table[aria-label="Open flows"] td:has-text("127.0.0.1")');
   await page.click('table[aria-label="Open flows"] button:has-text("Cut")');
   await page.click('dialog button.main');
-  await closed;
+  await within(closed, 'the connection that was cut did not end');
   await page.waitForSelector('table[aria-label="Open flows"]', { state: 'detached' });
 
   // What was done stands in the audit log, with a link to the socket's place.

@@ -3,7 +3,7 @@ import { useState } from 'preact/hooks';
 import { plain } from '../parts/format';
 import { command } from '../parts/shell';
 import { say } from '../parts/toast';
-import { ask, session, useApi } from './api';
+import { ask, memberships, organisation, session, useApi } from './api';
 import { Await, doing, Facts, Field, Form, Place, Section, Table, Time, Ways } from './parts';
 import { A, to } from './router';
 import type { AccountSession, Page, ReceivedInvitation } from './wire';
@@ -14,6 +14,7 @@ export function AccountPlace() {
   if (!account) return null;
   return (
     <Place title="Account">
+      {organisation.value && <p class="soft">This is your own account, whichever organisation you choose at the top.</p>}
       <Facts
         of={[
           ['Name', plain(account.name)],
@@ -22,10 +23,10 @@ export function AccountPlace() {
           ['This login ends', <Time at={account.ends_at} />],
         ]}
       />
+      <Ways of={[[curl('GET', '/v1/account'), 'sallyport account show']]} />
       <Password />
       <Logins />
       <Received />
-      <Ways of={[[curl('GET', '/v1/account'), 'sallyport account show']]} />
     </Place>
   );
 }
@@ -117,7 +118,8 @@ function Received() {
           onSend={async ({ code = '' }) => {
             await ask('POST', `${path}/accept`, { code: code.trim() });
             setOpen(false);
-            say('You are a member');
+            say('You are a member. Choose the organisation at the top.');
+            memberships.value += 1;
             again();
           }}
         >
@@ -130,7 +132,7 @@ function Received() {
             label="Invitations"
             rows={items}
             idOf={({ id }) => id}
-            empty="You have no invitation."
+            empty="You have no invitation. An owner or admin of an organisation can invite your e-mail address."
             columns={[
               { head: 'Organisation', cell: ({ organisation_name }) => plain(organisation_name) },
               { head: 'Role', cell: ({ role }) => role },

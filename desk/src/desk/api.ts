@@ -10,8 +10,13 @@ const REFRESH_MS = 5000;
 export const session = signal<Session | null>(null);
 /** The organisation that the desk acts for, by id; empty for the account's own. */
 export const organisation = signal(sessionStorage.getItem(KEPT) ?? '');
+/** Rises when the organisations of the account may be others. */
+export const memberships = signal(0);
 /** Rises every few seconds, in a tab that somebody sees. */
 export const tick = signal(0);
+/** Whether the last request had an answer. */
+export const isReachable = signal(true);
+export const UNREACHABLE = 'The server cannot be reached.';
 /** What waits until the password was given again. */
 export const isPasswordAsked = signal<((isGiven: boolean) => void) | null>(null);
 
@@ -20,6 +25,9 @@ export function chooseOrganisation(id: string): void {
   if (id) sessionStorage.setItem(KEPT, id);
   else sessionStorage.removeItem(KEPT);
 }
+
+/** The organisation that a request is for, by id; empty for the account's own, to which all of the account belongs. */
+const actingFor = (path: string): string => (/^\/v1\/(account|organisations)(\/|\?|$)/.test(path) ? '' : organisation.value);
 
 /** An answer that is no success. */
 export class Refused extends Error {
@@ -46,10 +54,11 @@ export const tagOf = (path: string): string | null => tags.get(path) ?? null;
 async function send(method: string, path: string, body: unknown, { signal: gone, tag }: Options): Promise<Response> {
   const headers = new Headers();
   if (method !== 'GET') headers.set('content-type', 'application/json');
-  if (organisation.value) headers.set('sallyport-organisation', organisation.value);
+  const of = actingFor(path);
+  if (of) headers.set('sallyport-organisation', of);
   if (tag) headers.set('if-match', tag);
   try {
-    return await fetch(path, {
+    const response = await fetch(path, {
       method,
       headers,
       body: body === undefined ? null : JSON.stringify(body),
@@ -58,9 +67,12 @@ async function send(method: string, path: string, body: unknown, { signal: gone,
       credentials: 'same-origin',
       redirect: 'error',
     });
+    isReachable.value = true;
+    return response;
   } catch (error) {
     if (gone?.aborted) throw error;
-    throw new Error('The server cannot be reached.');
+    isReachable.value = false;
+    throw new Error(UNREACHABLE);
   }
 }
 
@@ -91,7 +103,7 @@ async function refusal(response: Response): Promise<Refused> {
 /** What is at a path, read again while somebody looks. `every` is the number of ticks between two readings. */
 export function useApi<T>(path: string, revision = 0, every = 1): Loaded<T> {
   const at = every ? Math.floor(tick.value / every) : 0;
-  return useLoaded<T>((gone) => ask<T>('GET', path, undefined, { signal: gone }), `${organisation.value} ${path}`, `${at} ${revision}`);
+  return useLoaded<T>((gone) => ask<T>('GET', path, undefined, { signal: gone }), `${actingFor(path)} ${path}`, `${at} ${revision}`);
 }
 
 export async function readSession(): Promise<void> {

@@ -1,5 +1,5 @@
 // The catchment: where networks land, what they lose, and the one change that would gain the most.
-import { count, plain } from '../parts/format';
+import { count, countOf, ms, plain } from '../parts/format';
 import { command } from '../parts/shell';
 import { query, useApi } from './api';
 import { Await, Facts, Place, Section, Table, Time, Ways } from './parts';
@@ -12,7 +12,6 @@ type Group = (typeof GROUPS)[number];
 
 const groupOf = (landing: Landing, by: Group): string =>
   ({ prefix: landing.prefix ?? '', as: landing.as == null ? 'not known' : `AS${landing.as}`, country: landing.country ?? 'not known', site: landing.site })[by];
-const ms = (value: number | null | undefined): string => (value == null ? '' : `${value.toFixed(1)} ms`);
 
 export function Catchment() {
   const asked = place.value.query.get('by') ?? '';
@@ -23,7 +22,7 @@ export function Catchment() {
       <nav class="bar" aria-label="Group by">
         {GROUPS.map((group) => (
           <A key={group} to={`/catchment?by=${group}`} {...(group === by ? { 'aria-current': 'page' as const } : {})}>
-            by {group}
+            by {group === 'as' ? 'AS' : group}
           </A>
         ))}
       </nav>
@@ -31,14 +30,14 @@ export function Catchment() {
         {({ items, networks, has_more, frozen }) => (
           <>
             {frozen && <p class="note-line warn">Steering does not follow the catchment now: {plain(frozen)}</p>}
-            <p class="soft">
-              {count(networks)} networks are known. {has_more && 'Those that lose the most are shown.'}
+            <p class="soft" hidden={!networks}>
+              Known: {countOf(networks, 'network')}. {has_more && 'Those that lose the most are shown.'}
             </p>
             <Table<Landing>
               label="Networks"
               rows={items}
               idOf={(landing) => `${groupOf(landing, by)} ${landing.site}`}
-              empty="No request has been seen yet."
+              empty="No request has been seen yet. Networks appear with the first requests to your edges."
               columns={[
                 { head: 'Group', cell: (landing) => plain(groupOf(landing, by)) },
                 { head: 'Lands at', cell: ({ site }) => plain(site) },
@@ -99,7 +98,7 @@ function Measurements() {
             label="Measurements"
             rows={items}
             idOf={({ id }) => id}
-            empty="Nothing was measured by pings yet."
+            empty={<>Nothing was measured by pings yet. This command shows how: <code>sallyport catchment measure --help</code></>}
             columns={[
               { head: 'Started', cell: ({ started_at }) => <Time at={started_at} /> },
               { head: 'Address', cell: ({ address }) => plain(address) },

@@ -44,7 +44,7 @@ export function Domains() {
             label="Domains"
             rows={items}
             idOf={({ id }) => id}
-            empty="There is no domain of yours yet."
+            empty="There is no domain of yours yet. With one, clients reach a socket by a name of yours."
             columns={[
               { head: 'Domain', cell: ({ name }) => <A to={to('domains', name)}>{plain(name)}</A> },
               { head: 'State', cell: (domain) => <DomainState of={domain} /> },

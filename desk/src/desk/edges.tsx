@@ -1,9 +1,9 @@
 // Edges: the list with their health, and one edge with its drain, its round trips, its prefixes and its balancers.
 import { useState } from 'preact/hooks';
-import { count, plain, size } from '../parts/format';
+import { count, ms, plain, size } from '../parts/format';
 import { command } from '../parts/shell';
 import { ask, useApi } from './api';
-import { Await, doing, Facts, Lamp, Place, Risky, Section, Table, Time, Ways } from './parts';
+import { Await, Copied, doing, Facts, Lamp, Place, Risky, Section, Table, Time, Ways } from './parts';
 import { A, to } from './router';
 import type { AnycastEdgePrefix, AnycastStatus, Balancer, Edge, Page, Way, WayPage } from './wire';
 import { curl } from './ways';
@@ -20,7 +20,12 @@ export function Edges() {
             label="Edges"
             rows={items}
             idOf={({ id }) => id}
-            empty="There is no edge."
+            empty={
+              <>
+                No edge has joined; <code>sallyport up</code> serves clients without one. This makes the token with which an edge joins:
+                <Copied text="sallyport edge token create" what="The command" />
+              </>
+            }
             columns={[
               { head: 'Name', cell: ({ id, name }) => <A to={to('edges', id)}>{plain(name)}</A> },
               { head: 'Region', cell: ({ region }) => plain(region) },
@@ -73,28 +78,26 @@ export function OneEdge({ id }: { id: string }) {
                 ['Open flows', edge.flows == null ? '' : count(edge.flows)],
                 ['Connections', edge.connections == null ? '' : count(edge.connections)],
                 ['Memory', edge.memory_bytes == null ? '' : size(edge.memory_bytes)],
-                ['Round trip', edge.round_trip_ms == null ? '' : `${edge.round_trip_ms.toFixed(1)} ms`],
+                ['Round trip', ms(edge.round_trip_ms)],
                 ['Last heard', edge.heard_at ? <Time at={edge.heard_at} /> : ''],
                 ['Joined', <Time at={edge.created_at} />],
               ]}
             />
-            <RoundTrips name={edge.name} />
-            <Anycast name={edge.name} />
-            <Balancers id={edge.id} />
             <Ways
               of={[
                 [curl('POST', `${path}/drain`, {}), command('sallyport edge drain', ['', edge.name])],
                 [curl('POST', `${path}/resume`, {}), command('sallyport edge resume', ['', edge.name])],
               ]}
             />
+            <RoundTrips name={edge.name} />
+            <Anycast name={edge.name} />
+            <Balancers id={edge.id} />
           </Place>
         );
       }}
     </Await>
   );
 }
-
-const ms = (value: number | null | undefined): string => (value == null ? '' : `${value.toFixed(1)} ms`);
 
 /** What the edge has measured on its ways. */
 function RoundTrips({ name }: { name: string }) {

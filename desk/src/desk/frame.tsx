@@ -1,10 +1,11 @@
 // The frame of the desk: places, the organisation, the account.
+import { useEffect, useRef } from 'preact/hooks';
 import { Mark } from '../parts/mark';
 import { plain } from '../parts/format';
 import { ThemeButton } from '../parts/theme';
-import { complain } from '../parts/toast';
+import { complain, say } from '../parts/toast';
 import { AccountPlace } from './account';
-import { chooseOrganisation, logOut, organisation, useApi } from './api';
+import { chooseOrganisation, isReachable, logOut, memberships, organisation, UNREACHABLE, useApi } from './api';
 import { Audit } from './audit';
 import { Catchment } from './catchment';
 import { Domains, OneDomain } from './domains';
@@ -51,6 +52,7 @@ const OF_OWNER: readonly string[] = ['edges', 'catchment'];
 function Here({ isOwner }: { isOwner: boolean }) {
   const [first = '', second, third] = place.value.path.split('/').slice(1);
   const key = `${organisation.value} ${first} ${second ?? ''} ${third ?? ''}`;
+  if (OF_OWNER.includes(first) && !isOwner) return <ForOwner key={key} title={PLACES.find(([at]) => at === first)![1]} />;
   switch (first) {
     case '':
       return <Overview key={key} isOwner={isOwner} />;
@@ -97,20 +99,40 @@ function Here({ isOwner }: { isOwner: boolean }) {
   }
 }
 
-/** The choice of the organisation, for those who belong to several. */
+/** What others see of a place of the owner of the installation. */
+const ForOwner = ({ title }: { title: string }) => (
+  <Place title={title}>
+    <p>
+      {organisation.value
+        ? 'This is about the installation and not about the organisation: choose your own organisation at the top, if you own the installation.'
+        : 'This is for the owner of the installation.'}{' '}
+      <A to="/">To the overview</A>
+    </p>
+  </Place>
+);
+
+/** The choice of the organisation, for those who belong to several. It is read again when it opens. */
 function Organisations() {
-  const loaded = useApi<Page<Organisation>>('/v1/organisations', 0, 0);
-  if (loaded.is !== 'there' || loaded.value.items.length < 2) return null;
+  const loaded = useApi<Page<Organisation>>('/v1/organisations', memberships.value, 12);
+  const all = loaded.is === 'there' ? loaded.value.items : [];
+  const isLost = Boolean(organisation.value && all.length && !all.some(({ id }) => id === organisation.value));
+  useEffect(() => {
+    if (!isLost) return;
+    chooseOrganisation('');
+    say('You do not belong to the chosen organisation any more. This is your own.', true);
+  }, [isLost]);
+  if (all.length < 2) return null;
   return (
     <select
       class="organisation"
       aria-label="Organisation"
+      onFocus={() => (memberships.value += 1)}
       onChange={(event) => {
-        const chosen = loaded.value.items.find(({ id }) => id === event.currentTarget.value);
+        const chosen = all.find(({ id }) => id === event.currentTarget.value);
         chooseOrganisation(chosen?.own ? '' : event.currentTarget.value);
       }}
     >
-      {loaded.value.items.map(({ id, name, role, own }) => (
+      {all.map(({ id, name, role, own }) => (
         <option key={id} value={id} selected={own ? !organisation.value : id === organisation.value}>
           {plain(name)} ({role})
         </option>
@@ -121,6 +143,9 @@ function Organisations() {
 
 export function Frame({ account }: { account: Account }) {
   const first = place.value.path.split('/')[1] ?? '';
+  const places = useRef<HTMLElement>(null);
+  // On a narrow screen the places are a row that scrolls.
+  useEffect(() => places.current?.querySelector('[aria-current]')?.scrollIntoView({ block: 'nearest', inline: 'center' }), [first]);
   // Edges are for the owner of the installation, who acts for the own organisation.
   const isOwner = account.owns_installation && !organisation.value;
   return (
@@ -141,7 +166,7 @@ export function Frame({ account }: { account: Account }) {
         </button>
       </header>
       <div class="desk">
-        <nav class="places" aria-label="Places">
+        <nav ref={places} class="places" aria-label="Places">
           {PLACES.filter(([at]) => isOwner || !OF_OWNER.includes(at)).map(([at, label]) => (
             <A key={at} to={`/${at}`} {...(at === first ? { 'aria-current': 'page' as const } : {})}>
               {label}
@@ -149,6 +174,7 @@ export function Frame({ account }: { account: Account }) {
           ))}
         </nav>
         <main id="main" class="place" tabIndex={-1}>
+          <div role="status">{!isReachable.value && <p class="note-line bad">{UNREACHABLE} The page shows what the server said last.</p>}</div>
           <Here isOwner={isOwner} />
         </main>
       </div>

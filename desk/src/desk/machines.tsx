@@ -26,37 +26,37 @@ function For({ ids, sockets }: { ids: string[]; sockets: Socket[] }) {
 }
 
 function NewServiceToken({ sockets, onMade, onCancel }: { sockets: Socket[]; onMade: (made: CreatedServiceToken) => void; onCancel: () => void }) {
-  const nameOf = (id: string) => sockets.find((socket) => socket.id === id)?.name ?? id;
+  const [isAll, setAll] = useState(false);
+  const namesOf = (chosen: string[]) => sockets.filter(({ id }) => chosen.includes(id)).map(({ name }) => name);
   return (
-    <Section title="New service token">
-      <Form
-        button="Create"
-        onCancel={onCancel}
-        line={({ name, days, email, sockets: chosen }) =>
-          command(
-            'sallyport service-token create',
-            ...listOf(chosen).map((id): [string, string] => ['--socket', nameOf(id)]),
-            ['--expires-in-days', days],
-            ['--email', email],
-            ['', name || 'NAME'],
-          )
-        }
-        onSend={async ({ name, days, email, sockets: chosen }) => {
-          const expires_at = days ? new Date(Date.now() + Number(days) * DAY_MS).toISOString() : undefined;
-          onMade(await ask<CreatedServiceToken>('POST', LIST, { name, sockets: listOf(chosen), ...(email ? { email } : {}), ...(expires_at ? { expires_at } : {}) }));
-        }}
-      >
-        <Field label="Name" name="name" isNeeded hint="Policies may name it." />
-        <fieldset class="checks">
-          <legend>Sockets; none chosen: all</legend>
-          {sockets.map(({ id, name }) => (
-            <Check key={id} name="sockets" value={id} label={plain(name)} />
-          ))}
-        </fieldset>
-        <Field label="E-mail address for services" name="email" type="email" hint="Policies do not match it." />
-        <Field label="Days until it ends" name="days" type="number" value="90" hint="Empty: it has no end." />
-      </Form>
-    </Section>
+    <Form
+      button="Create"
+      onCancel={onCancel}
+      line={({ name, days, email, all, sockets: chosen }) =>
+        command(
+          'sallyport service-token create',
+          ...(all ? [] : chosen ? namesOf(listOf(chosen)) : ['SOCKET']).map((of): [string, string] => ['--socket', of]),
+          ['--expires-in-days', days],
+          ['--email', email],
+          ['', name || 'NAME'],
+        )
+      }
+      onSend={async ({ name, days, email, all, sockets: chosen }) => {
+        if (!all && !chosen) throw new Error('Choose the sockets of the token, or all of them.');
+        const expires_at = days ? new Date(Date.now() + Number(days) * DAY_MS).toISOString() : undefined;
+        // The API takes an empty list for all sockets.
+        onMade(await ask<CreatedServiceToken>('POST', LIST, { name, sockets: all ? [] : listOf(chosen), ...(email ? { email } : {}), ...(expires_at ? { expires_at } : {}) }));
+      }}
+    >
+      <Field label="Name" name="name" isNeeded hint="Policies may name it." />
+      <fieldset class="checks">
+        <legend>Sockets</legend>
+        <Check name="all" label="All, later ones too" onChange={setAll} />
+        {!isAll && sockets.map(({ id, name }) => <Check key={id} name="sockets" value={id} label={plain(name)} />)}
+      </fieldset>
+      <Field label="E-mail address for services" name="email" type="email" hint="Policies do not match it." />
+      <Field label="Days until it ends" name="days" type="number" value="90" hint="Empty: it has no end." />
+    </Form>
   );
 }
 
@@ -73,15 +73,21 @@ export function ServiceTokens() {
         <Once title="The secret of the token" secret={made.secret} sentence="Keep it where only your machine reads it. It is shown this once." onClose={() => setMade(null)} />
       )}
       {isOpen && (
-        <NewServiceToken
-          sockets={known}
-          onCancel={() => setOpen(false)}
-          onMade={(token) => {
-            setMade(token);
-            setOpen(false);
-            setRevision((old) => old + 1);
-          }}
-        />
+        <Section title="New service token">
+          <Await of={sockets}>
+            {({ items }) => (
+              <NewServiceToken
+                sockets={items}
+                onCancel={() => setOpen(false)}
+                onMade={(token) => {
+                  setMade(token);
+                  setOpen(false);
+                  setRevision((old) => old + 1);
+                }}
+              />
+            )}
+          </Await>
+        </Section>
       )}
       <Await of={loaded}>
         {({ items }) => (

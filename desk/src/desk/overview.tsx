@@ -1,6 +1,6 @@
 // The overview: the first steps, what needs attention, what is open, and who was refused.
 import { useEffect } from 'preact/hooks';
-import { plain } from '../parts/format';
+import { countOf, plain } from '../parts/format';
 import { command } from '../parts/shell';
 import { organisation, session, useApi } from './api';
 import { eventColumns } from './audit';
@@ -11,16 +11,17 @@ import { SocketState } from './sockets';
 import type { AuditEvent, Certificate, Edge, FlowPage, Page, Socket, SocketStats } from './wire';
 import { apiUrl, curl } from './ways';
 
-/** Whether edges have counted anything of a socket. The audit log lacks requests to sockets that ask nobody to log in. */
-const hasTraffic = ({ requests, flows }: SocketStats): boolean => Object.keys(requests).length + Object.keys(flows).length > 0;
+/** Whether the service behind a socket has answered: to a request of HTTP, or on a connection. An edge's own error has no
+ * first byte. The audit log lacks requests to sockets that ask nobody to log in. */
+const hasAnswered = ({ first_byte, flows, bytes_out }: SocketStats): boolean => Boolean(first_byte || (Object.keys(flows).length && bytes_out));
 
-/** Where this browser keeps that requests have come: edges forget what they counted when they end. */
-const startedKey = (): string => `sallyport-desk-started ${organisation.value}`;
+/** Where this browser keeps that the service has answered: edges forget what they counted when they end. */
+const startedKey = (): string => `sallyport-desk-started ${session.value?.account?.id} ${organisation.value}`;
 
-/** The first steps, until a request has come to the socket that they lead to. */
+/** The first steps, until the service behind the socket that they lead to has answered. */
 function UntilStarted({ socket }: { socket: Socket }) {
   const stats = useApi<SocketStats>(`${to('v1', 'sockets', socket.id)}/stats`);
-  const isStarted = stats.is === 'there' && hasTraffic(stats.value);
+  const isStarted = stats.is === 'there' && hasAnswered(stats.value);
   useEffect(() => {
     if (isStarted) localStorage.setItem(startedKey(), 'yes');
   }, [isStarted]);
@@ -69,12 +70,12 @@ function Numbers({ sockets, isOwner }: { sockets: Socket[]; isOwner: boolean }) 
     <ul class="numbers">
       <li>
         <A to="/sockets">
-          <strong>{sockets.length}</strong> sockets, {up} with a tunnel
+          <strong>{sockets.length}</strong> {sockets.length === 1 ? 'socket' : 'sockets'}, {up} with a tunnel
         </A>
       </li>
       <li>
         <A to="/tunnels">
-          <strong>{tunnels}</strong> tunnels up
+          <strong>{tunnels}</strong> {tunnels === 1 ? 'tunnel' : 'tunnels'} up
         </A>
       </li>
       {isOwner && <EdgeNumber />}
@@ -84,12 +85,13 @@ function Numbers({ sockets, isOwner }: { sockets: Socket[]; isOwner: boolean }) 
 
 function EdgeNumber() {
   const edges = useApi<Page<Edge>>('/v1/edges');
-  if (edges.is !== 'there') return null;
+  // A server that is edge itself lists none.
+  if (edges.is !== 'there' || !edges.value.items.length) return null;
   const up = edges.value.items.filter(({ state }) => state === 'up').length;
   return (
     <li>
       <A to="/edges">
-        <strong>{up}</strong> of {edges.value.items.length} edges up
+        <strong>{up}</strong> of {countOf(edges.value.items.length, 'edge')} up
       </A>
     </li>
   );
@@ -122,7 +124,7 @@ function Attention({ sockets }: { sockets: Socket[] }) {
 export function Overview({ isOwner }: { isOwner: boolean }) {
   const sockets = useApi<Page<Socket>>('/v1/sockets?limit=100');
   const flows = useApi<FlowPage>('/v1/flows?limit=20');
-  const uses = useApi<Page<AuditEvent>>('/v1/audit?kind=flow&limit=1');
+  const uses = useApi<Page<AuditEvent>>('/v1/audit?kind=flow&verdict=complete&limit=1');
   const refusals = useApi<Page<AuditEvent>>('/v1/audit?kind=flow&verdict=denied&limit=5');
   return (
     <Place title="Overview">

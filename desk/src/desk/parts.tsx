@@ -6,6 +6,7 @@ import { moment, plain } from '../parts/format';
 import { Icon } from '../parts/icon';
 import { complain, copy, say } from '../parts/toast';
 import type { Loaded } from '../parts/use';
+import { UNREACHABLE } from './api';
 import { hasMoved } from './router';
 
 /** A place: its heading, which takes the focus from the former place, what may be done, and what is there. */
@@ -26,18 +27,27 @@ export function Place({ title, actions, children }: { title: string; actions?: C
           {plain(title)}
         </h1>
         <span class="fill" />
-        {actions}
+        {actions && <div class="place-actions">{actions}</div>}
       </div>
       {children}
     </>
   );
 }
 
-/** What was loaded, or how far it is. */
+/** What was loaded, or how far it is. The frame says when the server cannot be reached. */
 export function Await<T>({ of, children }: { of: Loaded<T>; children: (value: T) => ComponentChildren }) {
   if (of.is === 'loading') return <p class="soft" role="status">Loading…</p>;
-  if (of.is === 'failed') return <p class="note-line bad" role="alert">{plain(of.sentence)}</p>;
-  return <>{children(of.value)}</>;
+  if (of.is === 'failed') return <p class="note-line bad" role="alert">{plain(of.failure)}</p>;
+  return (
+    <>
+      {of.failure && of.failure !== UNREACHABLE && (
+        <p class="note-line bad" role="status">
+          {plain(of.failure)} What follows is the answer before.
+        </p>
+      )}
+      {children(of.value)}
+    </>
+  );
 }
 
 export interface Column<T> {
@@ -52,12 +62,13 @@ interface TableProps<T> {
   columns: Column<T>[];
   rows: T[];
   idOf: (row: T) => string;
-  empty: string;
+  /** What is said without rows, and what leads to some. */
+  empty: ComponentChildren;
 }
 
 /** A table; on a narrow screen each row is a block. The roles stay when the display changes. */
 export function Table<T>({ label, columns, rows, idOf, empty }: TableProps<T>) {
-  if (!rows.length) return <p class="soft none">{empty}</p>;
+  if (!rows.length) return <div class="soft none">{empty}</div>;
   return (
     <table class="list-table" role="table" aria-label={label}>
       <thead role="rowgroup">
@@ -73,7 +84,7 @@ export function Table<T>({ label, columns, rows, idOf, empty }: TableProps<T>) {
         {rows.map((row) => (
           <tr key={idOf(row)} role="row">
             {columns.map(({ head, cell, isAction }) => (
-              <td key={head} role="cell" data-head={isAction ? '' : head}>
+              <td key={head} role="cell" class={isAction ? 'act' : ''} data-head={isAction ? '' : head}>
                 {cell(row)}
               </td>
             ))}
@@ -248,24 +259,53 @@ export function Field({ label, name, value = '', type = 'text', hint, isNeeded =
 }
 
 /** A box to tick. */
-export const Check = ({ name, label, value = 'yes', isOn = false }: { name: string; label: string; value?: string; isOn?: boolean }) => (
+export const Check = ({ name, label, value = 'yes', isOn = false, onChange }: { name: string; label: string; value?: string; isOn?: boolean; onChange?: (isOn: boolean) => void }) => (
   <label>
-    <input type="checkbox" name={name} value={value} defaultChecked={isOn} /> {label}
+    <input type="checkbox" name={name} value={value} defaultChecked={isOn} onChange={(event) => onChange?.(event.currentTarget.checked)} /> {label}
   </label>
 );
 
-/** A number that is saved when it is changed. */
-export const Weight = ({ of, value, onSet }: { of: string; value: number; onSet: (weight: number) => void }) => (
-  <input
-    type="number"
-    class="weight"
-    min={0}
-    max={1000}
-    aria-label={`Weight of ${plain(of)}`}
-    defaultValue={String(value)}
-    onChange={(event) => event.currentTarget.value && event.currentTarget.reportValidity() && onSet(Number(event.currentTarget.value))}
-  />
-);
+const MOST_WEIGHT = 1000;
+
+/** A number that is saved when it is changed. After a refusal it shows the number that holds, and the refusal. */
+export function Weight({ of, value, onSet }: { of: string; value: number; onSet: (weight: number) => Promise<unknown> }) {
+  const [typed, setTyped] = useState<string | null>(null);
+  const [problem, setProblem] = useState('');
+  // What holds takes the place of what was typed.
+  useEffect(() => setTyped(null), [value]);
+  const refuse = (sentence: string) => {
+    setProblem(sentence);
+    setTyped(null);
+  };
+  const save = (input: HTMLInputElement) => {
+    if (!input.value || !input.checkValidity()) return refuse(`A weight is a whole number from 0 to ${MOST_WEIGHT}.`);
+    setProblem('');
+    onSet(Number(input.value)).then(
+      () => say('The weight is changed'),
+      (error) => refuse(error instanceof Error ? error.message : String(error)),
+    );
+  };
+  return (
+    <>
+      <input
+        type="number"
+        class="weight"
+        min={0}
+        max={MOST_WEIGHT}
+        aria-label={`Weight of ${plain(of)}`}
+        aria-invalid={Boolean(problem)}
+        value={typed ?? String(value)}
+        onInput={(event) => setTyped(event.currentTarget.value)}
+        onChange={(event) => save(event.currentTarget)}
+      />
+      {problem && (
+        <small class="problem" role="alert">
+          {plain(problem)}
+        </small>
+      )}
+    </>
+  );
+}
 
 /** The lines of a field, without empty ones. */
 export const listOf = (text: string | undefined): string[] => (text ?? '').split('\n').map((line) => line.trim()).filter(Boolean);
@@ -310,14 +350,20 @@ export const doing = (what: Promise<unknown>, done: string, then?: () => void): 
   }, complain);
 };
 
-/** A secret that is shown once. */
-export const Once = ({ title, secret, sentence, onClose }: { title: string; secret: string; sentence: string; onClose: () => void }) => (
+/** How a secret gets to its person: by a message of the server, or by hand and why. */
+export const delivery = (what: string, email: string, { sent, problem }: { sent?: boolean; problem?: string | null }): string =>
+  sent
+    ? `A message with the ${what} is on its way to ${email}.`
+    : `${problem ? `No message was sent: ${problem.replace(/\.$/, '')}. ` : ''}Give the ${what} to ${email}. It is shown this once.`;
+
+/** A secret that is shown once; none where the server sent it. */
+export const Once = ({ title, secret, sentence, onClose }: { title: string; secret: string | null | undefined; sentence: string; onClose: () => void }) => (
   <Dialog title={title} isSteady onClose={onClose}>
     <p>{plain(sentence)}</p>
-    <Copied text={secret} what={title} />
+    {secret && <Copied text={secret} what={title} />}
     <div class="dialog-foot">
       <button type="button" class="main" data-first onClick={onClose}>
-        I have it
+        {secret ? 'I have it' : 'Close'}
       </button>
     </div>
   </Dialog>

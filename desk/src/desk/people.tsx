@@ -2,8 +2,8 @@
 import { useState } from 'preact/hooks';
 import { plain } from '../parts/format';
 import { command } from '../parts/shell';
-import { ask, chooseOrganisation, useApi } from './api';
-import { Await, doing, Facts, Field, Form, Once, Place, Risky, Section, Table, Time, Ways } from './parts';
+import { ask, chooseOrganisation, memberships, useApi } from './api';
+import { Await, delivery, doing, Facts, Field, Form, Once, Place, Risky, Section, Table, Time, Ways } from './parts';
 import { A, go, to } from './router';
 import type { CreatedInvitation, Invitation, Member, Organisation, Page } from './wire';
 import { curl } from './ways';
@@ -52,6 +52,7 @@ export function People() {
       <Ways
         of={[
           [curl('GET', '/v1/members'), 'sallyport member ls'],
+          [curl('GET', '/v1/organisation'), 'sallyport organisation show'],
           [curl('POST', '/v1/invitations', { email: 'bob@example.com', role: 'member' }), 'sallyport member add --role member bob@example.com'],
         ]}
       />
@@ -85,7 +86,7 @@ function Invitations({ revision, onChange }: { revision: number; onChange: () =>
         <Once
           title="The code of the invitation"
           secret={made.code}
-          sentence={made.sent ? `A message with the code is on its way to ${made.email}.` : `Give the code to ${made.email}. It is shown this once.`}
+          sentence={delivery('code', made.email, made)}
           onClose={() => setMade(null)}
         />
       )}
@@ -110,7 +111,7 @@ function Invitations({ revision, onChange }: { revision: number; onChange: () =>
             label="Invitations"
             rows={items}
             idOf={({ id }) => id}
-            empty="No invitation is open."
+            empty="No invitation is open. Somebody whom you invite becomes a member with the role that you choose."
             columns={[
               { head: 'E-mail address', cell: ({ email }) => plain(email) },
               { head: 'Role', cell: ({ role }) => role },
@@ -141,6 +142,7 @@ function OrganisationSection() {
   const leave = () =>
     doing(ask('POST', `${path}/leave`, {}), 'You have left', () => {
       chooseOrganisation('');
+      memberships.value += 1;
       go('/');
     });
   return (
@@ -156,6 +158,7 @@ function OrganisationSection() {
                 onSend={async ({ name }) => {
                   await ask('PATCH', path, { name });
                   setOpen(false);
+                  memberships.value += 1;
                   setRevision((old) => old + 1);
                 }}
               >
@@ -177,7 +180,6 @@ function OrganisationSection() {
           </>
         )}
       </Await>
-      <Ways of={[[curl('GET', path), 'sallyport organisation show']]} />
     </Section>
   );
 }

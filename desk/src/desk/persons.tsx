@@ -3,7 +3,7 @@ import { useState } from 'preact/hooks';
 import { plain } from '../parts/format';
 import { command } from '../parts/shell';
 import { ask, useApi } from './api';
-import { Await, doing, Field, Form, Lamp, listOf, Once, Risky, Section, Table, Time, Ways } from './parts';
+import { Await, delivery, doing, Field, Form, Lamp, listOf, Once, Risky, Section, Table, Time, Ways } from './parts';
 import { A, to } from './router';
 import type { InvitedPerson, LocalPerson, Page } from './wire';
 import { curl } from './ways';
@@ -25,8 +25,8 @@ export function Persons() {
       {link && (
         <Once
           title="The link to set a password"
-          secret={link.link ?? ''}
-          sentence={link.sent ? `A message with the link is on its way to ${link.person.email}.` : `Give the link to ${link.person.email}. It is shown this once.`}
+          secret={link.link}
+          sentence={delivery('link', link.person.email, link)}
           onClose={() => setLink(null)}
         />
       )}
@@ -52,7 +52,7 @@ export function Persons() {
             label="Persons"
             rows={items}
             idOf={({ id }) => id}
-            empty="Nobody logs in with a password of this installation."
+            empty="Nobody logs in with a password of this installation yet. A person whom you add gets a link to set one."
             columns={[
               { head: 'E-mail address', cell: ({ email }) => <A to={`/audit?identity=${encodeURIComponent(email)}`}>{plain(email)}</A> },
               { head: 'Groups', cell: ({ groups }) => (groups ?? []).map(plain).join(', ') },

@@ -1,6 +1,6 @@
 // Policies: the list, the editor, and the tester, which is the engine of the edges.
 import { useState } from 'preact/hooks';
-import { plain } from '../parts/format';
+import { countOf, plain } from '../parts/format';
 import { command } from '../parts/shell';
 import { say } from '../parts/toast';
 import { ask, query, tagOf, useApi } from './api';
@@ -27,9 +27,9 @@ export function Policies() {
               empty="There is no policy yet. A policy says who may enter, from where, when, and for what."
               columns={[
                 { head: 'Name', cell: ({ id, name }) => <A to={to('policies', id)}>{plain(name)}</A> },
-                { head: 'Allows', cell: ({ document }) => `${document.allow?.length ?? 0} rules` },
-                { head: 'Denies', cell: ({ document }) => `${document.deny?.length ?? 0} rules` },
-                { head: 'Applies to', cell: ({ everywhere, sockets }) => (everywhere ? 'all sockets' : `${sockets.length} sockets`) },
+                { head: 'Allows', cell: ({ document }) => countOf(document.allow?.length ?? 0, 'rule') },
+                { head: 'Denies', cell: ({ document }) => countOf(document.deny?.length ?? 0, 'rule') },
+                { head: 'Applies to', cell: ({ everywhere, sockets }) => (everywhere ? 'all sockets' : countOf(sockets.length, 'socket')) },
                 { head: 'Changed', cell: ({ updated_at }) => <Time at={updated_at} /> },
               ]}
             />

@@ -158,7 +158,6 @@ export function OneProvider({ name }: { name: string }) {
             ]}
           />
           <Tested path={path} />
-          {provider.kind === 'local' && <Persons />}
           <Ways
             of={[
               [curl('GET', path), command('sallyport provider show', ['', provider.name])],
@@ -166,6 +165,7 @@ export function OneProvider({ name }: { name: string }) {
               [curl('DELETE', path), command('sallyport provider rm', ['', provider.name])],
             ]}
           />
+          {provider.kind === 'local' && <Persons />}
         </Place>
       )}
     </Await>

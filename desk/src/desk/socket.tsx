@@ -4,7 +4,7 @@ import { count, plain, size } from '../parts/format';
 import { command } from '../parts/shell';
 import { ask, tagOf, useApi } from './api';
 import { EndedFlows, FlowTable } from './flows';
-import { Await, Check, doing, Facts, Field, Form, Lamp, listOf, Once, Place, Risky, Section, Table, Time, Ways, Weight } from './parts';
+import { Await, Check, Copied, doing, Facts, Field, Form, Lamp, listOf, Once, Place, Risky, Section, Table, Time, Ways, Weight } from './parts';
 import { A, go, to } from './router';
 import { SocketState } from './sockets';
 import { TunnelName, TunnelState } from './tunnels';
@@ -216,7 +216,12 @@ function SocketTunnels({ socket, path, onChange, revision }: Shown & { revision:
             label="Tunnels"
             rows={items}
             idOf={({ id }) => id}
-            empty="No tunnel leads to this socket. Run the command below on the machine of the service."
+            empty={
+              <>
+                No tunnel leads to this socket. Run this on the machine of the service; 8000 is its port.
+                <Copied text={command('sallyport tunnel connect', ['', socket.name], '8000')} what="The tunnel" />
+              </>
+            }
             columns={[
               { head: 'Tunnel', cell: (tunnel) => <TunnelName of={tunnel} /> },
               { head: 'State', cell: (tunnel) => <TunnelState of={tunnel} /> },
@@ -227,7 +232,7 @@ function SocketTunnels({ socket, path, onChange, revision }: Shown & { revision:
                   <Weight
                     of={name || id.slice(0, 8)}
                     value={weight ?? 100}
-                    onSet={(weight) => doing(ask('PATCH', `${path}/${to('tunnels', id).slice(1)}`, { weight }), 'The weight is changed', onChange)}
+                    onSet={(weight) => ask('PATCH', `${path}/${to('tunnels', id).slice(1)}`, { weight }).then(onChange)}
                   />
                 ),
               },
@@ -288,7 +293,7 @@ function Origins({ path, revision, onChange }: { path: string; revision: number;
               {
                 head: 'Weight',
                 cell: ({ id, address, weight }) => (
-                  <Weight of={address} value={weight} onSet={(weight) => doing(ask('PATCH', `${path}/${to('origins', id).slice(1)}`, { weight }), 'The weight is changed', onChange)} />
+                  <Weight of={address} value={weight} onSet={(weight) => ask('PATCH', `${path}/${to('origins', id).slice(1)}`, { weight }).then(onChange)} />
                 ),
               },
               {
@@ -321,7 +326,7 @@ function Attached({ socket, revision, onChange }: { socket: Socket; revision: nu
             label="Policies"
             rows={items}
             idOf={({ id }) => id}
-            empty="There is no policy yet."
+            empty={<>There is no policy yet. <A to="/policies/new">Make one</A></>}
             columns={[
               { head: 'Policy', cell: ({ id, name }) => <A to={to('policies', id)}>{plain(name)}</A> },
               { head: 'Applies', cell: ({ everywhere, sockets }) => (everywhere ? 'to all sockets' : sockets.includes(socket.id) ? 'to this socket' : 'not here') },

@@ -49,7 +49,7 @@ function Keys() {
             label="Keys"
             rows={items}
             idOf={({ id }) => id}
-            empty="You have no key yet."
+            empty="You have no key yet. Add the public key of the machine from which you run ssh."
             columns={[
               { head: 'Name', cell: ({ name }) => plain(name) },
               { head: 'Fingerprint', cell: ({ fingerprint }) => <code>{plain(fingerprint)}</code> },

@@ -63,7 +63,7 @@ export function Tokens() {
             label="Tokens"
             rows={items}
             idOf={({ id }) => id}
-            empty="You have no token for this organisation."
+            empty="You have no token for this organisation. A program needs one to call the API."
             columns={[
               { head: 'Name', cell: ({ name }) => plain(name) },
               { head: 'May', cell: ({ scopes }) => scopes.join(', ') },

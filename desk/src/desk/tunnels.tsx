@@ -43,7 +43,7 @@ export function Tunnels() {
             label="Tunnels"
             rows={rows}
             idOf={({ tunnel }) => tunnel.id}
-            empty="There is no tunnel yet. A socket's page has the command that makes one."
+            empty={<>There is no tunnel yet. The page of a <A to="/sockets">socket</A> has the command that makes one.</>}
             columns={[
               { head: 'Tunnel', cell: ({ tunnel }) => <TunnelName of={tunnel} /> },
               { head: 'Socket', cell: ({ socket }) => <A to={to('sockets', socket.id)}>{plain(socket.name)}</A> },

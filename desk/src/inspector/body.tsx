@@ -133,7 +133,7 @@ function Shown({ id, side, view }: { id: number; side: Side; view: View }) {
 function Bytes({ id, side, form, as }: { id: number; side: Side; form: 'raw' | 'decoded'; as: 'text' | 'hex' }) {
   const loaded = useLoaded((signal) => api.body(id, side, form, signal), `${id} ${side} ${form}`);
   if (loaded.is === 'loading') return <p class="soft">Loading</p>;
-  if (loaded.is === 'failed') return <p class="note-line">{loaded.sentence}</p>;
+  if (loaded.is === 'failed') return <p class="note-line">{loaded.failure}</p>;
   const bytes = new Uint8Array(loaded.value);
   return as === 'hex' ? <Hex bytes={bytes} /> : <Plain text={new TextDecoder().decode(bytes)} />;
 }
@@ -195,7 +195,7 @@ export function Body({ id, side, message, revision }: { id: number; side: Side; 
           <Shown id={id} side={side} view={loaded.value} />
         </>
       )}
-      {form === 'view' && loaded.is === 'failed' && <p class="note-line">{loaded.sentence}</p>}
+      {form === 'view' && loaded.failure && <p class="note-line">{loaded.failure}</p>}
       {form !== 'view' && <Bytes key={`${id} ${side}`} id={id} side={side} form="raw" as={form} />}
     </section>
   );

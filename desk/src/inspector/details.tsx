@@ -248,7 +248,7 @@ export function DetailsPane() {
         <Tabs label="Parts of the exchange" tabs={tabs} at={at} panel="panel" onChange={(id) => (tab.value = id)} />
       </header>
       <div id="panel" class="panel" role="tabpanel" aria-labelledby={`tab-${at}`} tabIndex={0}>
-        {loaded.is === 'failed' && <p class="note-line bad">{loaded.sentence}</p>}
+        {loaded.failure && <p class="note-line bad">{loaded.failure}</p>}
         {loaded.is === 'there' && loaded.value && <Panel at={at} all={loaded.value} one={one} revision={revision} />}
       </div>
     </section>

@@ -66,7 +66,7 @@ function Comparison({ pair: [a, b] }: { pair: [number, number] }) {
         <span class="removed">{MARKS.removed} {title(a)}</span>
         <span class="added">{MARKS.added} {title(b)}</span>
       </p>
-      {loaded.is === 'failed' && <p class="note-line bad">{loaded.sentence}</p>}
+      {loaded.failure && <p class="note-line bad">{loaded.failure}</p>}
       {loaded.is === 'there' && equal.length === sections.length && <p class="note-line">Both are equal.</p>}
       {sections
         .filter((section) => !isEqual(section))

@@ -161,7 +161,7 @@ export function Editor({ id }: { id: number }) {
   const loaded = useLoaded((signal) => draft(id, signal), id);
   return (
     <Dialog title={`Edit request #${id} and send it again`} class="large" isSteady onClose={() => (editing.value = null)}>
-      {loaded.is === 'failed' && <p class="note-line bad">{loaded.sentence}</p>}
+      {loaded.failure && <p class="note-line bad">{loaded.failure}</p>}
       {loaded.is === 'there' && <Form id={id} from={loaded.value} />}
     </Dialog>
   );

@@ -22,6 +22,9 @@ export function duration(ms: number): string {
   return `${Math.floor(ms / 60_000)} m ${String(Math.floor((ms % 60_000) / 1000)).padStart(2, '0')} s`;
 }
 
+/** Milliseconds with one decimal place; empty where nothing was measured. */
+export const ms = (value: number | null | undefined): string => (value == null ? '' : `${value.toFixed(1)} ms`);
+
 const two = (value: number): string => String(value).padStart(2, '0');
 
 /** The time of day, to the second. */
@@ -39,6 +42,9 @@ export function moment(at: string): string {
 }
 
 export const count = (value: number): string => value.toLocaleString('en');
+
+/** A number of things: 1 rule, 2 rules. */
+export const countOf = (value: number, one: string): string => `${count(value)} ${one}${value === 1 ? '' : 's'}`;
 
 /** Text for one line: what could move the cursor or turn the writing is shown by name. */
 export function plain(text: string): string {

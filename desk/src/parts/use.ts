@@ -1,21 +1,28 @@
 // Loading of what an answer holds, with its state.
 import { useEffect, useState } from 'preact/hooks';
 
-export type Loaded<T> = { is: 'loading' } | { is: 'there'; value: T } | { is: 'failed'; sentence: string };
+/** What was loaded. `failure` says why the last reading failed, and is empty where it did not. */
+export type Loaded<T> = { is: 'loading'; failure: '' } | { is: 'there'; value: T; failure: string } | { is: 'failed'; failure: string };
 
-/** Loads when a dependency changes, and keeps what is there until the next answer of the same subject. */
+const LOADING = { is: 'loading', failure: '' } as const;
+
+/** Loads when a dependency changes, and keeps what is there until the next good answer of the same subject. */
 export function useLoaded<T>(load: (signal: AbortSignal) => Promise<T>, subject: unknown, revision: unknown = 0): Loaded<T> {
-  const [held, setHeld] = useState<{ subject: unknown; loaded: Loaded<T> }>({ subject, loaded: { is: 'loading' } });
+  const [held, setHeld] = useState<{ subject: unknown; loaded: Loaded<T> }>({ subject, loaded: LOADING });
   useEffect(() => {
     const gone = new AbortController();
     load(gone.signal).then(
-      (value) => gone.signal.aborted || setHeld({ subject, loaded: { is: 'there', value } }),
+      (value) => gone.signal.aborted || setHeld({ subject, loaded: { is: 'there', value, failure: '' } }),
       (error) => {
         if (gone.signal.aborted) return;
-        setHeld({ subject, loaded: { is: 'failed', sentence: error instanceof Error ? error.message : String(error) } });
+        const failure = error instanceof Error ? error.message : String(error);
+        setHeld(({ subject: before, loaded }) => ({
+          subject,
+          loaded: before === subject && loaded.is === 'there' ? { ...loaded, failure } : { is: 'failed', failure },
+        }));
       },
     );
     return () => gone.abort();
   }, [subject, revision]);
-  return held.subject === subject ? held.loaded : { is: 'loading' };
+  return held.subject === subject ? held.loaded : LOADING;
 }
