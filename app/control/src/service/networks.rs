@@ -137,6 +137,7 @@ impl App {
     pub(crate) async fn create_machine(
         &self,
         network: &StoredNetwork,
+        added_by: AccountId,
         create: CreateMachine,
     ) -> Result<(StoredNetwork, StoredMachine, Secret), ApiError> {
         self.limits.create(network.account, self.clock.now().monotonic)?;
@@ -149,6 +150,7 @@ impl App {
             routes: networks("routes", &create.routes.unwrap_or_default())?,
             groups: groups.iter().map(|group| name("groups", group)).collect::<Result<_, _>>()?,
             is_exit: create.is_exit,
+            added_by,
             created_at: self.clock.now().unix_seconds,
         };
         let check = |route: &NetworkRoute| {

@@ -29,6 +29,7 @@ fn machine(number: u8) -> NewMachine {
         routes: Vec::new(),
         groups: vec!["web".parse().unwrap()],
         is_exit: number == 1,
+        added_by: account(1).account.id,
         created_at: NOW,
     }
 }
@@ -57,6 +58,7 @@ async fn a_machine_keeps_its_leases_and_a_freed_address_is_leased_last() {
     let two = add(&store, office.id, &machine(2)).await.unwrap();
     assert_eq!(two.route.addresses, addresses(["10.20.0.2", "fd00:20::2"]));
     let found = store.network(office.id).await.unwrap().unwrap();
+    assert_eq!(two.added_by, Some(account(1).account.id));
     assert_eq!(found.machines, vec![two]);
     assert_eq!(store.network_named(office.account, &office.name).await.unwrap(), Some(found.clone()));
     assert_eq!(store.networks_of(office.account).await.unwrap(), vec![found.clone()]);
