@@ -65,7 +65,7 @@ pub(crate) async fn create(
     let make = async {
         let network = app.create_network(caller.organisation, input.value).await?;
         let location = Some(format!("/v1/networks/{}", network.name));
-        Ok(Made { location, body: app.network_to_api(&network) })
+        Ok(Made { location, body: app.network_to_api(&network.summary()) })
     };
     app.once(caller.organisation, input.keyed.as_ref(), None, make).await
 }
@@ -85,7 +85,7 @@ pub(crate) async fn get(
 ) -> Result<Response, ApiError> {
     caller.require(Scope::SocketsRead)?;
     let network = app.find_network(caller.organisation, &network).await?;
-    Ok(json(StatusCode::OK, &app.network_to_api(&network)))
+    Ok(json(StatusCode::OK, &app.network_to_api(&network.summary())))
 }
 
 /// Remove a network
@@ -239,7 +239,7 @@ pub(crate) async fn create_machine(
     let make = async {
         let (network, machine, credential) = app.create_machine(&network, caller.who.id, input.value).await?;
         let location = Some(format!("/v1/networks/{}/machines/{}", network.name, machine.route.name));
-        let network = app.network_to_api(&network);
+        let network = app.network_to_api(&network.summary());
         let edge = connect_to(&app, via);
         Ok(Made { location, body: CreatedMachine { details: machine_to_api(&machine), credential, network, edge } })
     };
