@@ -53,6 +53,11 @@ pub(crate) struct NetworkArg {
     network: String,
 }
 
+/// So many things, in words: `1 rule`, `2 rules`.
+fn counted(count: usize, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
 /// Runs the command.
 pub(crate) async fn run(context: &Context, command: NetworkCommand) -> anyhow::Result<()> {
     match command {
