@@ -48,6 +48,8 @@ pub struct NetworkOptions {
     pub keepalive: Duration,
     /// The name of the device; `None`: `sp-` and the beginning of the network's name.
     pub device: Option<String>,
+    /// Whether routes of other machines lead to the device, besides the ranges of the network.
+    pub accepts_routes: bool,
 }
 
 /// What happens to a machine.
@@ -55,7 +57,7 @@ pub struct NetworkOptions {
 pub enum NetworkEvent {
     /// The machine has joined, and the device is up.
     Joined {
-        /// The machine's place.
+        /// The machine's place, with the routes that it accepts.
         place: NetworkJoined,
         /// The name of the device.
         device: String,
@@ -69,6 +71,8 @@ pub enum NetworkEvent {
         /// The time.
         again_in: Duration,
     },
+    /// Other machines have these routes, and this machine accepts none.
+    RoutesNotAccepted(Vec<IpNet>),
     /// A route of another machine is not used, because the way to the edge would go by it.
     RouteLeftOut(IpNet),
     /// A route of another machine is not used, because the kernel refuses it.
@@ -160,7 +164,7 @@ impl Machine {
     async fn carry(
         &mut self,
         carrier: BoxedCarrier,
-        place: NetworkJoined,
+        mut place: NetworkJoined,
         shutdown: &Shutdown,
     ) -> Result<Outcome, NetworkError> {
         let way_out = self.way_out().await;
@@ -173,6 +177,7 @@ impl Machine {
             self.addresses.clone_from(&place.addresses);
         }
         let Some(device) = &self.device else { return Ok(Outcome::Stopped) };
+        place.routes = self.accepted(place.routes).await;
         self.set_routes(device, &place.routes, &way_out).await;
         let joined = NetworkEvent::Joined { place, device: device.name().to_owned(), transport: self.edge.transport() };
         self.report(joined).await;
@@ -183,7 +188,8 @@ impl Machine {
             while changes.changed().await.is_ok() {
                 let place: Option<NetworkJoined> = changes.borrow_and_update().clone();
                 if let Some(place) = place {
-                    self.set_routes(device, &place.routes, &way_out).await;
+                    let routes = self.accepted(place.routes).await;
+                    self.set_routes(device, &routes, &way_out).await;
                 }
             }
             std::future::pending::<()>().await;
@@ -207,6 +213,15 @@ impl Machine {
             PacketsEnd::Refused(refusal) => Err(NetworkError::Refused(refusal)),
             PacketsEnd::Lost(why) => Ok(Outcome::Lost(why)),
         }
+    }
+
+    /// Those of these routes of others that this machine accepts: all or none.
+    async fn accepted(&self, routes: Vec<IpNet>) -> Vec<IpNet> {
+        if self.options.accepts_routes || routes.is_empty() {
+            return routes;
+        }
+        self.report(NetworkEvent::RoutesNotAccepted(routes)).await;
+        Vec::new()
     }
 
     /// Has these routes of others lead to the device, but those by which this machine reaches the edge.

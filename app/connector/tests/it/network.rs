@@ -128,6 +128,7 @@ fn options(edge: &Edge, credential: &str) -> NetworkOptions {
         machine: JoinNetwork { machine: MachineId::from_random([1; 16]), credential: credential.into() },
         keepalive: Duration::from_secs(10),
         device: None,
+        accepts_routes: true,
     }
 }
 
@@ -176,8 +177,14 @@ async fn within_a_network() {
 
     // A machine that is stopped leaves nothing either, and a wrong credential makes no device.
     let (sender, mut events) = mpsc::channel(16);
-    let machine = tokio::spawn(join(options(&edge, "good"), sender, shutdown.clone()));
-    while !matches!(soon(events.recv()).await, Some(NetworkEvent::Joined { .. })) {}
+    // It has accepted no routes, and uses none but those of its ranges.
+    let without_routes = NetworkOptions { accepts_routes: false, ..options(&edge, "good") };
+    let machine = tokio::spawn(join(without_routes, sender, shutdown.clone()));
+    let announced = ["10.78.0.0/24", "127.0.0.0/24"].map(|route| route.parse().unwrap()).to_vec();
+    assert_eq!(soon(events.recv()).await, Some(NetworkEvent::RoutesNotAccepted(announced)));
+    let event = soon(events.recv()).await;
+    assert!(matches!(&event, Some(NetworkEvent::Joined { place, .. }) if place.routes.is_empty()), "{event:?}");
+    assert!(ip("route").contains("10.77.0.0/24") && !ip("route").contains("10.78.0.0/24"), "{}", ip("route"));
     shutdown.trigger();
     soon(machine).await.unwrap().unwrap();
     assert!(!ip("link").contains(DEVICE), "{}", ip("link"));

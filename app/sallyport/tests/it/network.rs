@@ -234,7 +234,13 @@ fn within_a_network() {
     let office = Office::new();
     let [one, two] = &office.machines;
     let first = one.join(&office.home, &["--route", BEHIND]);
+    // What lies behind others is used only if that is said.
     let second = two.join(&office.home, &[]);
+    second.wait_for(&format!("{{\"event\":\"routes-not-accepted\",\"routes\":[\"{BEHIND}\"]}}"));
+    let routes = text(&two.run("ip route").stdout);
+    assert!(routes.contains(RANGE) && !routes.contains(BEHIND), "{routes}");
+    assert!(second.stop().success(), "{}", second.output());
+    let second = two.join(&office.home, &["--accept-routes"]);
     one.must("ip", "addr add 10.78.0.1/32 dev lo");
     let (m1, m2, m2_6) = ("10.77.0.1", "10.77.0.2", "fd00:77::2");
     assert!(one.pings(m2) && one.pings(m2_6) && two.pings("10.78.0.1"), "{}{}", first.output(), second.output());

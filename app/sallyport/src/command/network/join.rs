@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
+use clap_complete::engine::ArgValueCompleter;
 use ipnet::IpNet;
 use sallyport_api::CreateMachine;
 use sallyport_client::ClientError;
@@ -17,7 +18,7 @@ use tokio::sync::mpsc;
 
 use super::kept::KeptMachine;
 use crate::{
-    context::{AGENT, Context, Target},
+    context::{AGENT, Context, Target, candidates},
     duration,
     failure::{Failure, Kind},
     output::{self, Format},
@@ -26,11 +27,14 @@ use crate::{
 
 /// How many events may wait for the terminal.
 const MAX_QUEUED_EVENTS: usize = 64;
+/// How many routes a line has.
+const MAX_LISTED_ROUTES: usize = 8;
 
 /// Options of `join`.
 #[derive(Debug, Args)]
 pub(crate) struct JoinArgs {
     /// The network
+    #[arg(add = ArgValueCompleter::new(candidates::networks))]
     network: Name,
     /// The name of this machine there [default: the host name]
     #[arg(long, value_name = "NAME")]
@@ -50,6 +54,9 @@ pub(crate) struct JoinArgs {
     /// The name of the device [default: sp- and the beginning of the network's name]
     #[arg(long, value_name = "NAME", value_parser = device)]
     device: Option<String>,
+    /// Use what lies behind other machines (their --route), and not only the ranges of the network
+    #[arg(long)]
+    accept_routes: bool,
 }
 
 fn device(name: &str) -> Result<String, String> {
@@ -168,6 +175,7 @@ fn options(target: &Target, machine: &KeptMachine, args: JoinArgs) -> anyhow::Re
         machine: machine.question(),
         keepalive: args.keepalive,
         device: args.device,
+        accepts_routes: args.accept_routes,
     })
 }
 
@@ -191,6 +199,14 @@ fn show(context: &Context, event: &NetworkEvent) -> anyhow::Result<()> {
         NetworkEvent::Lost { why, again_in } => {
             let text = format!("the network is away, and is tried again in {} ms: {why}", again_in.as_millis());
             (text, json!({ "event": "lost", "why": why, "again_in_ms": again_in.as_millis() as u64 }))
+        }
+        NetworkEvent::RoutesNotAccepted(routes) => {
+            let shown: Vec<String> = routes.iter().take(MAX_LISTED_ROUTES).map(ToString::to_string).collect();
+            let rest = routes.len() - shown.len();
+            let rest = if rest == 0 { String::new() } else { format!(" and {rest} more") };
+            let text =
+                format!("without --accept-routes, routes of other machines are not used: {}{rest}", shown.join(", "));
+            (text, json!({ "event": "routes-not-accepted", "routes": routes }))
         }
         NetworkEvent::RouteLeftOut(route) => {
             let text = format!("the route {route} of another machine is left out: this machine reaches the edge by it");

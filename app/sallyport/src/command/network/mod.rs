@@ -35,6 +35,7 @@ pub(crate) enum NetworkCommand {
 Examples:
   sudo sallyport network join office
   sudo sallyport network join office --name gate --route 10.30.0.0/16
+  sudo sallyport network join office --accept-routes
   sudo sallyport network join office --transport quic -o json")]
     Join(JoinArgs),
     /// The machines of a network
