@@ -11,6 +11,7 @@ use std::{
 };
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use crate::{
@@ -136,6 +137,12 @@ impl Machine {
         thread::scope(|scope| scope.spawn(inside).join().unwrap())
     }
 
+    /// The file of the machine in the network.
+    fn kept(&self) -> PathBuf {
+        let mut files = std::fs::read_dir(self.state.path().join("networks")).unwrap();
+        files.next().unwrap().unwrap().path()
+    }
+
     fn pings(&self, words: &str) -> bool {
         self.run(&format!("ping -c 1 -W 5 {words}")).status.success()
     }
@@ -156,11 +163,14 @@ impl Office {
     fn new() -> Self {
         let machines = [Machine::new(1), Machine::new(2)];
         let home = Home::new();
-        let listen = format!("0.0.0.0:{}", free_port());
-        let up = home.up(&["--domain", DOMAIN, "--sign-up", "open", "--listen", &listen]);
+        let up = Self::up(&home, free_port());
         home.account();
         home.json(&["network", "create", "office", "--range", RANGE, "--range", RANGE_6]);
         Self { home, up, machines }
+    }
+
+    fn up(home: &Home, port: u16) -> Up {
+        home.up(&["--domain", DOMAIN, "--sign-up", "open", "--listen", &format!("0.0.0.0:{port}")])
     }
 
     /// The value of a metric whose name and labels are these.
@@ -273,8 +283,17 @@ fn within_a_network() {
     // A second start is the same machine, and an orderly end leaves nothing.
     assert!(first.stop().success(), "{}", first.output());
     assert!(!one.has_device());
+    // The machine's file names an edge that is there no more, and control names the one of now.
+    let kept = one.kept();
+    let file = || -> Value { serde_json::from_slice(&std::fs::read(&kept).unwrap()).unwrap() };
+    let mut moved = file();
+    assert_eq!(moved["edge"]["port"], office.up.port);
+    moved["edge"]["port"] = free_port().into();
+    std::fs::write(&kept, moved.to_string()).unwrap();
     let first = one.join(&office.home, &[]);
     assert!(first.output().contains(&format!("\"{m1}\"")), "{}", first.output());
+    assert!(first.output().contains("\"lost\""), "{}", first.output());
+    assert_eq!(file()["edge"]["port"], office.up.port);
     assert!(two.pings(m1));
     // So does an end without order.
     first.signal("KILL");
@@ -291,7 +310,7 @@ fn a_policy_and_a_removal_hold_at_once() {
 #[test]
 #[ignore = "runs within the network of a_policy_and_a_removal_hold_at_once"]
 fn within_a_policy() {
-    let office = Office::new();
+    let mut office = Office::new();
     let [one, two] = &office.machines;
     let first = one.join(&office.home, &["--transport", "quic"]);
     assert!(first.output().contains("\"transport\":\"quic\""), "{}", first.output());
@@ -316,7 +335,20 @@ fn within_a_policy() {
     pinging.kill().unwrap();
     pinging.wait().unwrap();
     assert_eq!(office.counted("sallyport_edge_network_machines"), 1);
-    assert!(second.stop().success(), "{}", second.output());
+
+    // A machine that is removed while it is away learns of it when it is back.
+    let kept = two.kept();
+    second.signal("STOP");
+    office.up.program.signal("KILL");
+    office.up.program.ended();
+    office.up = Office::up(&office.home, office.up.port);
+    office.home.json(&["network", "machine", "rm", "office", "m2", "--yes"]);
+    second.signal("CONT");
+    assert_eq!(second.ended().code(), Some(5), "{}", second.output());
+    for words in ["this edge does not know the machine", "the machine was removed from its network", "join again"] {
+        assert!(second.output().contains(words), "{words}: {}", second.output());
+    }
+    assert!(!two.has_device() && !kept.exists());
 }
 
 #[test]

@@ -16,7 +16,10 @@ use sallyport_network::name::Name;
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use super::kept::KeptMachine;
+use super::{
+    control::{self, ControlApi},
+    kept::KeptMachine,
+};
 use crate::{
     context::{AGENT, Context, Target, candidates},
     duration,
@@ -78,7 +81,9 @@ pub(super) async fn run(context: &Context, args: JoinArgs) -> anyhow::Result<()>
     let shutdown = Shutdown::new();
     let network = args.network.clone();
     let (sender, mut events) = mpsc::channel(MAX_QUEUED_EVENTS);
-    let joined = network::join(options(&target, &machine, args)?, sender, shutdown.clone());
+    let options = options(&target, &machine, args)?;
+    let control = ControlApi::new(context, &target, &network, machine)?;
+    let joined = network::join(options, &control, sender, shutdown.clone());
     tokio::pin!(joined);
     let mut shown = Ok(());
     let ended = loop {
@@ -115,17 +120,17 @@ pub(super) async fn run(context: &Context, args: JoinArgs) -> anyhow::Result<()>
 async fn machine(context: &Context, target: &Target, args: &JoinArgs) -> anyhow::Result<KeptMachine> {
     let (client, network) = (context.client(target)?, args.network.as_str());
     if let Some(kept) = KeptMachine::read(&target.api, &args.network)? {
-        // A machine that was removed meanwhile is made anew. While the API is away, the kept one is tried.
-        let is_gone = match client.machines(network).await {
-            Ok(machines) => machines.iter().all(|one| one.id.to_string() != kept.id.to_string()),
-            Err(ClientError::Unreachable { .. }) => false,
-            Err(error) => return Err(crate::failure::about(error, &network)),
-        };
-        if !is_gone {
-            if !args.groups.is_empty() || !args.routes.is_empty() {
-                context.output.hint("the machine is in the network already: --group and --route are for a new one");
+        match client.machine(network, &kept.id.to_string()).await {
+            // While the API is away, the kept machine is tried.
+            Ok(_) | Err(ClientError::Unreachable { .. }) => {
+                if !args.groups.is_empty() || !args.routes.is_empty() {
+                    context.output.hint("the machine is in the network already: --group and --route are for a new one");
+                }
+                return Ok(kept);
             }
-            return Ok(kept);
+            // A machine that was removed meanwhile is made anew.
+            Err(error) if control::is_gone(&error) => {}
+            Err(error) => return Err(crate::failure::about(error, &network)),
         }
     }
     let create = CreateMachine {
@@ -158,20 +163,10 @@ fn given_up(network: &Name) -> Failure {
 }
 
 fn options(target: &Target, machine: &KeptMachine, args: JoinArgs) -> anyhow::Result<NetworkOptions> {
-    let alpn: &[&[u8]] = &[sallyport_connector::ALPN];
-    let connect = &machine.edge;
-    let tls = match &connect.ca_pem {
-        Some(root) => sallyport_net::client_config_with(&target.trust, root, alpn)?,
-        None => sallyport_net::client_config(&target.trust, alpn)?,
-    };
     Ok(NetworkOptions {
         agent: AGENT.to_owned(),
-        edge_host: connect.host.clone(),
-        edge_port: connect.port,
-        quic_port: connect.quic_port,
-        tls,
+        edge: control::edge(target, &machine.edge)?,
         transport: args.transport,
-        outbound: target.network.to(&connect.host, connect.port),
         machine: machine.question(),
         keepalive: args.keepalive,
         device: args.device,

@@ -56,15 +56,27 @@ impl KeptMachine {
     /// # Errors
     /// The file cannot be written.
     pub(super) fn keep(api: &ApiAddress, network: &Name, created: CreatedMachine) -> Result<Self, Failure> {
-        let path = path(api, network)?;
         let id = created.details.id.to_string().parse::<MachineId>();
         let id = id.map_err(|_| Failure::new(Kind::Failed, "the API gives a machine without an id"))?;
-        let kept = Self { id, credential: created.credential, edge: created.edge };
-        kept.write_to(&path).map_err(|error| {
-            let text = format!("the machine was added, and its file {} cannot be written: {error}", path.display());
+        // Edges beside the one that every machine may dial are no matter of networks.
+        let edge = ConnectTo { edges: Vec::new(), ..created.edge };
+        let kept = Self { id, credential: created.credential, edge };
+        kept.write(api, network).map_err(|failure| {
+            let text = format!("the machine was added, and {failure}");
             Failure::new(Kind::Failed, text).next(format!("remove it with `sallyport network machine rm {network}`"))
         })?;
         Ok(kept)
+    }
+
+    /// Writes the file.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub(super) fn write(&self, api: &ApiAddress, network: &Name) -> Result<(), Failure> {
+        let path = path(api, network)?;
+        self.write_to(&path).map_err(|error| {
+            Failure::new(Kind::Failed, format!("its file {} cannot be written: {error}", path.display()))
+        })
     }
 
     /// Removes the file of a machine that was removed.

@@ -3,6 +3,7 @@
 //! May use what `command` may use.
 
 mod apply;
+mod control;
 mod join;
 mod kept;
 mod machine;
