@@ -5630,6 +5630,11 @@ export interface components {
              */
             name: string;
             /**
+             * Format: uuid
+             * @description Its organisation.
+             */
+            organisation: string;
+            /**
              * @description The ranges of its addresses, one of each family.
              * @example [
              *       "10.20.0.0/24",

@@ -25,6 +25,7 @@ impl App {
     pub(crate) fn network_to_api(&self, network: &NetworkSummary) -> ApiNetwork {
         ApiNetwork {
             id: network.id.uuid(),
+            organisation: network.account.uuid(),
             name: network.name.to_string(),
             ranges: network.ranges.iter().map(ToString::to_string).collect(),
             domain: format!("{}.{}", network.name, self.config.domain),

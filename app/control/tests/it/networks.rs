@@ -20,6 +20,7 @@ async fn office() -> (Api, String) {
     let made = json!({"name": "office", "ranges": ["10.20.0.0/29", "fd00:20::/64"]});
     let made: Network = api.post(NETWORKS, Some(&owner), made).await.read(StatusCode::CREATED);
     assert_eq!((made.name.as_str(), made.machines, made.has_policy), ("office", 0, false));
+    assert_eq!(made.organisation.to_string(), api.id_of(&owner).await);
     (api, owner)
 }
 

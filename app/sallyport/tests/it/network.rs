@@ -4,14 +4,14 @@ use std::{
     fs::File,
     io::{Read as _, Write as _},
     net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket},
-    os::fd::AsFd as _,
+    os::{fd::AsFd as _, unix::fs::PermissionsExt as _},
     path::PathBuf,
     process::{Child, Command, Output, Stdio},
     thread,
 };
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-use serde_json::Value;
+use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use crate::{
@@ -354,7 +354,7 @@ fn within_a_policy() {
 #[test]
 fn a_machine_that_cannot_join_says_why() {
     let home = Home::new();
-    let _up = home.up(&[]);
+    let up = home.up(&[]);
     home.account();
     let said = |words: &[&str], code: i32| {
         let output = home.run(&[&["network", "join"], words].concat());
@@ -366,4 +366,18 @@ fn a_machine_that_cannot_join_says_why() {
     assert!(said(&["office", "--transport", "multipath"], 2).contains("a network has one path"));
     assert!(said(&["office", "--device", "lo"], 2).contains("is no device"));
     assert!(said(&["office"], 4).contains("office"));
+    // The file of a machine in the network of the same name of another organisation.
+    home.json(&["network", "create", "office"]);
+    let files = home.dir.path().join("state/networks");
+    std::fs::create_dir(&files).unwrap();
+    let file = files.join(format!("office@api.localhost_{}.json", up.port));
+    let other = "0b7e3c1a-5f0e-4c57-9f63-6a1f0f9e2d11";
+    let kept = json!({"id": other, "organisation": other, "credential": "spm_x", "edge": {"host": "x", "port": 1}});
+    std::fs::write(&file, kept.to_string()).unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let refused = said(&["office"], 5);
+    assert!(refused.contains(&format!("of another organisation, {other}")), "{refused}");
+    assert!(refused.contains(&format!("--organisation {other}")), "{refused}");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), kept.to_string());
+    assert_eq!(home.json(&["network", "ls"])[0]["machines"], 0);
 }

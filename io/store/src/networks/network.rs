@@ -61,6 +61,8 @@ pub struct StoredNetwork {
 pub struct NetworkSummary {
     /// Its id.
     pub id: NetworkId,
+    /// Its organisation.
+    pub account: AccountId,
     /// Its name.
     pub name: Name,
     /// Its ranges, one of each family.
@@ -79,6 +81,7 @@ impl StoredNetwork {
     pub fn summary(&self) -> NetworkSummary {
         NetworkSummary {
             id: self.id,
+            account: self.account,
             name: self.name.clone(),
             ranges: self.ranges.clone(),
             has_policy: self.policy.is_some(),
@@ -178,7 +181,7 @@ impl Store {
     pub async fn networks_of(&self, account: AccountId) -> Result<Vec<NetworkSummary>, StoreError> {
         let mut read = self.read().await?;
         let query = sql::query(
-            "SELECT id, name, ranges, policy IS NOT NULL AS has_policy, created_at,
+            "SELECT id, account, name, ranges, policy IS NOT NULL AS has_policy, created_at,
                     (SELECT count(*) FROM network_machines WHERE network = networks.id) AS machines
              FROM networks WHERE account = $1 ORDER BY name",
         );
@@ -280,6 +283,7 @@ fn summary(found: &DbRow) -> Result<NetworkSummary, StoreError> {
     let machines: i64 = found.try_get("machines")?;
     Ok(NetworkSummary {
         id: NetworkId::from_bytes(row::bytes(found, "id")?),
+        account: AccountId::from_bytes(row::bytes(found, "account")?),
         name: row::parsed(found, "name")?,
         ranges: row::from_json(found, "ranges")?,
         has_policy: found.try_get("has_policy")?,

@@ -120,7 +120,14 @@ pub(super) async fn run(context: &Context, args: JoinArgs) -> anyhow::Result<()>
 async fn machine(context: &Context, target: &Target, args: &JoinArgs) -> anyhow::Result<KeptMachine> {
     let (client, network) = (context.client(target)?, args.network.as_str());
     if let Some(kept) = KeptMachine::read(&target.api, &args.network)? {
-        match client.machine(network, &kept.id.to_string()).await {
+        let found = match client.network(network).await {
+            Ok(found) => {
+                kept.require(&target.api, &found, &args.network)?;
+                client.machine(network, &kept.id.to_string()).await
+            }
+            Err(error) => Err(error),
+        };
+        match found {
             // While the API is away, the kept machine is tried.
             Ok(_) | Err(ClientError::Unreachable { .. }) => {
                 if !args.groups.is_empty() || !args.routes.is_empty() {
