@@ -27,6 +27,8 @@ pub struct CreateNetwork {
 pub struct Network {
     /// Its id.
     pub id: Uuid,
+    /// Its organisation.
+    pub organisation: Uuid,
     /// The name.
     #[schema(example = "office")]
     pub name: String,

@@ -1584,7 +1584,8 @@ export interface paths {
         post?: never;
         /**
          * Remove a network
-         * @description A network with machines is removed only with `force`: its machines lose their addresses.
+         * @description A network with machines is removed only with `force`: its machines lose their addresses. Machines that others have
+         *     added need `identity:write` too.
          */
         delete: operations["delete_network"];
         options?: never;
@@ -1604,8 +1605,9 @@ export interface paths {
         put?: never;
         /**
          * Add a machine to a network
-         * @description It gets an address of each range. Groups, routes and an exit need `identity:write` too. The response has its credential, which the API never shows again. A repetition
-         *     with the same idempotency key therefore gets 409 `secret-already-shown`.
+         * @description It gets an address of each range. Groups, routes and an exit need `identity:write` too. The response has its
+         *     credential, which the API never shows again. A repetition with the same idempotency key therefore gets 409
+         *     `secret-already-shown`.
          */
         post: operations["create_machine"];
         delete?: never;
@@ -1627,7 +1629,7 @@ export interface paths {
         post?: never;
         /**
          * Remove a machine from a network
-         * @description Its addresses are leased again after all others.
+         * @description Its addresses are leased again after all others. A machine that another account has added needs `identity:write` too.
          */
         delete: operations["delete_machine"];
         options?: never;
@@ -5627,6 +5629,11 @@ export interface components {
              * @example office
              */
             name: string;
+            /**
+             * Format: uuid
+             * @description Its organisation.
+             */
+            organisation: string;
             /**
              * @description The ranges of its addresses, one of each family.
              * @example [

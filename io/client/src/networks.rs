@@ -78,6 +78,14 @@ impl ApiClient {
         self.list(&format!("{}/machines", path(network))).await
     }
 
+    /// A machine of a network, by name or id.
+    ///
+    /// # Errors
+    /// There is no such network or machine.
+    pub async fn machine(&self, network: &str, machine: &str) -> Result<Machine, ClientError> {
+        self.get(&format!("{}/machines/{}", path(network), path_segment(machine))).await
+    }
+
     /// Adds a machine to a network.
     ///
     /// # Errors

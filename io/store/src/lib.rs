@@ -85,7 +85,7 @@ pub use names::{
 };
 pub use networks::{
     machines::{MAX_MACHINES_PER_NETWORK, NewMachine, StoredMachine},
-    network::{MAX_NETWORKS_PER_ORGANISATION, NewNetwork, StoredNetwork},
+    network::{MAX_NETWORKS_PER_ORGANISATION, NetworkSummary, NewNetwork, StoredNetwork},
 };
 pub use sockets::{
     labels::MAX_LABEL_SELECTORS,

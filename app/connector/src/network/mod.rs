@@ -1,8 +1,9 @@
 //! A machine of a network: holds its packet carrier and its TUN device.
 //!
-//! May use `dial`. [`join`] returns when the machine is stopped or the edge refuses it for good. The device stays while
-//! the edge is away: programs then see silence instead of a changed route.
+//! May use `dial`. [`join`] returns when the machine is stopped, or refused for good by the edge or by [`Control`]. The
+//! device stays while the edge is away: programs then see silence instead of a changed route.
 
+mod control;
 mod packets;
 mod routes;
 
@@ -16,10 +17,14 @@ use sallyport_tunnel::{
     packets::{NetworkRefused, PacketQueue, PacketsEnd, carry_packets, join_network},
 };
 pub use sallyport_wire::JoinNetwork;
-use sallyport_wire::{Backoff, NetworkJoined, Refusal, Side};
+use sallyport_wire::{Backoff, NOT_YET_KNOWN, NetworkJoined, Refusal, Side};
 use tokio::sync::{mpsc, watch};
 
-use self::packets::{DeviceWriter, take_packets};
+pub use self::control::Control;
+use self::{
+    control::{Answer, Question, ask},
+    packets::{DeviceWriter, take_packets},
+};
 use crate::{
     dial::{Edge, EdgeAddress, Links, TransportChoice},
     services::Services,
@@ -30,24 +35,33 @@ use crate::{
 pub struct NetworkOptions {
     /// Name and version of the program.
     pub agent: String,
-    /// The host of the edge; its certificate must be for this name.
-    pub edge_host: String,
-    /// The port of the edge.
-    pub edge_port: u16,
-    /// The QUIC port of the edge, if known.
-    pub quic_port: Option<u16>,
-    /// TLS to the edge, with the trusted roots.
-    pub tls: Arc<rustls::ClientConfig>,
+    /// The edge that the machine dials.
+    pub edge: NetworkEdge,
     /// The transport; several links at once are for tunnels.
     pub transport: TransportChoice,
-    /// How connections leave this machine.
-    pub outbound: Outbound,
     /// The machine and its credential.
     pub machine: JoinNetwork,
     /// After how long a silent edge gets a ping.
     pub keepalive: Duration,
     /// The name of the device; `None`: `sp-` and the beginning of the network's name.
     pub device: Option<String>,
+    /// Whether routes of other machines lead to the device, besides the ranges of the network.
+    pub accepts_routes: bool,
+}
+
+/// The edge of a machine, and the way to it.
+#[derive(Debug, Clone)]
+pub struct NetworkEdge {
+    /// The host; its certificate must be for this name.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+    /// The QUIC port, if known.
+    pub quic_port: Option<u16>,
+    /// TLS to the edge, with the trusted roots.
+    pub tls: Arc<rustls::ClientConfig>,
+    /// How connections leave this machine.
+    pub outbound: Outbound,
 }
 
 /// What happens to a machine.
@@ -55,7 +69,7 @@ pub struct NetworkOptions {
 pub enum NetworkEvent {
     /// The machine has joined, and the device is up.
     Joined {
-        /// The machine's place.
+        /// The machine's place, with the routes that it accepts.
         place: NetworkJoined,
         /// The name of the device.
         device: String,
@@ -69,6 +83,8 @@ pub enum NetworkEvent {
         /// The time.
         again_in: Duration,
     },
+    /// Other machines have these routes, and this machine accepts none.
+    RoutesNotAccepted(Vec<IpNet>),
     /// A route of another machine is not used, because the way to the edge would go by it.
     RouteLeftOut(IpNet),
     /// A route of another machine is not used, because the kernel refuses it.
@@ -78,7 +94,7 @@ pub enum NetworkEvent {
 /// Why a machine is in its network no more.
 #[derive(Debug, thiserror::Error)]
 pub enum NetworkError {
-    /// The edge refuses the machine for good.
+    /// The edge or control refuses the machine for good.
     #[error("{}", .0.message)]
     Refused(Refusal),
     /// There is no device.
@@ -94,7 +110,15 @@ enum Outcome {
     /// The shutdown has begun.
     Stopped,
     /// The machine joins again.
-    Lost(String),
+    Lost(Loss),
+}
+
+/// Why a machine is out of its network, and joins again.
+struct Loss {
+    /// As a sentence without a full stop.
+    why: String,
+    /// What control may know about it.
+    question: Option<Question>,
 }
 
 struct Machine {
@@ -108,13 +132,14 @@ struct Machine {
 /// Holds a machine in its network until the shutdown.
 ///
 /// # Errors
-/// The edge refuses the machine for good, or there is no device.
+/// The edge refuses the machine for good, control says that it was removed, or there is no device.
 pub async fn join(
     options: NetworkOptions,
+    control: &impl Control,
     events: mpsc::Sender<NetworkEvent>,
     shutdown: Shutdown,
 ) -> Result<(), NetworkError> {
-    let edge = edge(&options);
+    let edge = edge_of(&options);
     let mut machine = Machine { options, edge, events, device: None, addresses: Vec::new() };
     let mut backoff = Backoff::default();
     loop {
@@ -125,15 +150,21 @@ pub async fn join(
                     backoff.reset();
                     machine.carry(carrier, place, &shutdown).await?
                 }
-                Err(why) => Outcome::Lost(why),
+                Err(loss) => Outcome::Lost(loss),
             },
         };
-        let Outcome::Lost(why) = outcome else { break };
+        let Outcome::Lost(Loss { why, question }) = outcome else { break };
         let again_in = backoff.next(random());
         machine.report(NetworkEvent::Lost { why, again_in }).await;
+        let answer = async { ask(control, question?).await };
+        let waited = async { tokio::join!(answer, tokio::time::sleep(again_in)).0 };
         tokio::select! {
             () = shutdown.wait() => break,
-            () = tokio::time::sleep(again_in) => {}
+            answer = waited => match answer {
+                Some(Answer::Removed) => return Err(NetworkError::Refused(removed())),
+                Some(Answer::Edge(edge)) => machine.move_to(edge).await,
+                None => {}
+            },
         }
     }
     machine.edge.close().await;
@@ -142,31 +173,44 @@ pub async fn join(
 
 impl Machine {
     /// Dials the edge and joins. The inner error is one after which the machine tries again.
-    async fn connect(&self) -> Result<Result<(BoxedCarrier, NetworkJoined), String>, NetworkError> {
+    async fn connect(&self) -> Result<Result<(BoxedCarrier, NetworkJoined), Loss>, NetworkError> {
+        let lost = |error: &io::Error, question| Ok(Err(Loss { why: error.to_string(), question }));
         let mut carrier = match self.edge.dial_control().await {
             Ok(carrier) => carrier,
-            Err(error) => return Ok(Err(error.to_string())),
+            Err(error) => return lost(&error, Some(Question::Edge)),
         };
         match join_network(&mut carrier, &self.options.machine).await {
             Ok(place) => Ok(Ok((carrier, place))),
             Err(error) => match refusal(&error) {
                 Some(refusal) if !refusal.retry => Err(NetworkError::Refused(refusal.clone())),
-                _ => Ok(Err(error.to_string())),
+                Some(refusal) => lost(&error, (refusal.code == NOT_YET_KNOWN).then_some(Question::IsRemoved)),
+                None => lost(&error, Some(Question::Edge)),
             },
         }
+    }
+
+    /// Dials this edge from now on.
+    async fn move_to(&mut self, edge: NetworkEdge) {
+        tracing::debug!(host = edge.host, port = edge.port, "control names another edge");
+        self.edge.close().await;
+        self.options.edge = edge;
+        self.edge = edge_of(&self.options);
     }
 
     /// Carries packets until the carrier ends.
     async fn carry(
         &mut self,
         carrier: BoxedCarrier,
-        place: NetworkJoined,
+        mut place: NetworkJoined,
         shutdown: &Shutdown,
     ) -> Result<Outcome, NetworkError> {
         let way_out = match self.way_out().await {
             Ok(way_out) => way_out,
             // Without its addresses, routes of others could swallow the way to the edge.
-            Err(error) => return Ok(Outcome::Lost(format!("the address of the edge is not found: {error}"))),
+            Err(error) => {
+                let why = format!("the address of the edge is not found: {error}");
+                return Ok(Outcome::Lost(Loss { why, question: None }));
+            }
         };
         routes::check(&place.addresses, &way_out)?;
         if self.device.is_none() || self.addresses != place.addresses {
@@ -177,6 +221,7 @@ impl Machine {
             self.addresses.clone_from(&place.addresses);
         }
         let Some(device) = &self.device else { return Ok(Outcome::Stopped) };
+        place.routes = self.accepted(place.routes).await;
         self.set_routes(device, &place.routes, &way_out).await;
         let joined = NetworkEvent::Joined { place, device: device.name().to_owned(), transport: self.edge.transport() };
         self.report(joined).await;
@@ -187,7 +232,8 @@ impl Machine {
             while changes.changed().await.is_ok() {
                 let place: Option<NetworkJoined> = changes.borrow_and_update().clone();
                 if let Some(place) = place {
-                    self.set_routes(device, &place.routes, &way_out).await;
+                    let routes = self.accepted(place.routes).await;
+                    self.set_routes(device, &routes, &way_out).await;
                 }
             }
             std::future::pending::<()>().await;
@@ -207,10 +253,21 @@ impl Machine {
         };
         match end {
             PacketsEnd::Ended => Ok(Outcome::Stopped),
-            PacketsEnd::Refused(refusal) if refusal.retry => Ok(Outcome::Lost(refusal.message)),
+            PacketsEnd::Refused(refusal) if refusal.retry => {
+                Ok(Outcome::Lost(Loss { why: refusal.message, question: None }))
+            }
             PacketsEnd::Refused(refusal) => Err(NetworkError::Refused(refusal)),
-            PacketsEnd::Lost(why) => Ok(Outcome::Lost(why)),
+            PacketsEnd::Lost(why) => Ok(Outcome::Lost(Loss { why, question: None })),
         }
+    }
+
+    /// Those of these routes of others that this machine accepts: all or none.
+    async fn accepted(&self, routes: Vec<IpNet>) -> Vec<IpNet> {
+        if self.options.accepts_routes || routes.is_empty() {
+            return routes;
+        }
+        self.report(NetworkEvent::RoutesNotAccepted(routes)).await;
+        Vec::new()
     }
 
     /// Has these routes of others lead to the device, but those by which this machine reaches the edge.
@@ -226,10 +283,10 @@ impl Machine {
 
     /// The addresses to which connections to the edge go: those of the edge, or of the proxy.
     async fn way_out(&self) -> io::Result<Vec<std::net::IpAddr>> {
-        let NetworkOptions { edge_host, edge_port, outbound, .. } = &self.options;
+        let NetworkEdge { host, port, outbound, .. } = &self.options.edge;
         let (host, port) = match &outbound.proxy {
             Some(proxy) => (proxy.host.as_str(), proxy.port),
-            None => (edge_host.as_str(), *edge_port),
+            None => (host.as_str(), *port),
         };
         let found = sallyport_net::resolve(host, port).await?;
         Ok(found.into_iter().map(|address| address.ip()).collect())
@@ -241,15 +298,16 @@ impl Machine {
     }
 }
 
-fn edge(options: &NetworkOptions) -> Edge {
+fn edge_of(options: &NetworkOptions) -> Edge {
+    let NetworkEdge { host, port, quic_port, tls, outbound } = options.edge.clone();
     Edge::new(EdgeAddress {
-        host: options.edge_host.clone(),
-        port: options.edge_port,
+        host,
+        port,
         addresses: Vec::new(),
-        quic_port: options.quic_port,
+        quic_port,
         agent: options.agent.clone(),
-        tls: options.tls.clone(),
-        outbound: options.outbound.clone(),
+        tls,
+        outbound,
         choice: options.transport,
         has_links: false,
         links: Links::new(None),
@@ -260,6 +318,11 @@ fn edge(options: &NetworkOptions) -> Edge {
 fn refusal(error: &io::Error) -> Option<&Refusal> {
     let refused = error.get_ref()?.downcast_ref::<NetworkRefused>()?;
     Some(&refused.0)
+}
+
+/// What an edge says as well when it removes a machine.
+fn removed() -> Refusal {
+    Refusal::new("removed", "the machine was removed from its network", false)
 }
 
 /// The name of the device of a network.

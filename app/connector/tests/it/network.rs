@@ -4,13 +4,13 @@ use std::{
     net::SocketAddr,
     path::Path,
     process::{Command, Stdio},
-    sync::Arc,
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
 use sallyport_connector::{
     TransportChoice,
-    network::{JoinNetwork, NetworkError, NetworkEvent, NetworkOptions, join},
+    network::{Control, JoinNetwork, NetworkEdge, NetworkError, NetworkEvent, NetworkOptions, join},
 };
 use sallyport_model::MachineId;
 use sallyport_net::{Outbound, Shutdown, Trust, client_config};
@@ -18,7 +18,7 @@ use sallyport_tunnel::{
     JoinedMachine, Networks,
     packets::{PacketHandler, PacketQueue},
 };
-use sallyport_wire::{NetworkJoined, Refusal, Violation, packets::Parcels};
+use sallyport_wire::{NOT_YET_KNOWN, NetworkJoined, Refusal, Violation, packets::Parcels};
 use tokio::sync::mpsc;
 
 use crate::lab::{Edge, soon};
@@ -106,8 +106,10 @@ fn reply(parcel: &[u8]) -> Option<Vec<u8>> {
 
 impl Networks for Echo {
     fn join(&self, question: &JoinNetwork, _: SocketAddr) -> Result<JoinedMachine, Refusal> {
-        if question.credential != "good" {
-            return Err(Refusal::new("bad-credential", "the credential is wrong", false));
+        match question.credential.as_str() {
+            "good" => {}
+            "unknown" => return Err(Refusal::new(NOT_YET_KNOWN, "this edge does not know the machine", true)),
+            _ => return Err(Refusal::new("bad-credential", "the credential is wrong", false)),
         }
         let queue = Arc::new(PacketQueue::default());
         queue.tell(place(&["10.78.0.0/24", "127.0.0.0/24"]));
@@ -116,19 +118,52 @@ impl Networks for Echo {
     }
 }
 
+fn network_edge(edge: &Edge, port: u16) -> NetworkEdge {
+    NetworkEdge {
+        host: "localhost".into(),
+        port,
+        quic_port: None,
+        tls: client_config(&Trust::Ca(edge.names.ca_file()), &[]).unwrap(),
+        outbound: Outbound::default(),
+    }
+}
+
+/// Control that says this, each thing once.
+#[derive(Default)]
+struct Says {
+    is_removed: bool,
+    edge: Mutex<Option<NetworkEdge>>,
+}
+
+impl Control for Says {
+    async fn is_removed(&self) -> bool {
+        self.is_removed
+    }
+
+    async fn other_edge(&self) -> Option<NetworkEdge> {
+        self.edge.lock().unwrap().take()
+    }
+}
+
 fn options(edge: &Edge, credential: &str) -> NetworkOptions {
     NetworkOptions {
         agent: "test".into(),
-        edge_host: "localhost".into(),
-        edge_port: edge.port,
-        quic_port: None,
-        tls: client_config(&Trust::Ca(edge.names.ca_file()), &[]).unwrap(),
+        edge: network_edge(edge, edge.port),
         transport: TransportChoice::Auto,
-        outbound: Outbound::default(),
         machine: JoinNetwork { machine: MachineId::from_random([1; 16]), credential: credential.into() },
         keepalive: Duration::from_secs(10),
         device: None,
+        accepts_routes: true,
     }
+}
+
+/// A machine whose control says nothing.
+async fn join_alone(
+    options: NetworkOptions,
+    events: mpsc::Sender<NetworkEvent>,
+    shutdown: Shutdown,
+) -> Result<(), NetworkError> {
+    join(options, &Says::default(), events, shutdown).await
 }
 
 #[test]
@@ -144,7 +179,7 @@ async fn within_a_network() {
     edge.tunnels.set_networks(Arc::new(Echo { joined }));
     let (sender, mut events) = mpsc::channel(16);
     let shutdown = Shutdown::new();
-    let machine = tokio::spawn(join(options(&edge, "good"), sender, shutdown.clone()));
+    let machine = tokio::spawn(join_alone(options(&edge, "good"), sender, shutdown.clone()));
     assert_eq!(soon(events.recv()).await, Some(NetworkEvent::RouteLeftOut("127.0.0.0/24".parse().unwrap())));
     let event = soon(events.recv()).await;
     assert!(matches!(&event, Some(NetworkEvent::Joined { device, .. }) if device == DEVICE), "{event:?}");
@@ -176,12 +211,49 @@ async fn within_a_network() {
 
     // A machine that is stopped leaves nothing either, and a wrong credential makes no device.
     let (sender, mut events) = mpsc::channel(16);
-    let machine = tokio::spawn(join(options(&edge, "good"), sender, shutdown.clone()));
-    while !matches!(soon(events.recv()).await, Some(NetworkEvent::Joined { .. })) {}
+    // It has accepted no routes, and uses none but those of its ranges.
+    let without_routes = NetworkOptions { accepts_routes: false, ..options(&edge, "good") };
+    let machine = tokio::spawn(join_alone(without_routes, sender, shutdown.clone()));
+    let announced = ["10.78.0.0/24", "127.0.0.0/24"].map(|route| route.parse().unwrap()).to_vec();
+    assert_eq!(soon(events.recv()).await, Some(NetworkEvent::RoutesNotAccepted(announced)));
+    let event = soon(events.recv()).await;
+    assert!(matches!(&event, Some(NetworkEvent::Joined { place, .. }) if place.routes.is_empty()), "{event:?}");
+    assert!(ip("route").contains("10.77.0.0/24") && !ip("route").contains("10.78.0.0/24"), "{}", ip("route"));
     shutdown.trigger();
     soon(machine).await.unwrap().unwrap();
     assert!(!ip("link").contains(DEVICE), "{}", ip("link"));
-    let refused = join(options(&edge, "bad"), mpsc::channel(16).0, Shutdown::new());
+    let refused = join_alone(options(&edge, "bad"), mpsc::channel(16).0, Shutdown::new());
     assert_eq!(soon(refused).await.unwrap_err().to_string(), "the credential is wrong");
     assert!(!ip("link").contains(DEVICE), "{}", ip("link"));
+}
+
+#[tokio::test]
+async fn an_unknown_machine_tries_again_until_control_says_that_it_was_removed() {
+    let edge = Edge::start().await;
+    edge.tunnels.set_networks(Arc::new(Echo { joined: mpsc::unbounded_channel().0 }));
+    let (sender, mut events) = mpsc::channel(16);
+    let shutdown = Shutdown::new();
+    // Control that does not say so: the machine may be new, and tries again.
+    let machine = tokio::spawn(join_alone(options(&edge, "unknown"), sender, shutdown.clone()));
+    for _ in 0..2 {
+        let event = soon(events.recv()).await;
+        assert!(matches!(&event, Some(NetworkEvent::Lost { why, .. }) if why.contains("does not know")), "{event:?}");
+    }
+    shutdown.trigger();
+    soon(machine).await.unwrap().unwrap();
+    let removed = Says { is_removed: true, ..Says::default() };
+    let ended = soon(join(options(&edge, "unknown"), &removed, mpsc::channel(16).0, Shutdown::new())).await;
+    assert!(matches!(&ended, Err(NetworkError::Refused(refusal)) if refusal.code == "removed"), "{ended:?}");
+}
+
+#[tokio::test]
+async fn a_machine_whose_edge_is_silent_goes_to_the_edge_that_control_names() {
+    let edge = Edge::start().await;
+    edge.tunnels.set_networks(Arc::new(Echo { joined: mpsc::unbounded_channel().0 }));
+    // A port that nobody listens at. The credential is wrong, so that the answer of the other edge needs no device.
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let options = NetworkOptions { edge: network_edge(&edge, nobody), ..options(&edge, "bad") };
+    let control = Says { edge: Mutex::new(Some(network_edge(&edge, edge.port))), ..Says::default() };
+    let ended = soon(join(options, &control, mpsc::channel(16).0, Shutdown::new())).await;
+    assert_eq!(ended.unwrap_err().to_string(), "the credential is wrong");
 }

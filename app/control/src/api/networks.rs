@@ -10,6 +10,7 @@ use sallyport_api::{
     SetNetworkPolicy,
 };
 use sallyport_model::Scope;
+use sallyport_store::StoredMachine;
 
 use super::{
     params::{IdempotencyHeader, MachinePath, NetworkPath},
@@ -64,7 +65,7 @@ pub(crate) async fn create(
     let make = async {
         let network = app.create_network(caller.organisation, input.value).await?;
         let location = Some(format!("/v1/networks/{}", network.name));
-        Ok(Made { location, body: app.network_to_api(&network) })
+        Ok(Made { location, body: app.network_to_api(&network.summary()) })
     };
     app.once(caller.organisation, input.keyed.as_ref(), None, make).await
 }
@@ -84,12 +85,13 @@ pub(crate) async fn get(
 ) -> Result<Response, ApiError> {
     caller.require(Scope::SocketsRead)?;
     let network = app.find_network(caller.organisation, &network).await?;
-    Ok(json(StatusCode::OK, &app.network_to_api(&network)))
+    Ok(json(StatusCode::OK, &app.network_to_api(&network.summary())))
 }
 
 /// Remove a network
 ///
-/// A network with machines is removed only with `force`: its machines lose their addresses.
+/// A network with machines is removed only with `force`: its machines lose their addresses. Machines that others have
+/// added need `identity:write` too.
 #[utoipa::path(
     delete, path = "/v1/networks/{network}", tag = "networks", operation_id = "delete_network",
     params(NetworkPath, DeleteNetworkQuery),
@@ -110,7 +112,11 @@ pub(crate) async fn delete(
         ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid-query", detail)
     })?;
     let network = app.find_network(caller.organisation, &network).await?;
-    app.delete_network(&network, how.force.unwrap_or_default()).await?;
+    let is_forced = how.force.unwrap_or_default();
+    if is_forced {
+        network.machines.iter().try_for_each(|machine| require_removal(&caller, machine))?;
+    }
+    app.delete_network(&network, is_forced).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
@@ -201,8 +207,9 @@ pub(crate) async fn list_machines(
 
 /// Add a machine to a network
 ///
-/// It gets an address of each range. Groups, routes and an exit need `identity:write` too. The response has its credential, which the API never shows again. A repetition
-/// with the same idempotency key therefore gets 409 `secret-already-shown`.
+/// It gets an address of each range. Groups, routes and an exit need `identity:write` too. The response has its
+/// credential, which the API never shows again. A repetition with the same idempotency key therefore gets 409
+/// `secret-already-shown`.
 #[utoipa::path(
     post, path = "/v1/networks/{network}/machines", tag = "networks", operation_id = "create_machine",
     params(NetworkPath, IdempotencyHeader),
@@ -230,9 +237,9 @@ pub(crate) async fn create_machine(
     }
     let network = app.find_network(caller.organisation, &network).await?;
     let make = async {
-        let (network, machine, credential) = app.create_machine(&network, input.value).await?;
+        let (network, machine, credential) = app.create_machine(&network, caller.who.id, input.value).await?;
         let location = Some(format!("/v1/networks/{}/machines/{}", network.name, machine.route.name));
-        let network = app.network_to_api(&network);
+        let network = app.network_to_api(&network.summary());
         let edge = connect_to(&app, via);
         Ok(Made { location, body: CreatedMachine { details: machine_to_api(&machine), credential, network, edge } })
     };
@@ -260,7 +267,7 @@ pub(crate) async fn get_machine(
 
 /// Remove a machine from a network
 ///
-/// Its addresses are leased again after all others.
+/// Its addresses are leased again after all others. A machine that another account has added needs `identity:write` too.
 #[utoipa::path(
     delete, path = "/v1/networks/{network}/machines/{machine}", tag = "networks", operation_id = "delete_machine",
     params(MachinePath),
@@ -275,6 +282,13 @@ pub(crate) async fn delete_machine(
 ) -> Result<Response, ApiError> {
     caller.require(Scope::SocketsWrite)?;
     let network = app.find_network(caller.organisation, &network).await?;
-    app.delete_machine(&network, find_machine(&network, &machine)?).await?;
+    let machine = find_machine(&network, &machine)?;
+    require_removal(&caller, machine)?;
+    app.delete_machine(&network, machine).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+/// Refuses a machine of somebody else to a caller without the right to set policies, which says who may talk to whom.
+fn require_removal(caller: &Caller, machine: &StoredMachine) -> Result<(), ApiError> {
+    if machine.added_by == Some(caller.who.id) { Ok(()) } else { caller.require(Scope::IdentityWrite) }
 }

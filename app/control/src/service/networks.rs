@@ -9,7 +9,7 @@ use sallyport_api::{
 };
 use sallyport_model::{AccountId, CredentialHash, MachineId, NetworkId};
 use sallyport_network::{address, members::Members, name::Name, policy::Unknown, route::NetworkRoute};
-use sallyport_store::{NewMachine, NewNetwork, StoreError, StoredMachine, StoredNetwork};
+use sallyport_store::{NetworkSummary, NewMachine, NewNetwork, StoreError, StoredMachine, StoredNetwork};
 
 use crate::{audit, clock::date, problem::ApiError, security::random, state::App};
 
@@ -22,14 +22,15 @@ const MAX_NETWORK_BYTES: usize = 900_000;
 
 impl App {
     /// The network in the form of the API.
-    pub(crate) fn network_to_api(&self, network: &StoredNetwork) -> ApiNetwork {
+    pub(crate) fn network_to_api(&self, network: &NetworkSummary) -> ApiNetwork {
         ApiNetwork {
             id: network.id.uuid(),
+            organisation: network.account.uuid(),
             name: network.name.to_string(),
             ranges: network.ranges.iter().map(ToString::to_string).collect(),
             domain: format!("{}.{}", network.name, self.config.domain),
-            machines: network.machines.len(),
-            has_policy: network.policy.is_some(),
+            machines: network.machines,
+            has_policy: network.has_policy,
             created_at: date(network.created_at),
         }
     }
@@ -137,6 +138,7 @@ impl App {
     pub(crate) async fn create_machine(
         &self,
         network: &StoredNetwork,
+        added_by: AccountId,
         create: CreateMachine,
     ) -> Result<(StoredNetwork, StoredMachine, Secret), ApiError> {
         self.limits.create(network.account, self.clock.now().monotonic)?;
@@ -149,6 +151,7 @@ impl App {
             routes: networks("routes", &create.routes.unwrap_or_default())?,
             groups: groups.iter().map(|group| name("groups", group)).collect::<Result<_, _>>()?,
             is_exit: create.is_exit,
+            added_by,
             created_at: self.clock.now().unix_seconds,
         };
         let check = |route: &NetworkRoute| {

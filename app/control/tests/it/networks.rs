@@ -20,6 +20,7 @@ async fn office() -> (Api, String) {
     let made = json!({"name": "office", "ranges": ["10.20.0.0/29", "fd00:20::/64"]});
     let made: Network = api.post(NETWORKS, Some(&owner), made).await.read(StatusCode::CREATED);
     assert_eq!((made.name.as_str(), made.machines, made.has_policy), ("office", 0, false));
+    assert_eq!(made.organisation.to_string(), api.id_of(&owner).await);
     (api, owner)
 }
 
@@ -168,6 +169,34 @@ async fn what_policies_and_others_go_by_needs_the_right_to_set_policies() {
     let second = api.post(MACHINES, Some(&owner), json!({"name": "other", "is_exit": true})).await;
     let said = second.assert_problem(StatusCode::CONFLICT, "exit-taken");
     assert!(said.contains("gate is the exit"), "{said}");
+}
+
+#[tokio::test]
+async fn members_remove_their_own_machines_and_those_that_set_policies_remove_any() {
+    let (api, owner) = office().await;
+    let id = api.id_of(&owner).await;
+    let [bob, eve] = [
+        api.member(&owner, &id, "bob@example.com", "member").await,
+        api.member(&owner, &id, "eve@example.com", "member").await,
+    ];
+    let asked = async |method, path: &str, token: &str, body| api.send_for(method, path, token, &id, body).await;
+    for name in ["one", "two"] {
+        let made = asked("POST", MACHINES, &bob, Some(json!({"name": name}))).await;
+        assert_eq!(made.status, StatusCode::CREATED, "{}", made.text);
+    }
+    let (one, all) = (format!("{MACHINES}/one"), format!("{NETWORKS}/office?force=true"));
+    for path in [&one, &all] {
+        asked("DELETE", path, &eve, None).await.assert_problem(StatusCode::FORBIDDEN, "missing-role");
+    }
+    let token = api.api_token(&owner, &["sockets:write"]).await;
+    asked("DELETE", &one, &token, None).await.assert_problem(StatusCode::FORBIDDEN, "missing-scope");
+    assert_eq!(api.networks.all()[0].machines.len(), 2);
+    assert_eq!(asked("DELETE", &one, &bob, None).await.status, StatusCode::NO_CONTENT);
+    assert_eq!(asked("DELETE", &format!("{MACHINES}/two"), &owner, None).await.status, StatusCode::NO_CONTENT);
+    // Who has added all machines, removes the network with them.
+    assert_eq!(asked("POST", MACHINES, &bob, Some(json!({"name": "one"}))).await.status, StatusCode::CREATED);
+    assert_eq!(asked("DELETE", &all, &bob, None).await.status, StatusCode::NO_CONTENT);
+    assert!(api.networks.all().is_empty());
 }
 
 #[tokio::test]

@@ -523,6 +523,7 @@ async fn each_role_is_refused_what_its_token_allows_and_the_role_does_not() {
         ("GET", "/v1/flows".to_owned(), json!({}), [false, false, true]),
         ("PATCH", format!("/v1/members/{}", full.viewer_id), json!({"role": "viewer"}), [false, false, true]),
         ("GET", "/v1/persons".to_owned(), json!({}), [false, false, true]),
+        ("DELETE", "/v1/networks/secret/machines/secret-machine".to_owned(), json!({}), [false, false, true]),
         ("GET", "/v1/members".to_owned(), json!({}), [true, true, true]),
         ("GET", "/v1/policies".to_owned(), json!({}), [true, true, true]),
     ];

@@ -31,11 +31,18 @@ use self::{machine::MachineHandler, metrics::NetworkMetrics};
 /// The networks that this edge serves.
 pub(crate) struct Networks {
     served: ServedNetworks,
-    /// The networks with a machine here.
-    relays: Mutex<HashMap<NetworkId, Arc<NetworkRelay>>>,
+    relays: Mutex<Relays>,
     metrics: NetworkMetrics,
     /// Itself, for the machines that join.
     own: Weak<Self>,
+}
+
+#[derive(Default)]
+struct Relays {
+    /// The networks with a machine here.
+    by_network: HashMap<NetworkId, Arc<NetworkRelay>>,
+    /// Why no machine may join any more; `None` until the edge stops.
+    going_away: Option<Refusal>,
 }
 
 /// A network with its machines at this edge.
@@ -72,20 +79,24 @@ impl Networks {
     pub(crate) async fn run(&self) {
         let mut changes = self.served.subscribe();
         while changes.changed().await.is_ok() {
-            let relays: Vec<_> = self.relays.lock().values().cloned().collect();
+            let relays: Vec<_> = self.relays.lock().by_network.values().cloned().collect();
             for relay in relays {
                 self.follow(&relay);
             }
         }
     }
 
-    /// Ends all carriers. Machines join again, where possible at another process or edge.
+    /// Ends all carriers, and lets no machine join any more. Machines join again, where possible at another process or
+    /// edge.
     pub(crate) fn go_away(&self, message: &str) {
-        for relay in self.relays.lock().values() {
+        let refusal = Refusal::new("shutting-down", message, true);
+        let mut relays = self.relays.lock();
+        for relay in relays.by_network.values() {
             for carrier in relay.state.lock().carriers.values() {
-                carrier.queue.end(Some(Refusal::new("shutting-down", message, true)));
+                carrier.queue.end(Some(refusal.clone()));
             }
         }
+        relays.going_away = Some(refusal);
     }
 
     /// The network of a machine, if the credential is right.
@@ -105,10 +116,18 @@ impl Networks {
         Ok((network.clone(), machine.credential))
     }
 
-    /// Adds the carrier of a machine. A former carrier of the machine ends.
-    fn enter(&self, network: Arc<NetworkRoute>, machine: MachineId, carrier: MachineCarrier) -> Arc<NetworkRelay> {
+    /// Adds the carrier of a machine, unless the edge stops. A former carrier of the machine ends.
+    fn enter(
+        &self,
+        network: Arc<NetworkRoute>,
+        machine: MachineId,
+        carrier: MachineCarrier,
+    ) -> Result<Arc<NetworkRelay>, Refusal> {
         let mut relays = self.relays.lock();
-        let relay = relays.entry(network.id).or_insert_with(|| {
+        if let Some(refusal) = &relays.going_away {
+            return Err(refusal.clone());
+        }
+        let relay = relays.by_network.entry(network.id).or_insert_with(|| {
             let relay = Relay::new(&network, Instant::now());
             let state = RelayState { relay, network: network.clone(), carriers: HashMap::new() };
             Arc::new(NetworkRelay { id: network.id, state: Mutex::new(state) })
@@ -127,7 +146,7 @@ impl Networks {
         }
         // The network may have changed before its relay could be told.
         self.follow(&relay);
-        relay
+        Ok(relay)
     }
 
     /// Removes the carrier of a machine, unless a newer one has taken its place.
@@ -139,8 +158,9 @@ impl Networks {
             self.metrics.machines.dec();
             tracing::info!(%machine, network = %state.network.name, "a machine has left its network");
         }
-        if state.carriers.is_empty() && relays.get(&relay.id).is_some_and(|known| std::ptr::eq(&**known, relay)) {
-            relays.remove(&relay.id);
+        let is_known = relays.by_network.get(&relay.id).is_some_and(|known| std::ptr::eq(&**known, relay));
+        if is_known && state.carriers.is_empty() {
+            relays.by_network.remove(&relay.id);
         }
     }
 
@@ -178,8 +198,8 @@ impl JoinNetworks for Networks {
         let own = self.own.upgrade().ok_or_else(gone)?;
         let queue = Arc::new(PacketQueue::default());
         place_of(&network, machine).into_iter().for_each(|place| queue.tell(place));
+        let relay = self.enter(network.clone(), machine, MachineCarrier { queue: queue.clone(), credential })?;
         tracing::info!(%machine, network = %network.name, "a machine has joined its network");
-        let relay = self.enter(network, machine, MachineCarrier { queue: queue.clone(), credential });
         let handler = Box::new(MachineHandler::new(own, relay, machine, queue.clone()));
         Ok(JoinedMachine { queue, handler })
     }

@@ -1,6 +1,6 @@
 //! Machines of networks at one edge: joining, packets, policies, and the end of a machine.
 
-use std::{sync::Arc, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
 use sallyport_bus::{Routes, ServedNetworks};
 use sallyport_model::{AccountId, CredentialHash, MachineId, NetworkId};
@@ -10,7 +10,9 @@ use sallyport_network::{
 };
 use sallyport_packet_model::testing::Frame;
 use sallyport_tunnel::packets::{NetworkRefused, PacketHandler, PacketQueue, PacketsEnd, carry_packets, join_network};
-use sallyport_wire::{ALPN, JoinNetwork, NetworkJoined, Side, Violation, frame::VIRTIO_HEADER_BYTES, packets::Parcels};
+use sallyport_wire::{
+    ALPN, JoinNetwork, NetworkJoined, Refusal, Side, Violation, frame::VIRTIO_HEADER_BYTES, packets::Parcels,
+};
 use sha2::{Digest, Sha256};
 use tokio::{sync::mpsc, task::JoinHandle};
 
@@ -103,6 +105,10 @@ fn udp(from: &str, to: &str, port: u16, payload: &[u8]) -> Frame {
     Frame::udp((from, 5_000), (to, port), payload)
 }
 
+fn refusal(error: &io::Error) -> Refusal {
+    error.get_ref().and_then(|inner| inner.downcast_ref::<NetworkRefused>()).unwrap().0.clone()
+}
+
 struct Office {
     world: World,
     served: ServedNetworks,
@@ -122,9 +128,7 @@ impl Office {
     async fn try_join(&self, number: u8, credential: &str) -> Result<(Machine, NetworkJoined), String> {
         let mut client = self.world.client_with("tunnel.localhost", &[ALPN]).await;
         let question = JoinNetwork { machine: id(number), credential: credential.to_owned() };
-        let place = soon(join_network(&mut client, &question)).await.map_err(|error| {
-            error.get_ref().and_then(|inner| inner.downcast_ref::<NetworkRefused>()).unwrap().0.code.clone()
-        })?;
+        let place = soon(join_network(&mut client, &question)).await.map_err(|error| refusal(&error).code)?;
         let queue = Arc::new(PacketQueue::default());
         let (sender, came) = mpsc::unbounded_channel();
         let carrying = tokio::spawn({
@@ -283,4 +287,17 @@ async fn a_machine_that_reads_nothing_costs_a_bounded_queue_and_an_edge_that_sto
     soon(filled).await;
     office.world.shutdown.trigger();
     assert_eq!(a.refused().await, "shutting-down");
+}
+
+#[tokio::test]
+async fn an_edge_that_stops_lets_no_machine_join_any_more() {
+    let office = Office::start(office(2, None));
+    let mut late = office.world.client_with("tunnel.localhost", &[ALPN]).await;
+    let a = office.join(1).await;
+    office.world.shutdown.trigger();
+    assert_eq!(a.refused().await, "shutting-down");
+    // This connection was there before, and its machine comes only now.
+    let question = JoinNetwork { machine: id(2), credential: "secret 2".into() };
+    let refusal = refusal(&soon(join_network(&mut late, &question)).await.unwrap_err());
+    assert_eq!((refusal.code.as_str(), refusal.retry), ("shutting-down", true));
 }

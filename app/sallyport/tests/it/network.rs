@@ -4,13 +4,14 @@ use std::{
     fs::File,
     io::{Read as _, Write as _},
     net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket},
-    os::fd::AsFd as _,
+    os::{fd::AsFd as _, unix::fs::PermissionsExt as _},
     path::PathBuf,
     process::{Child, Command, Output, Stdio},
     thread,
 };
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use crate::{
@@ -108,6 +109,12 @@ impl Machine {
         thread::scope(|scope| scope.spawn(inside).join().unwrap())
     }
 
+    /// The file of the machine in the network.
+    fn kept(&self) -> PathBuf {
+        let mut files = std::fs::read_dir(self.state.path().join("networks")).unwrap();
+        files.next().unwrap().unwrap().path()
+    }
+
     fn pings(&self, words: &str) -> bool {
         self.run(&format!("ping -c 1 -W 5 {words}")).status.success()
     }
@@ -128,11 +135,14 @@ impl Office {
     fn new() -> Self {
         let machines = [Machine::new(1), Machine::new(2)];
         let home = Home::new();
-        let listen = format!("0.0.0.0:{}", free_port());
-        let up = home.up(&["--domain", DOMAIN, "--sign-up", "open", "--listen", &listen]);
+        let up = Self::up(&home, free_port());
         home.account();
         home.json(&["network", "create", "office", "--range", RANGE, "--range", RANGE_6]);
         Self { home, up, machines }
+    }
+
+    fn up(home: &Home, port: u16) -> Up {
+        home.up(&["--domain", DOMAIN, "--sign-up", "open", "--listen", &format!("0.0.0.0:{port}")])
     }
 
     /// The value of a metric whose name and labels are these.
@@ -206,7 +216,13 @@ fn within_a_network() {
     let office = Office::new();
     let [one, two] = &office.machines;
     let first = one.join(&office.home, &["--route", BEHIND]);
+    // What lies behind others is used only if that is said.
     let second = two.join(&office.home, &[]);
+    second.wait_for(&format!("{{\"event\":\"routes-not-accepted\",\"routes\":[\"{BEHIND}\"]}}"));
+    let routes = text(&two.run("ip route").stdout);
+    assert!(routes.contains(RANGE) && !routes.contains(BEHIND), "{routes}");
+    assert!(second.stop().success(), "{}", second.output());
+    let second = two.join(&office.home, &["--accept-routes"]);
     one.must("ip", "addr add 10.78.0.1/32 dev lo");
     let (m1, m2, m2_6) = ("10.77.0.1", "10.77.0.2", "fd00:77::2");
     assert!(one.pings(m2) && one.pings(m2_6) && two.pings("10.78.0.1"), "{}{}", first.output(), second.output());
@@ -239,8 +255,17 @@ fn within_a_network() {
     // A second start is the same machine, and an orderly end leaves nothing.
     assert!(first.stop().success(), "{}", first.output());
     assert!(!one.has_device());
+    // The machine's file names an edge that is there no more, and control names the one of now.
+    let kept = one.kept();
+    let file = || -> Value { serde_json::from_slice(&std::fs::read(&kept).unwrap()).unwrap() };
+    let mut moved = file();
+    assert_eq!(moved["edge"]["port"], office.up.port);
+    moved["edge"]["port"] = free_port().into();
+    std::fs::write(&kept, moved.to_string()).unwrap();
     let first = one.join(&office.home, &[]);
     assert!(first.output().contains(&format!("\"{m1}\"")), "{}", first.output());
+    assert!(first.output().contains("\"lost\""), "{}", first.output());
+    assert_eq!(file()["edge"]["port"], office.up.port);
     assert!(two.pings(m1));
     // So does an end without order.
     first.signal("KILL");
@@ -257,7 +282,7 @@ fn a_policy_and_a_removal_hold_at_once() {
 #[test]
 #[ignore = "runs within the network of a_policy_and_a_removal_hold_at_once"]
 fn within_a_policy() {
-    let office = Office::new();
+    let mut office = Office::new();
     let [one, two] = &office.machines;
     let first = one.join(&office.home, &["--transport", "quic"]);
     assert!(first.output().contains("\"transport\":\"quic\""), "{}", first.output());
@@ -282,13 +307,26 @@ fn within_a_policy() {
     pinging.kill().unwrap();
     pinging.wait().unwrap();
     assert_eq!(office.counted("sallyport_edge_network_machines"), 1);
-    assert!(second.stop().success(), "{}", second.output());
+
+    // A machine that is removed while it is away learns of it when it is back.
+    let kept = two.kept();
+    second.signal("STOP");
+    office.up.program.signal("KILL");
+    office.up.program.ended();
+    office.up = Office::up(&office.home, office.up.port);
+    office.home.json(&["network", "machine", "rm", "office", "m2", "--yes"]);
+    second.signal("CONT");
+    assert_eq!(second.ended().code(), Some(5), "{}", second.output());
+    for words in ["this edge does not know the machine", "the machine was removed from its network", "join again"] {
+        assert!(second.output().contains(words), "{words}: {}", second.output());
+    }
+    assert!(!two.has_device() && !kept.exists());
 }
 
 #[test]
 fn a_machine_that_cannot_join_says_why() {
     let home = Home::new();
-    let _up = home.up(&[]);
+    let up = home.up(&[]);
     home.account();
     let said = |words: &[&str], code: i32| {
         let output = home.run(&[&["network", "join"], words].concat());
@@ -300,4 +338,18 @@ fn a_machine_that_cannot_join_says_why() {
     assert!(said(&["office", "--transport", "multipath"], 2).contains("a network has one path"));
     assert!(said(&["office", "--device", "lo"], 2).contains("is no device"));
     assert!(said(&["office"], 4).contains("office"));
+    // The file of a machine in the network of the same name of another organisation.
+    home.json(&["network", "create", "office"]);
+    let files = home.dir.path().join("state/networks");
+    std::fs::create_dir(&files).unwrap();
+    let file = files.join(format!("office@api.localhost_{}.json", up.port));
+    let other = "0b7e3c1a-5f0e-4c57-9f63-6a1f0f9e2d11";
+    let kept = json!({"id": other, "organisation": other, "credential": "spm_x", "edge": {"host": "x", "port": 1}});
+    std::fs::write(&file, kept.to_string()).unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let refused = said(&["office"], 5);
+    assert!(refused.contains(&format!("of another organisation, {other}")), "{refused}");
+    assert!(refused.contains(&format!("--organisation {other}")), "{refused}");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), kept.to_string());
+    assert_eq!(home.json(&["network", "ls"])[0]["machines"], 0);
 }

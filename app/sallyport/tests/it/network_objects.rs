@@ -62,7 +62,7 @@ fn a_network_is_made_judged_and_removed() {
     refused(&both, 2, "a file or --network, and not both");
 
     let shown = text(&home.run(&["network", "show", "shop"]).stdout);
-    for words in ["1 rules; what none allows is denied", "10.20.0.2 fd00:20::2", "10.30.0.0/16", "web-1"] {
+    for words in ["1 rule; what none allows is denied", "10.20.0.2 fd00:20::2", "10.30.0.0/16", "web-1"] {
         assert!(shown.contains(words), "{words}: {shown}");
     }
     assert_eq!(home.json(&["network", "ls"])[0]["machines"], 2);

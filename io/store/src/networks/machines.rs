@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, net::IpAddr};
 
 use ipnet::IpNet;
-use sallyport_model::{CredentialHash, MachineId, NetworkId};
+use sallyport_model::{AccountId, CredentialHash, MachineId, NetworkId};
 use sallyport_network::{
     members::{Member, Members},
     name::Name,
@@ -37,6 +37,8 @@ pub struct NewMachine {
     pub groups: Vec<Name>,
     /// Whether others reach every address outside of the network through it.
     pub is_exit: bool,
+    /// The account that adds it.
+    pub added_by: AccountId,
     /// The time, in seconds since 1970.
     pub created_at: i64,
 }
@@ -46,6 +48,8 @@ pub struct NewMachine {
 pub struct StoredMachine {
     /// The machine as edges know it.
     pub route: MachineRoute,
+    /// The account that added it; `None` if that is not known.
+    pub added_by: Option<AccountId>,
     /// When it was added, in seconds since 1970.
     pub created_at: i64,
 }
@@ -57,6 +61,8 @@ struct MachineContent {
     routes: Vec<IpNet>,
     groups: Vec<Name>,
     is_exit: bool,
+    #[serde(default)]
+    added_by: Option<AccountId>,
 }
 
 impl Store {
@@ -94,13 +100,14 @@ impl Store {
                 groups,
                 is_exit: new.is_exit,
             },
+            added_by: Some(new.added_by),
             created_at: new.created_at,
         };
         found.machines.push(machine.clone());
         found.machines.sort_by(|one, other| one.route.name.cmp(&other.route.name));
         check(&found.route())?;
         let MachineRoute { addresses, routes, groups, is_exit, .. } = machine.route.clone();
-        let content = MachineContent { addresses, routes, groups, is_exit };
+        let content = MachineContent { addresses, routes, groups, is_exit, added_by: machine.added_by };
         sql::query(
             "INSERT INTO network_machines (id, network, name, credential, content, created_at)
              VALUES ($1, $2, $3, $4, $5, $6)",
@@ -146,7 +153,7 @@ pub(super) async fn machines(read: &mut DbConnection, network: NetworkId) -> Res
 }
 
 fn machine(found: &DbRow) -> Result<StoredMachine, StoreError> {
-    let MachineContent { addresses, routes, groups, is_exit } = row::from_json(found, "content")?;
+    let MachineContent { addresses, routes, groups, is_exit, added_by } = row::from_json(found, "content")?;
     let route = MachineRoute {
         id: MachineId::from_bytes(row::bytes(found, "id")?),
         name: row::parsed(found, "name")?,
@@ -156,7 +163,7 @@ fn machine(found: &DbRow) -> Result<StoredMachine, StoreError> {
         groups,
         is_exit,
     };
-    Ok(StoredMachine { route, created_at: found.try_get("created_at")? })
+    Ok(StoredMachine { route, added_by, created_at: found.try_get("created_at")? })
 }
 
 fn members(network: &StoredNetwork) -> Result<Members, StoreError> {

@@ -56,7 +56,40 @@ pub struct StoredNetwork {
     pub(super) next: Vec<IpAddr>,
 }
 
+/// What a list shows of a network.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NetworkSummary {
+    /// Its id.
+    pub id: NetworkId,
+    /// Its organisation.
+    pub account: AccountId,
+    /// Its name.
+    pub name: Name,
+    /// Its ranges, one of each family.
+    pub ranges: Vec<IpNet>,
+    /// Whether a policy is set.
+    pub has_policy: bool,
+    /// How many machines it has.
+    pub machines: usize,
+    /// When it was made, in seconds since 1970.
+    pub created_at: i64,
+}
+
 impl StoredNetwork {
+    /// The network as lists show it.
+    #[must_use]
+    pub fn summary(&self) -> NetworkSummary {
+        NetworkSummary {
+            id: self.id,
+            account: self.account,
+            name: self.name.clone(),
+            ranges: self.ranges.clone(),
+            has_policy: self.policy.is_some(),
+            machines: self.machines.len(),
+            created_at: self.created_at,
+        }
+    }
+
     /// The network as edges know it.
     #[must_use]
     pub fn route(&self) -> NetworkRoute {
@@ -141,17 +174,19 @@ impl Store {
         with_machines(&mut read, &rows).await
     }
 
-    /// The networks of the organisation, by name.
+    /// The networks of the organisation, by name, without reading their machines.
     ///
     /// # Errors
     /// The database fails.
-    pub async fn networks_of(&self, account: AccountId) -> Result<Vec<StoredNetwork>, StoreError> {
+    pub async fn networks_of(&self, account: AccountId) -> Result<Vec<NetworkSummary>, StoreError> {
         let mut read = self.read().await?;
-        let rows = sql::query("SELECT * FROM networks WHERE account = $1 ORDER BY name")
-            .bind(account.as_bytes().as_slice())
-            .fetch_all(&mut *read)
-            .await?;
-        with_machines(&mut read, &rows).await
+        let query = sql::query(
+            "SELECT id, account, name, ranges, policy IS NOT NULL AS has_policy, created_at,
+                    (SELECT count(*) FROM network_machines WHERE network = networks.id) AS machines
+             FROM networks WHERE account = $1 ORDER BY name",
+        );
+        let rows = query.bind(account.as_bytes().as_slice()).fetch_all(&mut *read).await?;
+        rows.iter().map(summary).collect()
     }
 
     /// The network with this id.
@@ -242,6 +277,19 @@ async fn with_machines(read: &mut DbConnection, rows: &[DbRow]) -> Result<Vec<St
         network.machines = machines(read, network.id).await?;
     }
     Ok(networks)
+}
+
+fn summary(found: &DbRow) -> Result<NetworkSummary, StoreError> {
+    let machines: i64 = found.try_get("machines")?;
+    Ok(NetworkSummary {
+        id: NetworkId::from_bytes(row::bytes(found, "id")?),
+        account: AccountId::from_bytes(row::bytes(found, "account")?),
+        name: row::parsed(found, "name")?,
+        ranges: row::from_json(found, "ranges")?,
+        has_policy: found.try_get("has_policy")?,
+        machines: usize::try_from(machines).unwrap_or_default(),
+        created_at: found.try_get("created_at")?,
+    })
 }
 
 fn network(found: &DbRow) -> Result<StoredNetwork, StoreError> {

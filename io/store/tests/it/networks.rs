@@ -5,10 +5,14 @@ use std::{collections::BTreeSet, net::IpAddr};
 use sallyport_model::{CredentialHash, MachineId, NetworkId};
 use sallyport_network::{members::JoinError, route::NetworkRoute};
 use sallyport_store::{
-    MAX_NETWORKS_PER_ORGANISATION, NewMachine, NewNetwork, Store, StoreError, StoredMachine, StoredNetwork,
+    DATABASE_FILE, MAX_NETWORKS_PER_ORGANISATION, NewMachine, NewNetwork, Store, StoreError, StoredMachine,
+    StoredNetwork,
 };
 
-use crate::fixtures::{NOW, account, store_with_account};
+use crate::{
+    fixtures::{NOW, account, store_with_account},
+    open::sql,
+};
 
 fn network(number: u8, name: &str, ranges: &[&str]) -> NewNetwork {
     NewNetwork {
@@ -29,6 +33,7 @@ fn machine(number: u8) -> NewMachine {
         routes: Vec::new(),
         groups: vec!["web".parse().unwrap()],
         is_exit: number == 1,
+        added_by: account(1).account.id,
         created_at: NOW,
     }
 }
@@ -57,11 +62,31 @@ async fn a_machine_keeps_its_leases_and_a_freed_address_is_leased_last() {
     let two = add(&store, office.id, &machine(2)).await.unwrap();
     assert_eq!(two.route.addresses, addresses(["10.20.0.2", "fd00:20::2"]));
     let found = store.network(office.id).await.unwrap().unwrap();
+    assert_eq!(two.added_by, Some(account(1).account.id));
     assert_eq!(found.machines, vec![two]);
     assert_eq!(store.network_named(office.account, &office.name).await.unwrap(), Some(found.clone()));
-    assert_eq!(store.networks_of(office.account).await.unwrap(), vec![found.clone()]);
+    assert_eq!(store.networks_of(office.account).await.unwrap(), vec![found.summary()]);
     assert_eq!(store.networks().await.unwrap(), vec![found]);
     assert!(store.networks_of(account(2).account.id).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_list_of_networks_counts_their_machines_and_reads_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path()).await.unwrap();
+    store.create_account(account(1)).await.unwrap();
+    let office = office(&store).await;
+    store.create_network(&network(2, "shop", &[])).await.unwrap();
+    for number in 1..=3 {
+        add(&store, office.id, &machine(number)).await.unwrap();
+    }
+    store.set_network_policy(office.id, Some("network = \"office\""), fits).await.unwrap();
+    // A machine that cannot be read is no matter of the list.
+    sql(&dir.path().join(DATABASE_FILE), "UPDATE network_machines SET content = 'x'").await;
+    store.network(office.id).await.unwrap_err();
+    let listed = store.networks_of(office.account).await.unwrap();
+    let listed: Vec<_> = listed.iter().map(|one| (one.name.as_str(), one.machines, one.has_policy)).collect();
+    assert_eq!(listed, [("office", 3, true), ("shop", 0, false)]);
 }
 
 #[tokio::test]

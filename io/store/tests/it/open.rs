@@ -7,7 +7,8 @@ use sqlx::{Connection, SqliteConnection};
 
 use crate::fixtures::{account, make_socket, make_tunnel, store_with_account};
 
-async fn sql(path: &Path, statement: &'static str) {
+/// Runs a statement on the file of a database, past the store.
+pub(crate) async fn sql(path: &Path, statement: &'static str) {
     let url = format!("sqlite://{}?mode=rwc", path.display());
     let mut connection = SqliteConnection::connect(&url).await.unwrap();
     sqlx::raw_sql(statement).execute(&mut connection).await.unwrap();

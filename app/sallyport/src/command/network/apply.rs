@@ -11,7 +11,7 @@ use sallyport_network::{
 use sallyport_nft::{TrackedFlow, counters, cut, flows, tables};
 use serde::Serialize;
 
-use super::policy::read;
+use super::{counted, policy::read};
 use crate::{
     command::options::confirm::YesArg,
     context::Context,
@@ -96,7 +96,8 @@ pub(super) async fn apply(context: &Context, args: &ApplyArgs) -> anyhow::Result
     };
     context.output.data(&view, |view| {
         let ApplyView { network, endpoints, rules, cut } = view;
-        format!("network {network}: {endpoints} endpoints, {rules} rules; flows that have ended: {cut}")
+        let (endpoints, rules) = (counted(*endpoints, "endpoint"), counted(*rules, "rule"));
+        format!("network {network}: {endpoints}, {rules}; flows that have ended: {cut}")
     })?;
     context.output.hint("`sallyport network policy show` counts what each rule decides; a restart removes the rules");
     Ok(())

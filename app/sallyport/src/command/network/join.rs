@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
+use clap_complete::engine::ArgValueCompleter;
 use ipnet::IpNet;
 use sallyport_api::CreateMachine;
 use sallyport_client::ClientError;
@@ -15,9 +16,12 @@ use sallyport_network::name::Name;
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use super::kept::KeptMachine;
+use super::{
+    control::{self, ControlApi},
+    kept::KeptMachine,
+};
 use crate::{
-    context::{AGENT, Context, Target},
+    context::{AGENT, Context, Target, candidates},
     duration,
     failure::{Failure, Kind},
     output::{self, Format},
@@ -26,11 +30,14 @@ use crate::{
 
 /// How many events may wait for the terminal.
 const MAX_QUEUED_EVENTS: usize = 64;
+/// How many routes a line has.
+const MAX_LISTED_ROUTES: usize = 8;
 
 /// Options of `join`.
 #[derive(Debug, Args)]
 pub(crate) struct JoinArgs {
     /// The network
+    #[arg(add = ArgValueCompleter::new(candidates::networks))]
     network: Name,
     /// The name of this machine there [default: the host name]
     #[arg(long, value_name = "NAME")]
@@ -50,6 +57,9 @@ pub(crate) struct JoinArgs {
     /// The name of the device [default: sp- and the beginning of the network's name]
     #[arg(long, value_name = "NAME", value_parser = device)]
     device: Option<String>,
+    /// Use what lies behind other machines (their --route), and not only the ranges of the network
+    #[arg(long)]
+    accept_routes: bool,
 }
 
 fn device(name: &str) -> Result<String, String> {
@@ -71,7 +81,9 @@ pub(super) async fn run(context: &Context, args: JoinArgs) -> anyhow::Result<()>
     let shutdown = Shutdown::new();
     let network = args.network.clone();
     let (sender, mut events) = mpsc::channel(MAX_QUEUED_EVENTS);
-    let joined = network::join(options(&target, &machine, args)?, sender, shutdown.clone());
+    let options = options(&target, &machine, args)?;
+    let control = ControlApi::new(context, &target, &network, machine)?;
+    let joined = network::join(options, &control, sender, shutdown.clone());
     tokio::pin!(joined);
     let mut shown = Ok(());
     let ended = loop {
@@ -108,17 +120,24 @@ pub(super) async fn run(context: &Context, args: JoinArgs) -> anyhow::Result<()>
 async fn machine(context: &Context, target: &Target, args: &JoinArgs) -> anyhow::Result<KeptMachine> {
     let (client, network) = (context.client(target)?, args.network.as_str());
     if let Some(kept) = KeptMachine::read(&target.api, &args.network)? {
-        // A machine that was removed meanwhile is made anew. While the API is away, the kept one is tried.
-        let is_gone = match client.machines(network).await {
-            Ok(machines) => machines.iter().all(|one| one.id.to_string() != kept.id.to_string()),
-            Err(ClientError::Unreachable { .. }) => false,
-            Err(error) => return Err(crate::failure::about(error, &network)),
-        };
-        if !is_gone {
-            if !args.groups.is_empty() || !args.routes.is_empty() {
-                context.output.hint("the machine is in the network already: --group and --route are for a new one");
+        let found = match client.network(network).await {
+            Ok(found) => {
+                kept.require(&target.api, &found, &args.network)?;
+                client.machine(network, &kept.id.to_string()).await
             }
-            return Ok(kept);
+            Err(error) => Err(error),
+        };
+        match found {
+            // While the API is away, the kept machine is tried.
+            Ok(_) | Err(ClientError::Unreachable { .. }) => {
+                if !args.groups.is_empty() || !args.routes.is_empty() {
+                    context.output.hint("the machine is in the network already: --group and --route are for a new one");
+                }
+                return Ok(kept);
+            }
+            // A machine that was removed meanwhile is made anew.
+            Err(error) if control::is_gone(&error) => {}
+            Err(error) => return Err(crate::failure::about(error, &network)),
         }
     }
     let create = CreateMachine {
@@ -151,23 +170,14 @@ fn given_up(network: &Name) -> Failure {
 }
 
 fn options(target: &Target, machine: &KeptMachine, args: JoinArgs) -> anyhow::Result<NetworkOptions> {
-    let alpn: &[&[u8]] = &[sallyport_connector::ALPN];
-    let connect = &machine.edge;
-    let tls = match &connect.ca_pem {
-        Some(root) => sallyport_net::client_config_with(&target.trust, root, alpn)?,
-        None => sallyport_net::client_config(&target.trust, alpn)?,
-    };
     Ok(NetworkOptions {
         agent: AGENT.to_owned(),
-        edge_host: connect.host.clone(),
-        edge_port: connect.port,
-        quic_port: connect.quic_port,
-        tls,
+        edge: control::edge(target, &machine.edge)?,
         transport: args.transport,
-        outbound: target.network.to(&connect.host, connect.port),
         machine: machine.question(),
         keepalive: args.keepalive,
         device: args.device,
+        accepts_routes: args.accept_routes,
     })
 }
 
@@ -191,6 +201,14 @@ fn show(context: &Context, event: &NetworkEvent) -> anyhow::Result<()> {
         NetworkEvent::Lost { why, again_in } => {
             let text = format!("the network is away, and is tried again in {} ms: {why}", again_in.as_millis());
             (text, json!({ "event": "lost", "why": why, "again_in_ms": again_in.as_millis() as u64 }))
+        }
+        NetworkEvent::RoutesNotAccepted(routes) => {
+            let shown: Vec<String> = routes.iter().take(MAX_LISTED_ROUTES).map(ToString::to_string).collect();
+            let rest = routes.len() - shown.len();
+            let rest = if rest == 0 { String::new() } else { format!(" and {rest} more") };
+            let text =
+                format!("without --accept-routes, routes of other machines are not used: {}{rest}", shown.join(", "));
+            (text, json!({ "event": "routes-not-accepted", "routes": routes }))
         }
         NetworkEvent::RouteLeftOut(route) => {
             let text = format!("the route {route} of another machine is left out: this machine reaches the edge by it");

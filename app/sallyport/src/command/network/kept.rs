@@ -7,12 +7,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use sallyport_api::{ConnectTo, CreatedMachine, Secret};
+use sallyport_api::{ConnectTo, CreatedMachine, Network, Secret};
 use sallyport_client::ApiAddress;
 use sallyport_connector::network::JoinNetwork;
 use sallyport_model::MachineId;
 use sallyport_network::name::Name;
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 use crate::{
     failure::{Failure, Kind},
@@ -27,6 +28,8 @@ const MAX_FILE_BYTES: u64 = 65_536;
 pub(super) struct KeptMachine {
     /// The machine.
     pub(super) id: MachineId,
+    /// The organisation of its network: another one may have a network of the same name.
+    pub(super) organisation: Uuid,
     /// The credential.
     pub(super) credential: Secret,
     /// The address that the machine dials.
@@ -56,15 +59,44 @@ impl KeptMachine {
     /// # Errors
     /// The file cannot be written.
     pub(super) fn keep(api: &ApiAddress, network: &Name, created: CreatedMachine) -> Result<Self, Failure> {
-        let path = path(api, network)?;
         let id = created.details.id.to_string().parse::<MachineId>();
         let id = id.map_err(|_| Failure::new(Kind::Failed, "the API gives a machine without an id"))?;
-        let kept = Self { id, credential: created.credential, edge: created.edge };
-        kept.write_to(&path).map_err(|error| {
-            let text = format!("the machine was added, and its file {} cannot be written: {error}", path.display());
+        // Edges beside the one that every machine may dial are no matter of networks.
+        let edge = ConnectTo { edges: Vec::new(), ..created.edge };
+        let kept = Self { id, organisation: created.network.organisation, credential: created.credential, edge };
+        kept.write(api, network).map_err(|failure| {
+            let text = format!("the machine was added, and {failure}");
             Failure::new(Kind::Failed, text).next(format!("remove it with `sallyport network machine rm {network}`"))
         })?;
         Ok(kept)
+    }
+
+    /// Writes the file.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub(super) fn write(&self, api: &ApiAddress, network: &Name) -> Result<(), Failure> {
+        let path = path(api, network)?;
+        self.write_to(&path).map_err(|error| {
+            Failure::new(Kind::Failed, format!("its file {} cannot be written: {error}", path.display()))
+        })
+    }
+
+    /// Refuses the network of another organisation, whose name and API are the same.
+    ///
+    /// # Errors
+    /// The machine is in the network of another organisation.
+    pub(super) fn require(&self, api: &ApiAddress, found: &Network, network: &Name) -> Result<(), Failure> {
+        let organisation = self.organisation;
+        if organisation == found.organisation {
+            return Ok(());
+        }
+        let text = format!("this machine is in the network {network} of another organisation, {organisation}");
+        let file = path(api, network)?;
+        Err(Failure::new(Kind::Refused, text).next(format!(
+            "add --organisation {organisation}, or remove the machine there and then {}",
+            file.display()
+        )))
     }
 
     /// Removes the file of a machine that was removed.

@@ -3,6 +3,7 @@
 //! May use what `command` may use.
 
 mod apply;
+mod control;
 mod join;
 mod kept;
 mod machine;
@@ -35,6 +36,7 @@ pub(crate) enum NetworkCommand {
 Examples:
   sudo sallyport network join office
   sudo sallyport network join office --name gate --route 10.30.0.0/16
+  sudo sallyport network join office --accept-routes
   sudo sallyport network join office --transport quic -o json")]
     Join(JoinArgs),
     /// The machines of a network
@@ -51,6 +53,11 @@ pub(crate) struct NetworkArg {
     /// The network, by name or id
     #[arg(value_name = "NETWORK", add = ArgValueCompleter::new(candidates::networks))]
     network: String,
+}
+
+/// So many things, in words: `1 rule`, `2 rules`.
+fn counted(count: usize, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
 /// Runs the command.

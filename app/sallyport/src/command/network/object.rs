@@ -5,7 +5,7 @@ use sallyport_api::{CreateNetwork, Machine, Network, NetworkPolicy};
 use serde::Serialize;
 use serde_json::json;
 
-use super::{NetworkArg, machine, stored};
+use super::{NetworkArg, counted, machine, stored};
 use crate::{
     command::options::confirm::YesArg,
     context::Context,
@@ -79,7 +79,7 @@ pub(super) async fn show(context: &Context, name: &str) -> anyhow::Result<()> {
         rows.push((
             "policy",
             match &view.policy {
-                Some(policy) => format!("{} rules; what none allows is denied", policy.rules),
+                Some(policy) => format!("{}; what none allows is denied", counted(policy.rules, "rule")),
                 None => "none: the machines may all talk to each other".to_owned(),
             },
         ));

@@ -19,6 +19,7 @@ use serde::Serialize;
 use super::{
     NetworkArg,
     apply::{self, ApplyArgs, RmArgs, ShowArgs},
+    counted,
     stored::{self, SetArgs, UnsetArgs},
 };
 use crate::{
@@ -166,7 +167,8 @@ fn check(context: &Context, args: &CheckArgs) -> anyhow::Result<()> {
     context.output.data(&view, |view| {
         let CheckView { network, endpoints, rules, depth } = view;
         let text = "a first packet meets at most this many rules of nftables";
-        format!("network {network}: {endpoints} endpoints, {rules} rules; {text}: {depth}")
+        let (endpoints, rules) = (counted(*endpoints, "endpoint"), counted(*rules, "rule"));
+        format!("network {network}: {endpoints}, {rules}; {text}: {depth}")
     })
 }
 

@@ -13,7 +13,7 @@ use sallyport_network::{
 };
 use serde_json::json;
 
-use super::{NetworkArg, policy::read_text};
+use super::{NetworkArg, counted, policy::read_text};
 use crate::{command::options::confirm::YesArg, context::Context, failure};
 
 /// Options of `set`.
@@ -46,7 +46,9 @@ pub(super) async fn set(context: &Context, args: &SetArgs) -> anyhow::Result<()>
         Some(404) => failure::about(error, name),
         _ => failure::of_value(error),
     })?;
-    context.output.data(&set, |set| format!("network {name}: {} rules; what none allows is denied", set.rules))
+    let said =
+        |set: &NetworkPolicy| format!("network {name}: {}; what none allows is denied", counted(set.rules, "rule"));
+    context.output.data(&set, said)
 }
 
 /// Prints the policy of a network.
