@@ -473,7 +473,9 @@ static __attribute__((noinline)) int policy_judge(struct xdp_md *ctx, struct pac
 	q->state = nat.engine == NAT_CONNTRACK && t->does_source ? STATE_ESTABLISHED : policy_state(q);
 	q->rule = last;
 	q->action = policy.otherwise;
-	bpf_loop(policy.rules, policy_try, (void *)0, 0);
+	/* A loop of no turns is never entered, and the kernel refuses a callback that nobody calls. */
+	if (policy.rules)
+		bpf_loop(policy.rules, policy_try, (void *)0, 0);
 	if (is_asked)
 		return q->action == POLICY_ACCEPT ? REASON_FORWARDED
 						  : q->action == POLICY_DROP ? REASON_POLICY : REASON_POLICY_REJECT;

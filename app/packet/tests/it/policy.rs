@@ -172,6 +172,19 @@ fn connections_of_the_inside_pass_and_strangers_do_not() {
     }
 }
 
+#[test]
+fn a_policy_without_rules_is_its_default() {
+    for nat in [
+        "",
+        "[nat]\ninside = [\"10.0.0.0/24\"]\npool = [\"10.0.1.1\"]\n",
+        "[nat]\nengine = \"conntrack\"\ninside = [\"10.0.0.0/24\"]\npool = [\"10.0.1.1\"]\n",
+    ] {
+        let Some(rig) = standing("default = \"drop\"\n", nat) else { return };
+        rig.probe("fd00:1::2", &["answer=0"]);
+        rig.wait_count("d0", "policy", 1);
+    }
+}
+
 /// The policy of POLICY, by hand: the file is not what is tested.
 fn model(devices: (u32, u32)) -> Policy {
     let rule = |name: &str, action| Rule::new(name, action);
