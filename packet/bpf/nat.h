@@ -8,7 +8,7 @@
 #ifndef SALLYPORT_NAT_H
 #define SALLYPORT_NAT_H
 
-#include "nat_tables.h"
+#include "fragment.h"
 
 INLINE int nat_is_inside(__be32 address)
 {
@@ -396,8 +396,9 @@ INLINE enum reason nat_read(struct xdp_md *ctx, struct ipv4 *ip, struct translat
 {
 	__u32 length = be16(ip->total) - sizeof(*ip);
 	struct ports *ports = (void *)(ip + 1);
+	int is_first = (ip->fragment & be16(0x2000)) != 0;
 
-	if (ip->fragment & be16(0x3fff))
+	if (ip->fragment & be16(0x1fff))
 		return REASON_FRAGMENT;
 	if (ip->proto != PROTO_TCP && ip->proto != PROTO_UDP && ip->proto != PROTO_ICMP)
 		return REASON_NAT_PROTOCOL;
@@ -422,13 +423,14 @@ INLINE enum reason nat_read(struct xdp_md *ctx, struct ipv4 *ip, struct translat
 	} else if (ip->proto == PROTO_UDP) {
 		__u32 said = be16(ports[1].source);
 
-		if (said < 8 || said > length)
+		/* The first of several fragments has only a part of the datagram. */
+		if (said < 8 || (!is_first && said > length))
 			return REASON_MALFORMED;
 	} else {
 		__u32 kind = be16(ports[0].source) >> 8;
 
 		if (kind == 3 || kind == 4 || kind == 11 || kind == 12)
-			return nat_read_quote(ctx, ip, length, t);
+			return is_first ? REASON_MALFORMED : nat_read_quote(ctx, ip, length, t);
 		if (kind == 8)
 			t->source.port = ports[1].source;
 		else if (kind == 0)
@@ -520,15 +522,32 @@ INLINE enum reason nat_before_xdp(struct xdp_md *ctx, struct ipv4 *ip, struct tr
 
 #include "conntrack.h"
 
-/* Before the lookup: whether the NAT has to do with the packet, and its new destination. Nothing is changed yet. */
-INLINE enum reason nat_before(struct xdp_md *ctx, const struct packet *packet, struct bpf_fib_lookup *fib,
-			      struct translation *t)
+/* A fragment after the first: it follows the first, if that was translated the same way. Others are for the kernel. */
+INLINE enum reason nat_recall(struct translation *t, int leaves, int to_external)
 {
-	struct ipv4 *ip = at(ctx, packet->offset & 31);
+	const struct fragment_way *way = fragment_recall();
+
+	if (!way || way->does_source != leaves || way->does_dest != to_external)
+		return REASON_FRAGMENT;
+	t->is_later = 1;
+	t->does_source = leaves;
+	t->does_dest = to_external;
+	t->new_source.address = way->source;
+	t->new_dest.address = way->dest;
+	return REASON_FORWARDED;
+}
+
+/* Before the lookup: whether the NAT has to do with the packet, and its new destination. Nothing is changed yet. */
+GLOBAL int nat_before(struct xdp_md *ctx, struct packet *packet, struct bpf_fib_lookup *fib, struct translation *t)
+{
+	struct ipv4 *ip;
 	int leaves, to_external;
 	enum reason reason;
 
-	if (nat.engine == NAT_OFF || packet->is_v6 || (void *)(ip + 1) > end(ctx))
+	if (!packet || !fib || !t || nat.engine == NAT_OFF || packet->is_v6)
+		return REASON_FORWARDED;
+	ip = at(ctx, packet->offset & 31);
+	if ((void *)(ip + 1) > end(ctx))
 		return REASON_FORWARDED;
 	/* The sources that the NAT writes are of nobody outside: a stranger would be taken for a hairpin. */
 	if (nat_is_external(ip->source))
@@ -537,8 +556,12 @@ INLINE enum reason nat_before(struct xdp_md *ctx, const struct packet *packet, s
 	leaves = nat_is_inside(ip->source) && (to_external || !nat_is_inside(ip->dest));
 	if (!to_external && !leaves)
 		return REASON_FORWARDED;
-	reason = nat.engine == NAT_CONNTRACK ? nat_before_conntrack(ctx, ip, t)
-					     : nat_before_xdp(ctx, ip, t, leaves, to_external);
+	if (nat.engine == NAT_CONNTRACK)
+		reason = packet->is_fragment ? REASON_FRAGMENT : nat_before_conntrack(ctx, ip, t);
+	else if (packet->fragment == FRAGMENT_LATER)
+		reason = nat_recall(t, leaves, to_external);
+	else
+		reason = nat_before_xdp(ctx, ip, t, leaves, to_external);
 	if (reason == REASON_FORWARDED && t->does_dest) {
 		fib->ipv4_dst = t->new_dest.address;
 		if (!t->is_error && fib->dport)
@@ -655,7 +678,7 @@ INLINE void nat_explain(const struct translation *t, struct verdict *verdict)
 	verdict->new_dest_port = t->new_dest.port;
 	verdict->new_source = t->new_source.address;
 	verdict->new_source_port = t->new_source.port;
-	if (nat.engine != NAT_XDP || !t->does_source || t->is_error)
+	if (nat.engine != NAT_XDP || !t->does_source || t->is_error || t->is_later)
 		return;
 	nat_key_of(&key, &t->source, &t->dest);
 	session = nat_live(&key, bpf_ktime_get_coarse_ns());
@@ -666,18 +689,18 @@ INLINE void nat_explain(const struct translation *t, struct verdict *verdict)
 }
 
 /* After the lookup: counts the packet into its sessions, and writes the new ends. */
-INLINE enum reason nat_after(struct xdp_md *ctx, const struct packet *packet, struct translation *t)
+GLOBAL int nat_after(struct xdp_md *ctx, struct packet *packet, struct translation *t)
 {
 	struct ipv4 *ip;
 	struct nat_key key;
 	__u32 addresses, unused;
 	enum reason reason;
 
-	if (nat.engine == NAT_OFF || (!t->does_source && !t->does_dest))
+	if (!packet || !t || nat.engine == NAT_OFF || (!t->does_source && !t->does_dest))
 		return REASON_FORWARDED;
 	if (t->is_error)
 		return nat_write_error(ctx, packet->offset, t);
-	if (nat.engine == NAT_XDP && t->does_source) {
+	if (nat.engine == NAT_XDP && t->does_source && !t->is_later) {
 		if (!t->may_begin) {
 			nat_key_of(&key, &t->source, &t->dest);
 			if (!nat_live(&key, bpf_ktime_get_coarse_ns()))
@@ -688,7 +711,7 @@ INLINE enum reason nat_after(struct xdp_md *ctx, const struct packet *packet, st
 		if (reason != REASON_FORWARDED)
 			return reason;
 	}
-	if (nat.engine == NAT_XDP && t->does_dest) {
+	if (nat.engine == NAT_XDP && t->does_dest && !t->is_later) {
 		struct nat_end *peer = t->does_source ? &t->new_source : &t->source, external;
 
 		if (t->does_source) {
@@ -704,6 +727,11 @@ INLINE enum reason nat_after(struct xdp_md *ctx, const struct packet *packet, st
 	ip = at(ctx, packet->offset & 31);
 	if ((void *)(ip + 1) > end(ctx))
 		return REASON_TRUNCATED;
+	if (t->is_later) {
+		nat_write_header(ip, t->does_source ? t->new_source.address : ip->source,
+				 t->does_dest ? t->new_dest.address : ip->dest, &unused);
+		return REASON_FORWARDED;
+	}
 	if (!t->does_source)
 		t->new_source = t->source;
 	if (!t->does_dest)

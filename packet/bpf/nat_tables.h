@@ -245,7 +245,9 @@ struct translation {
 	__u8 does_dest;
 	__u8 is_error;
 	__u8 may_begin;
-	__u8 unused[4];
+	/* A fragment after the first: only the addresses change. */
+	__u8 is_later;
+	__u8 unused[3];
 	/* Of TCP. */
 	struct segment segment;
 };

@@ -7,7 +7,10 @@ use std::{
 
 use serde_json::Value;
 
-use crate::rig::{Rig, done, text};
+use crate::{
+    hostile::sealed,
+    rig::{Rig, done, text},
+};
 
 /// The file of a router with a NAT to 10.0.1.50, which `sink` reaches by its route to the router.
 fn file(nat: &str) -> String {
@@ -83,12 +86,38 @@ fn errors_of_icmp_find_their_way_inside() {
 }
 
 #[test]
-fn fragments_and_options_go_by_the_kernel_and_are_translated() {
+fn fragments_are_translated_like_the_first_one_and_the_kernel_chooses_no_port() {
     let Some(rig) = standing("") else { return };
-    assert_eq!(rig.probe("10.0.1.2", &["size=4000"]), "echo 4000");
-    assert!(rig.count("d0", "fragment") >= 3);
+    let path = rig.write("pool.toml", &file("").replace("10.0.1.1\"", "10.0.1.64-10.0.1.71\""));
+    rig.ip("sink", "route add 10.0.1.64/29 via 10.0.1.1");
+    rig.up(&["--config", path.to_str().unwrap()]);
+    let sources: Vec<_> = (50..56).map(|last| format!("10.0.0.{last}")).collect();
+    for (number, source) in sources.iter().enumerate() {
+        rig.ip("gen", &format!("addr add {source}/24 dev g0"));
+        done(rig.inside("gen", "ping").args(["-c", "1", "-W", "30", "-I", source, "10.0.0.1"]));
+        let source = format!("source={source}");
+        // A small question with a large answer, both large, and a large question to a second peer of the same socket.
+        assert_eq!(rig.probe("10.0.1.2", &["from=5000", "want=4000", &source]), "echo 4000");
+        assert_eq!(rig.probe("10.0.1.2", &["from=5000", "size=4000", &source]), "echo 4000");
+        assert_eq!(rig.probe("192.0.2.7", &["from=5000", "size=4000", "want=40", &source]), "echo 40");
+        assert_eq!((rig.count("d0", "fragment"), rig.count("d1", "fragment")), (0, 0), "host {number}");
+    }
+    assert_eq!(done(rig.inside("dut", "conntrack").args(["-L", "-p", "udp"])), "", "the kernel has no session");
+    assert_eq!(shown(&rig, "pools")["sessions"], 2 * sources.len());
+    // A fragment without its first one: the kernel has it, and sends nothing on.
+    let link: Value = serde_json::from_str(&rig.ip("dut", "-j link show d0")).unwrap();
+    let mac = link[0]["address"].as_str().unwrap().replace(':', "");
+    let stray = sealed(&format!("{mac} 020000000007 0800 4500001c 7777 0009 4011 0000 0a000032 0a000102 {:016x}", 0));
+    let stray: String = stray.iter().map(|byte| format!("{byte:02x}")).collect();
+    done(&mut rig.python("gen", &["raw", "g0", &stray, "1"]));
+    rig.wait_count("d0", "fragment", 1);
     let drops = shown(&rig, "drops");
     assert!(drops.as_array().unwrap().iter().any(|count| count["reason"] == "fragment"), "{drops}");
+}
+
+#[test]
+fn options_and_unknown_next_hops_go_by_the_kernel_and_are_translated() {
+    let Some(rig) = standing("") else { return };
     let ping = done(rig.inside("gen", "ping").args(["-R", "-c", "2", "-i", "0.2", "-W", "30", "10.0.1.2"]));
     assert!(ping.contains(" 2 received"), "{ping}");
     assert!(rig.count("d0", "options") >= 2);

@@ -239,7 +239,6 @@ fn what_is_not_translated_has_a_reason() {
     let mut nat = nat();
     let out = Frame::udp(("10.0.0.1", 5_000), SERVER, b"data");
     for (name, frame, verdict) in [
-        ("first fragment", Frame { fragment: 0x2000, ..out.clone() }, Verdict::Pass(PassReason::NatFragment)),
         ("later fragment", Frame { fragment: 9, ..out.clone() }, Verdict::Pass(PassReason::NatFragment)),
         ("GRE", Frame::new("10.0.0.1", SERVER.0, 47, vec![0; 8]), Verdict::Pass(PassReason::NatProtocol)),
         ("ping of the pool", Frame::echo(SERVER.0, "203.0.113.10", false, 9), Verdict::Pass(PassReason::NatNoMapping)),
@@ -260,6 +259,41 @@ fn what_is_not_translated_has_a_reason() {
         assert_eq!((result.direction, result.frame), (Direction::Untouched, frame.bytes()));
     }
     assert_eq!(nat.session_count(), 0);
+}
+
+#[test]
+fn fragments_follow_their_first_one_in_both_directions() {
+    let mut nat = nat();
+    let whole = Frame::udp(("10.0.0.1", 5_000), SERVER, &[7; 64]);
+    let later = |frame: &Frame| Frame { fragment: 9, segment: vec![8; 16], ..frame.clone() };
+    let first = Frame { fragment: 0x2000, ..whole.clone() };
+    let early = translate(&mut nat, &later(&whole), SECOND);
+    assert_eq!(early, Err(Verdict::Pass(PassReason::NatFragment)), "before the first one");
+    let out = nat.translate(&first.bytes(), &parse(&first.bytes()).unwrap(), SECOND).unwrap();
+    let outside = parse(&out.frame).unwrap();
+    let second = translate(&mut nat, &later(&whole), SECOND).unwrap();
+    let second = (second.direction, parse(&second.frame).unwrap().ip.unwrap().source);
+    assert_eq!(second, (Direction::Outbound, outside.ip.unwrap().source));
+    let Transport::Udp(udp) = outside.transport else { panic!("{outside:?}") };
+    let back = Frame::udp(SERVER, (&outside.ip.unwrap().source.to_string(), udp.source), &[9; 64]);
+    let answer = Frame { fragment: 0x2000, ..back.clone() };
+    nat.translate(&answer.bytes(), &parse(&answer.bytes()).unwrap(), SECOND).unwrap();
+    let came = translate(&mut nat, &later(&back), SECOND).unwrap();
+    let came = (came.direction, parse(&came.frame).unwrap().ip.unwrap().destination.to_string());
+    assert_eq!(came, (Direction::Inbound, "10.0.0.1".to_owned()));
+    for (name, frame, now) in [
+        ("another packet", Frame { id: 1, ..later(&back) }, SECOND),
+        ("too late", later(&back), SECOND * 6),
+        ("the flags of TCP again", Frame { fragment: 1, protocol: 6, ..later(&back) }, SECOND),
+    ] {
+        assert_eq!(translate(&mut nat, &frame, now), Err(Verdict::Pass(PassReason::NatFragment)), "{name}");
+    }
+    // A packet that is refused lets no fragment through.
+    let strange = Frame::udp((SERVER.0, 54), (&outside.ip.unwrap().source.to_string(), udp.source), &[9; 64]);
+    let strange = Frame { id: 2, ..strange };
+    let refused = translate(&mut nat, &Frame { fragment: 0x2000, ..strange.clone() }, SECOND);
+    assert_eq!(refused, Err(Verdict::Drop(DropReason::NatFiltered)));
+    assert_eq!(translate(&mut nat, &later(&strange), SECOND), Err(Verdict::Pass(PassReason::NatFragment)));
 }
 
 #[test]
