@@ -122,8 +122,9 @@ INLINE void nat_give(__s32 *sessions)
 }
 
 /* Counts a session of a user and of the NAT out. */
-INLINE void nat_leave(__be32 user)
+INLINE void nat_leave(__be32 address, __u32 is_of_stranger)
 {
+	struct nat_user user = { .address = address, .is_of_stranger = is_of_stranger };
 	__u32 zero = 0;
 	struct nat_state *state = bpf_map_lookup_elem(&nat_state, &zero);
 	__s32 *sessions = bpf_map_lookup_elem(&nat_users, &user);
@@ -147,6 +148,7 @@ INLINE void nat_unmap(struct nat_end *inside)
 static __attribute__((noinline)) int nat_end_session(struct nat_key *key, struct nat_session *found)
 {
 	__u64 expires = found->expires;
+	__u32 is_of_stranger = found->is_of_stranger;
 
 	/* One of several processors ends it. Nobody ends what another one has begun anew. */
 	if (!expires || expires + NAT_GRACE_NS > bpf_ktime_get_ns() ||
@@ -155,7 +157,7 @@ static __attribute__((noinline)) int nat_end_session(struct nat_key *key, struct
 	nat_write_log(key, found, 1);
 	if (bpf_map_delete_elem(&nat_sessions, key))
 		return 0;
-	nat_leave(key->inside.address);
+	nat_leave(key->inside.address, is_of_stranger);
 	nat_unmap(&key->inside);
 	return 0;
 }
@@ -218,9 +220,10 @@ INLINE enum reason nat_map(struct nat_key *key, __u32 flags, struct nat_session 
 	return REASON_FORWARDED;
 }
 
-INLINE __u32 nat_first_state(const struct nat_key *key)
+/* What a stranger begins is not known to be wanted before the inside answers. */
+INLINE __u32 nat_first_state(const struct nat_key *key, __u32 is_outbound)
 {
-	return key->inside.protocol == PROTO_TCP ? NAT_OPENING : NAT_DATAGRAMS;
+	return key->inside.protocol == PROTO_TCP || !is_outbound ? NAT_OPENING : NAT_DATAGRAMS;
 }
 
 /* Begins a session anew whose time is over, and which is not removed yet. It stays in the numbers. */
@@ -233,7 +236,7 @@ static __attribute__((noinline)) int nat_begin_again(struct nat_key *key, struct
 		return REASON_FORWARDED;
 	nat_write_log(key, session, 1);
 	session->began = now;
-	session->state = nat_first_state(key);
+	session->state = nat_first_state(key, is_outbound);
 	session->is_outbound = is_outbound;
 	session->tcp.known = 0;
 	nat_write_log(key, session, 0);
@@ -244,6 +247,7 @@ static __attribute__((noinline)) int nat_begin_again(struct nat_key *key, struct
 static __attribute__((noinline)) int nat_begin(struct nat_key *key, __u32 flags, __u32 is_outbound)
 {
 	__u32 zero = 0;
+	struct nat_user user_key = { .address = key->inside.address, .is_of_stranger = !is_outbound };
 	__s32 none = 0, *user, sessions;
 	struct nat_state *state = bpf_map_lookup_elem(&nat_state, &zero);
 	struct nat_session *old = bpf_map_lookup_elem(&nat_sessions, key);
@@ -265,10 +269,10 @@ static __attribute__((noinline)) int nat_begin(struct nat_key *key, __u32 flags,
 		__sync_fetch_and_add(&state->sessions, -1);
 		return REASON_NAT_SESSIONS;
 	}
-	user = bpf_map_lookup_elem(&nat_users, &key->inside.address);
+	user = bpf_map_lookup_elem(&nat_users, &user_key);
 	if (!user) {
-		bpf_map_update_elem(&nat_users, &key->inside.address, &none, BPF_NOEXIST);
-		user = bpf_map_lookup_elem(&nat_users, &key->inside.address);
+		bpf_map_update_elem(&nat_users, &user_key, &none, BPF_NOEXIST);
+		user = bpf_map_lookup_elem(&nat_users, &user_key);
 	}
 	sessions = user ? nat_take(user) : -1;
 	if (sessions < 0) {
@@ -276,21 +280,22 @@ static __attribute__((noinline)) int nat_begin(struct nat_key *key, __u32 flags,
 		return REASON_NAT_SESSIONS;
 	}
 	if (sessions >= (__s32)nat.max_user_sessions) {
-		nat_leave(key->inside.address);
+		nat_leave(user_key.address, user_key.is_of_stranger);
 		return REASON_NAT_SESSIONS;
 	}
 	__builtin_memset(session, 0, sizeof(*session));
 	session->is_outbound = is_outbound;
 	reason = nat_map(key, flags, session);
 	if (reason != REASON_FORWARDED) {
-		nat_leave(key->inside.address);
+		nat_leave(user_key.address, user_key.is_of_stranger);
 		return reason;
 	}
-	session->state = nat_first_state(key);
+	session->is_of_stranger = user_key.is_of_stranger;
+	session->state = nat_first_state(key, is_outbound);
 	session->began = bpf_ktime_get_ns();
 	session->expires = session->began + NAT_SLACK_NS;
 	if (bpf_map_update_elem(&nat_sessions, key, session, BPF_NOEXIST)) {
-		nat_leave(key->inside.address);
+		nat_leave(user_key.address, user_key.is_of_stranger);
 		nat_unmap(&key->inside);
 		/* Another processor may have begun it. */
 		return bpf_map_lookup_elem(&nat_sessions, key) ? REASON_FORWARDED : REASON_NAT_SESSIONS;
@@ -319,6 +324,21 @@ static __attribute__((noinline)) int nat_move(struct nat_session *session, struc
 	return 0;
 }
 
+/* How long a session lives after a packet. */
+INLINE __u64 nat_lifetime(const struct nat_session *session, __u8 protocol)
+{
+	switch (session->state) {
+	case NAT_DATAGRAMS:
+		return protocol == PROTO_ICMP ? nat.lifetimes[NAT_ICMP_NS] : nat.lifetimes[NAT_UDP_NS];
+	case NAT_ESTABLISHED:
+		return nat.lifetimes[NAT_ESTABLISHED_NS];
+	case NAT_CLOSING:
+		return nat.lifetimes[NAT_CLOSING_NS];
+	default:
+		return session->is_outbound ? nat.lifetimes[NAT_TRANSITORY_NS] : nat.lifetimes[NAT_HALF_OPEN_NS];
+	}
+}
+
 /* Counts a packet into its session, which begins if it is not there. `external` becomes the outside end. */
 static __attribute__((noinline)) int nat_count_in(struct nat_key *key, struct segment *segment, __u32 is_outbound,
 						  struct nat_end *external)
@@ -337,13 +357,9 @@ static __attribute__((noinline)) int nat_count_in(struct nat_key *key, struct se
 	}
 	if (key->inside.protocol == PROTO_TCP)
 		nat_move(session, segment, is_outbound == session->is_outbound);
-	if (session->state == NAT_DATAGRAMS)
-		expires = now + (key->inside.protocol == PROTO_ICMP ? nat.lifetimes[NAT_ICMP_NS]
-								    : nat.lifetimes[NAT_UDP_NS]);
-	else if (session->state == NAT_ESTABLISHED)
-		expires = now + nat.lifetimes[NAT_ESTABLISHED_NS];
-	else
-		expires = now + nat.lifetimes[NAT_TRANSITORY_NS];
+	else if (session->state == NAT_OPENING && is_outbound != session->is_outbound)
+		session->state = NAT_DATAGRAMS;
+	expires = now + nat_lifetime(session, key->inside.protocol);
 	session->expires = expires;
 	if (expires > session->mapped_until) {
 		struct nat_mapping *mapping = bpf_map_lookup_elem(&nat_mappings, &key->inside);
@@ -419,7 +435,9 @@ INLINE enum reason nat_read(struct xdp_md *ctx, struct ipv4 *ip, struct translat
 		if ((bytes[12] >> 4) * 4u > length)
 			return REASON_TRUNCATED;
 		tcp_read(bytes, length, &t->segment);
-		t->may_begin = !(t->segment.flags & TCP_RST);
+		/* The answer to a beginning begins nothing: that one may be over. */
+		t->may_begin = !(t->segment.flags & TCP_RST) &&
+			       (t->segment.flags & (TCP_SYN | TCP_ACK)) != (TCP_SYN | TCP_ACK);
 	} else if (ip->proto == PROTO_UDP) {
 		__u32 said = be16(ports[1].source);
 

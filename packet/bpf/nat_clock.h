@@ -45,9 +45,9 @@ static long nat_sweep_mapping(void *map, struct nat_end *inside, struct nat_mapp
 }
 
 /* Removes a user without sessions. */
-static long nat_sweep_user(void *map, __be32 *address, __s32 *sessions, void *context)
+static long nat_sweep_user(void *map, struct nat_user *user, __s32 *sessions, void *context)
 {
-	__be32 key = *address;
+	struct nat_user key = *user;
 
 	(void)context;
 	if (nat_is_gone(sessions))

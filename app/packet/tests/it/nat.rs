@@ -5,10 +5,12 @@ use std::{
     process::Stdio,
 };
 
+use sallyport_packet_model::parse::Tcp;
 use serde_json::Value;
 
 use crate::{
     hostile::sealed,
+    model_frames::Frame,
     rig::{Rig, done, text},
 };
 
@@ -150,6 +152,30 @@ fn bounds_of_users_and_ports_have_a_counter_and_a_sentence() {
     rig.ip("gen", "addr add 10.0.0.3/24 dev g0");
     rig.probe("10.0.1.2", &["source=10.0.0.3", "from=20000", "answer=0"]);
     rig.wait_count("d0", "nat-ports", 2);
+}
+
+#[test]
+fn a_flood_of_beginnings_leaves_a_forwarded_server_its_own_sessions_and_ends_soon() {
+    let nat = "max-sessions-per-user = 6\ntimeouts = { half-open = 1 }\n\
+               [[nat.forward]]\nexternal = \"10.0.1.1:80\"\ninside = \"10.0.0.2:80\"\n";
+    let Some(mut rig) = standing(nat) else { return };
+    drop(rig.serve("gen", &["tcp-serve"]));
+    let link: Value = serde_json::from_str(&rig.ip("dut", "-j link show d1")).unwrap();
+    let mac = link[0]["address"].as_str().unwrap().replace(':', "");
+    let hex = |frame: Vec<u8>| frame.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let syns = (0..12).map(|number| {
+        let source = format!("192.0.2.{}", 100 + number);
+        let bytes = Frame::tcp((&source, 4_000), ("10.0.1.1", 80), Tcp::SYN, b"").bytes();
+        format!("{mac}{}", &hex(bytes)[12..])
+    });
+    let file = rig.write("syns", &syns.map(|syn| syn + "\n").collect::<String>());
+    done(&mut rig.python("sink", &["frames", "s0", file.to_str().unwrap()]));
+    rig.wait_for(|| rig.count("d1", "nat-sessions") >= 1);
+    for port in ["from=5001", "from=5002", "from=5003"] {
+        assert_eq!(rig.probe("10.0.1.2", &[port]), "echo 32", "the server's own sessions");
+    }
+    assert_eq!(rig.count("d0", "nat-sessions"), 0);
+    assert_eq!(done(&mut rig.python("sink", &["tcp", "10.0.1.1", "1000"])).trim(), "same", "a new client");
 }
 
 #[test]

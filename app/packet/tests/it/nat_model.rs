@@ -30,7 +30,7 @@ fn the_program_and_the_model_translate_alike() {
         for last in 3..=9 {
             rig.ip("dut", &format!("neigh replace 10.0.0.{last} lladdr 02:00:00:00:00:{last:02} dev d0 nud permanent"));
         }
-        let file = rig.write("nat.toml", &format!("[[port]]\ndev = \"d0\"\n[[port]]\ndev = \"d1\"\n[nat]\ninside = [\"10.0.0.0/24\"]\npool = [\"203.0.113.10-203.0.113.12\"]\nports = \"20000-20029\"\nmax-sessions = 250\nmax-sessions-per-user = 40\nfiltering = \"{filtering}\"\n[[nat.forward]]\nexternal = \"203.0.113.10:80\"\ninside = \"10.0.0.9:8080\"\n[[nat.forward]]\nprotocol = \"udp\"\nexternal = \"203.0.113.20:53\"\ninside = \"10.0.0.9:5353\"\n"));
+        let file = rig.write("nat.toml", &format!("[[port]]\ndev = \"d0\"\n[[port]]\ndev = \"d1\"\n[nat]\ninside = [\"10.0.0.0/24\"]\npool = [\"203.0.113.10-203.0.113.12\"]\nports = \"20000-20029\"\nmax-sessions = 250\ntimeouts = {{ half-open = 600, tcp-closing = 600 }}\nmax-sessions-per-user = 40\nfiltering = \"{filtering}\"\n[[nat.forward]]\nexternal = \"203.0.113.10:80\"\ninside = \"10.0.0.9:8080\"\n[[nat.forward]]\nprotocol = \"udp\"\nexternal = \"203.0.113.20:53\"\ninside = \"10.0.0.9:5353\"\n"));
         rig.up(&["--config", file.to_str().unwrap()]);
         let links = ["d0", "d1"].map(|device| -> serde_json::Value {
             serde_json::from_str(&rig.ip("dut", &format!("-j link show {device}"))).unwrap()
@@ -221,7 +221,7 @@ fn inside_the_namespace() {
         }
     }
     println!("{} forwarded, {} to the kernel, {} dropped", counts[0], counts[1], counts[2]);
-    assert!(followed > 50, "{followed} fragments followed their first one");
+    assert!(followed > 20, "{followed} fragments followed their first one");
     let mut sessions: Vec<_> = nat.sessions().map(|one| (one.inside, one.remote, one.external, one.state)).collect();
     sessions.sort_by_key(|one| (one.0, one.1));
     let standing = router.nat_sessions(10_000).unwrap();

@@ -172,10 +172,10 @@ impl Nat {
         self.sessions.count()
     }
 
-    /// Number of sessions of an inside address.
+    /// Number of sessions of an inside address, whoever has begun them.
     #[must_use]
     pub fn sessions_of(&self, user: Ipv4Addr) -> usize {
-        self.sessions.of_user(user)
+        self.sessions.of_user(user, true) + self.sessions.of_user(user, false)
     }
 
     /// Whether the source is inside: in an inside network, or the end of a forwarded port.
@@ -271,7 +271,11 @@ fn subject(packet: &Packet, ip: &Ip, source: Ipv4Addr, destination: Ipv4Addr) ->
         Ok(Subject::Packet { source, destination, tcp, may_begin })
     };
     match packet.transport {
-        Transport::Tcp(tcp) => ends(tcp.source, tcp.destination, Some(tcp), tcp.flags & Tcp::RST == 0),
+        Transport::Tcp(tcp) => {
+            // The answer to a beginning begins nothing: that one may be over.
+            let is_answer = tcp.flags & (Tcp::SYN | Tcp::ACK) == Tcp::SYN | Tcp::ACK;
+            ends(tcp.source, tcp.destination, Some(tcp), tcp.flags & Tcp::RST == 0 && !is_answer)
+        }
         Transport::Udp(udp) => ends(udp.source, udp.destination, None, true),
         Transport::Icmp(icmp) => match icmp.message {
             IcmpMessage::EchoRequest(identifier) => ends(identifier, 0, None, true),

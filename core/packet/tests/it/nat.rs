@@ -373,9 +373,9 @@ fn a_connection_lives_by_its_state() {
     back(&mut nat, Tcp::FIN | Tcp::ACK, SECOND * 7_500, (701, 101)).unwrap();
     assert_eq!(state(&nat), Some((SessionState::Established, 14_940)));
     out(&mut nat, Tcp::FIN | Tcp::ACK, SECOND * 7_500, (101, 702)).unwrap();
-    assert_eq!(state(&nat), Some((SessionState::Closing, 7_740)));
-    back(&mut nat, Tcp::ACK, SECOND * 7_600, (702, 102)).unwrap();
-    assert_eq!(state(&nat), Some((SessionState::Closing, 7_840)));
+    assert_eq!(state(&nat), Some((SessionState::Closing, 7_510)));
+    back(&mut nat, Tcp::ACK, SECOND * 7_505, (702, 102)).unwrap();
+    assert_eq!(state(&nat), Some((SessionState::Closing, 7_515)));
     assert_eq!(
         back(&mut nat, Tcp::ACK, SECOND * 8_000, (702, 102)),
         Err(Verdict::Drop(DropReason::NatFiltered)),
@@ -384,6 +384,33 @@ fn a_connection_lives_by_its_state() {
     out(&mut nat, Tcp::SYN, SECOND * 8_001, (9, 0)).unwrap();
     assert_eq!(state(&nat), Some((SessionState::Opening, 8_241)));
     assert_eq!(nat.session_count(), 1);
+}
+
+#[test]
+fn sessions_of_strangers_count_apart_and_are_short_before_they_are_answered() {
+    let mut nat = Nat::new(NatConfig { max_sessions_per_user: 3, ..config(Filtering::default()) }).unwrap();
+    let syn = |port| Frame::tcp(("192.0.2.33", port), ("203.0.113.10", 80), Tcp::SYN, b"").at(100, 0);
+    let answer = |port, now| (Frame::tcp(("10.0.0.80", 8_080), ("192.0.2.33", port), Tcp::SYN | Tcp::ACK, b""), now);
+    for port in 1..=3 {
+        translate(&mut nat, &syn(port), SECOND).unwrap();
+    }
+    assert_eq!(translate(&mut nat, &syn(4), SECOND), Err(Verdict::Drop(DropReason::NatSessionsExhausted)));
+    // The server may still begin its own, and its answer alone proves nothing about the source.
+    translate(&mut nat, &Frame::udp(("10.0.0.80", 5_000), SERVER, b""), SECOND).unwrap();
+    let (frame, now) = answer(1, SECOND * 2);
+    translate(&mut nat, &frame.at(700, 101), now).unwrap();
+    let lives = |nat: &Nat, port| {
+        nat.sessions().find(|one| one.remote.port() == port).map(|one| (one.state, one.expires.as_secs()))
+    };
+    assert_eq!(lives(&nat, 1), Some((SessionState::Answered, 7)));
+    let handshake = Frame::tcp(("192.0.2.33", 1), ("203.0.113.10", 80), Tcp::ACK, b"").at(101, 701);
+    translate(&mut nat, &handshake, SECOND * 3).unwrap();
+    assert_eq!(lives(&nat, 1), Some((SessionState::Established, 7_443)));
+    assert_eq!(nat.expire(SECOND * 6), 2);
+    translate(&mut nat, &syn(4), SECOND * 6).unwrap();
+    // A late answer begins no session of the server's own.
+    let (frame, now) = answer(2, SECOND * 8);
+    assert_eq!(translate(&mut nat, &frame, now), Err(Verdict::Drop(DropReason::NatNoSession)));
 }
 
 #[test]

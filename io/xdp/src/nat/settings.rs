@@ -10,7 +10,7 @@ use crate::{XdpError, pins};
 /// The most networks inside: `NAT_MAX_INSIDE`.
 pub const MAX_INSIDE: usize = 16;
 /// The bytes of the settings.
-pub(crate) const SETTINGS_BYTES: usize = 208;
+pub(crate) const SETTINGS_BYTES: usize = 224;
 /// The only key.
 pub(crate) const KEY: [u8; 4] = [0; 4];
 
@@ -64,7 +64,14 @@ impl Settings {
             ];
             bytes.extend(words.iter().flat_map(|word| word.to_ne_bytes()));
             let times = &config.timeouts;
-            let times = [times.tcp_transitory, times.tcp_established, times.udp, times.icmp];
+            let times = [
+                times.tcp_transitory,
+                times.tcp_established,
+                times.udp,
+                times.icmp,
+                times.half_open,
+                times.tcp_closing,
+            ];
             bytes.extend(times.iter().flat_map(|time| (time.as_nanos() as u64).to_ne_bytes()));
             for net in config.inside.iter().take(MAX_INSIDE) {
                 bytes.extend(net.network().octets());
@@ -175,7 +182,7 @@ mod tests {
         assert!(settings.was_liberal());
         assert_eq!((settings.ports(), settings.seed()), ((2_000, 2_999), 77));
         assert_eq!((settings.word(9), settings.word(10)), (0xcb00_7102, 0xcb00_7109));
-        assert_eq!(settings.bytes()[80..88], [10, 0, 0, 0, 255, 0, 0, 0]);
+        assert_eq!(settings.bytes()[96..104], [10, 0, 0, 0, 255, 0, 0, 0]);
         assert_eq!(Settings::of(None).engine(), None);
     }
 }
