@@ -199,8 +199,8 @@ INLINE enum reason nat_map(struct nat_key *key, __u32 flags, struct nat_session 
 	struct nat_made *space = bpf_map_lookup_elem(&nat_space, &zero);
 
 	if (mapping) {
-		/* A mapping that goes at this moment: the next packet finds a new one. */
-		if (nat_take(&mapping->sessions) < 0)
+		/* A mapping that goes at this moment, or whose address was taken away: the next packet finds a new one. */
+		if (!nat_is_external(mapping->external.address) || nat_take(&mapping->sessions) < 0)
 			return REASON_NAT_NO_SESSION;
 		session->external = mapping->external;
 		return REASON_FORWARDED;
@@ -232,6 +232,8 @@ static __attribute__((noinline)) int nat_begin_again(struct nat_key *key, struct
 {
 	__u64 now = bpf_ktime_get_ns(), expires = session->expires;
 
+	if (!nat_is_external(session->external.address))
+		return REASON_NAT_NO_SESSION;
 	if (!expires || __sync_val_compare_and_swap(&session->expires, expires, now + NAT_SLACK_NS) != expires)
 		return REASON_FORWARDED;
 	nat_write_log(key, session, 1);

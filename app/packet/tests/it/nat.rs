@@ -247,6 +247,28 @@ fn connection_tracking_translates_the_first_packets_and_xdp_the_rest() {
 }
 
 #[test]
+fn an_address_that_is_taken_away_is_written_no_more() {
+    let Some(rig) = standing("") else { return };
+    let up = |address: &str| {
+        let path =
+            rig.write("nat.toml", &file("").replace("pool = [\"10.0.1.1\"]", &format!("pool = [\"{address}\"]")));
+        rig.up(&["--config", path.to_str().unwrap()]);
+    };
+    for address in ["10.0.1.50", "10.0.1.60"] {
+        rig.ip("sink", &format!("route add {address} via 10.0.1.1"));
+    }
+    up("10.0.1.50");
+    assert_eq!(rig.probe("10.0.1.2", &["from=5000"]), "echo 32");
+    up("10.0.1.60");
+    rig.ip("sink", "route replace 10.0.1.50 via 10.0.1.77 dev s0");
+    // The socket sends all the time, so its session never ends by itself.
+    assert_eq!(rig.probe("10.0.1.2", &["from=5000", "retry=1"]), "echo 32");
+    let sessions = shown(&rig, "sessions");
+    let external: Vec<_> = sessions.as_array().unwrap().iter().map(|session| &session["external"]).collect();
+    assert_eq!(external, ["10.0.1.60:5000"], "{sessions}");
+}
+
+#[test]
 fn more_sessions_than_the_tables_have_room_for_are_refused_and_the_nat_stands() {
     let Some(rig) = standing("max-sessions = 1000\n") else { return };
     let path = rig.write("larger.toml", &file("max-sessions = 2000\n"));

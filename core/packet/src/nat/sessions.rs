@@ -152,8 +152,8 @@ impl Sessions {
         if self.sessions.get(&(inside, remote)).is_some_and(|session| session.expires <= now) {
             self.end(inside, remote);
         }
-        let is_full =
-            self.sessions.len() >= config.max_sessions || self.of_user(inside.address, is_outbound) >= config.max_sessions_per_user;
+        let is_full = self.sessions.len() >= config.max_sessions
+            || self.of_user(inside.address, is_outbound) >= config.max_sessions_per_user;
         if is_full {
             return Err(Verdict::Drop(DropReason::NatSessionsExhausted));
         }
