@@ -680,6 +680,21 @@ static __attribute__((noinline)) int nat_write_error(struct xdp_md *ctx, __u32 o
 	return REASON_FORWARDED;
 }
 
+/*
+ * Says to the rules of the kernel that this program is done with a packet: they know nothing of its flow. The mark is a
+ * source of the link that only this machine knows.
+ */
+INLINE void write_mark(struct xdp_md *ctx, const volatile __u8 *mark)
+{
+	struct ethernet *ethernet = at(ctx, 0);
+
+	if ((void *)(ethernet + 1) > end(ctx))
+		return;
+#pragma unroll
+	for (int i = 0; i < 6; i++)
+		ethernet->source[i] = mark[i];
+}
+
 /* Whether a packet goes to the inside by a session of the tables. */
 INLINE int nat_is_for_inside(const struct translation *t)
 {

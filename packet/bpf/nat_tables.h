@@ -72,8 +72,11 @@ struct nat_settings {
 	__u32 was_liberal;
 	__u64 lifetimes[6];
 	struct nat_net inside[NAT_MAX_INSIDE];
+	/* The source of frames that this program has translated, and whose next hop the kernel has to ask for. */
+	__u8 mark[6];
+	__u8 zero[2];
 };
-_Static_assert(sizeof(struct nat_settings) == 224, "io/xdp writes 224 bytes");
+_Static_assert(sizeof(struct nat_settings) == 232, "io/xdp writes 232 bytes");
 
 const volatile struct nat_settings nat SEC(".rodata.nat");
 

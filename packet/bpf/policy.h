@@ -502,21 +502,6 @@ GLOBAL int policy_judge(struct xdp_md *ctx, struct packet *packet, struct transl
 	return REASON_FORWARDED;
 }
 
-/*
- * Says to the rules of the kernel that a packet is accepted: they know nothing of its flow. The mark is a source of the
- * link that only this machine knows.
- */
-INLINE void policy_mark(struct xdp_md *ctx)
-{
-	struct ethernet *ethernet = at(ctx, 0);
-
-	if ((void *)(ethernet + 1) > end(ctx))
-		return;
-#pragma unroll
-	for (int i = 0; i < 6; i++)
-		ethernet->source[i] = policy.mark[i];
-}
-
 /* Whether the policy judges here. What goes by a device that is no port goes by the kernel both ways, and it judges. */
 INLINE int policy_has_say(enum reason reason)
 {
@@ -535,7 +520,7 @@ INLINE enum reason policy_check(struct xdp_md *ctx, struct packet *packet, struc
 	if (judged != REASON_FORWARDED)
 		return judged;
 	if (reason == REASON_NEIGHBOR && !is_asked)
-		policy_mark(ctx);
+		write_mark(ctx, policy.mark);
 	return reason;
 }
 

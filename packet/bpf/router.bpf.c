@@ -298,7 +298,8 @@ INLINE void count(const struct port *from, enum reason reason, __u64 bytes)
 
 /*
  * The second step of the NAT, and the memory of fragments. The kernel asks for a next hop without an address. Of the
- * sessions of the NAT it knows nothing, so a packet for the inside gets its new address before.
+ * sessions of the NAT it knows nothing, so a packet for the inside gets its new address before, and the mark: connection
+ * tracking would take it for the beginning of a flow, and the answers would leave with the address of the inside.
  */
 INLINE enum reason translate(struct xdp_md *ctx, struct packet *packet, struct translation *t, enum reason reason)
 {
@@ -314,6 +315,8 @@ INLINE enum reason translate(struct xdp_md *ctx, struct packet *packet, struct t
 		return done;
 	if (packet->fragment == FRAGMENT_FIRST && (policy.is_on || t->does_source || t->does_dest))
 		fragment_remember(t);
+	if (reason == REASON_NEIGHBOR && nat_is_for_inside(t))
+		write_mark(ctx, nat.mark);
 	return reason;
 }
 

@@ -149,7 +149,7 @@ impl NatSection {
                     .to_owned(),
             ));
         }
-        Ok(NatSetup { engine, config, was_liberal: false })
+        Ok(NatSetup { engine, config, was_liberal: false, mark: [0; 6] })
     }
 }
 

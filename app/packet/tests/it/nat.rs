@@ -132,6 +132,13 @@ fn options_and_unknown_next_hops_go_by_the_kernel_and_are_translated() {
     rig.ip("dut", "neigh del 10.0.0.2 dev d0");
     assert_eq!(rig.probe("10.0.1.2", &["from=5002"]), "echo 32");
     assert!(rig.count("d1", "neighbor") >= 1);
+    // The kernel has taken that answer for no flow. So it translates the same socket, and its inside address stays inside.
+    let listed = done(rig.inside("dut", "conntrack").args(["-L", "-p", "udp"]));
+    assert!(!listed.contains("dst=10.0.0.2 sport=9 dport=5002"), "{listed}");
+    let left = rig.count("d0", "neighbor");
+    rig.ip("dut", "neigh del 10.0.1.2 dev d1");
+    assert_eq!(rig.probe("10.0.1.2", &["from=5002"]), "echo 32");
+    assert!(rig.count("d0", "neighbor") > left);
 }
 
 #[test]

@@ -449,8 +449,9 @@ fn the_middle_of_an_unknown_connection_is_for_the_kernel() {
     assert_eq!(translate(&mut nat, &middle, SECOND), Err(Verdict::Pass(PassReason::NatNoMapping)));
     translate(&mut nat, &Frame::tcp(("10.0.0.1", 5_000), SERVER, Tcp::SYN, b""), SECOND).unwrap();
     assert!(translate(&mut nat, &middle, SECOND).is_ok());
-    let rules = nft_rules(&config(Filtering::PortRestricted));
+    let rules = nft_rules(&config(Filtering::PortRestricted), Some([2, 0, 0, 0, 0, 9]));
     assert!(rules.contains("jhash ip saddr mod 2 seed 0x9 vmap { 0 : goto pool0, 1 : goto pool1 }"), "{rules}");
+    assert!(rules.contains("ether saddr 02:00:00:00:00:09 ip saddr != @inside ip daddr @inside notrack"), "{rules}");
     assert!(rules.contains("dnat ip to ip daddr . tcp dport map { 203.0.113.10 . 80 : 10.0.0.80 . 8080 }"), "{rules}");
 }
 
