@@ -4,7 +4,7 @@
 
 #include "parse.h"
 
-enum { PROTO_ICMP = 1, PROTO_IPIP = 4, PROTO_IPV6 = 41, PROTO_FRAGMENT = 44, PROTO_ICMPV6 = 58 };
+enum { PROTO_ICMP = 1, PROTO_IPIP = 4, PROTO_IPV6 = 41, PROTO_ICMPV6 = 58 };
 enum { TCP_FIN = 1, TCP_SYN = 2, TCP_RST = 4, TCP_ACK = 16 };
 /* Where IP starts: a balancer takes frames without tags. */
 #define AT_IP ((__u32)sizeof(struct ethernet))

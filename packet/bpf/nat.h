@@ -8,7 +8,7 @@
 #ifndef SALLYPORT_NAT_H
 #define SALLYPORT_NAT_H
 
-#include "nat_tables.h"
+#include "fragment.h"
 
 INLINE int nat_is_inside(__be32 address)
 {
@@ -122,8 +122,9 @@ INLINE void nat_give(__s32 *sessions)
 }
 
 /* Counts a session of a user and of the NAT out. */
-INLINE void nat_leave(__be32 user)
+INLINE void nat_leave(__be32 address, __u32 is_of_stranger)
 {
+	struct nat_user user = { .address = address, .is_of_stranger = is_of_stranger };
 	__u32 zero = 0;
 	struct nat_state *state = bpf_map_lookup_elem(&nat_state, &zero);
 	__s32 *sessions = bpf_map_lookup_elem(&nat_users, &user);
@@ -147,6 +148,7 @@ INLINE void nat_unmap(struct nat_end *inside)
 static __attribute__((noinline)) int nat_end_session(struct nat_key *key, struct nat_session *found)
 {
 	__u64 expires = found->expires;
+	__u32 is_of_stranger = found->is_of_stranger;
 
 	/* One of several processors ends it. Nobody ends what another one has begun anew. */
 	if (!expires || expires + NAT_GRACE_NS > bpf_ktime_get_ns() ||
@@ -155,7 +157,7 @@ static __attribute__((noinline)) int nat_end_session(struct nat_key *key, struct
 	nat_write_log(key, found, 1);
 	if (bpf_map_delete_elem(&nat_sessions, key))
 		return 0;
-	nat_leave(key->inside.address);
+	nat_leave(key->inside.address, is_of_stranger);
 	nat_unmap(&key->inside);
 	return 0;
 }
@@ -197,8 +199,8 @@ INLINE enum reason nat_map(struct nat_key *key, __u32 flags, struct nat_session 
 	struct nat_made *space = bpf_map_lookup_elem(&nat_space, &zero);
 
 	if (mapping) {
-		/* A mapping that goes at this moment: the next packet finds a new one. */
-		if (nat_take(&mapping->sessions) < 0)
+		/* A mapping that goes at this moment, or whose address was taken away: the next packet finds a new one. */
+		if (!nat_is_external(mapping->external.address) || nat_take(&mapping->sessions) < 0)
 			return REASON_NAT_NO_SESSION;
 		session->external = mapping->external;
 		return REASON_FORWARDED;
@@ -218,9 +220,10 @@ INLINE enum reason nat_map(struct nat_key *key, __u32 flags, struct nat_session 
 	return REASON_FORWARDED;
 }
 
-INLINE __u32 nat_first_state(const struct nat_key *key)
+/* What a stranger begins is not known to be wanted before the inside answers. */
+INLINE __u32 nat_first_state(const struct nat_key *key, __u32 is_outbound)
 {
-	return key->inside.protocol == PROTO_TCP ? NAT_OPENING : NAT_DATAGRAMS;
+	return key->inside.protocol == PROTO_TCP || !is_outbound ? NAT_OPENING : NAT_DATAGRAMS;
 }
 
 /* Begins a session anew whose time is over, and which is not removed yet. It stays in the numbers. */
@@ -229,11 +232,13 @@ static __attribute__((noinline)) int nat_begin_again(struct nat_key *key, struct
 {
 	__u64 now = bpf_ktime_get_ns(), expires = session->expires;
 
+	if (!nat_is_external(session->external.address))
+		return REASON_NAT_NO_SESSION;
 	if (!expires || __sync_val_compare_and_swap(&session->expires, expires, now + NAT_SLACK_NS) != expires)
 		return REASON_FORWARDED;
 	nat_write_log(key, session, 1);
 	session->began = now;
-	session->state = nat_first_state(key);
+	session->state = nat_first_state(key, is_outbound);
 	session->is_outbound = is_outbound;
 	session->tcp.known = 0;
 	nat_write_log(key, session, 0);
@@ -244,6 +249,7 @@ static __attribute__((noinline)) int nat_begin_again(struct nat_key *key, struct
 static __attribute__((noinline)) int nat_begin(struct nat_key *key, __u32 flags, __u32 is_outbound)
 {
 	__u32 zero = 0;
+	struct nat_user user_key = { .address = key->inside.address, .is_of_stranger = !is_outbound };
 	__s32 none = 0, *user, sessions;
 	struct nat_state *state = bpf_map_lookup_elem(&nat_state, &zero);
 	struct nat_session *old = bpf_map_lookup_elem(&nat_sessions, key);
@@ -265,10 +271,10 @@ static __attribute__((noinline)) int nat_begin(struct nat_key *key, __u32 flags,
 		__sync_fetch_and_add(&state->sessions, -1);
 		return REASON_NAT_SESSIONS;
 	}
-	user = bpf_map_lookup_elem(&nat_users, &key->inside.address);
+	user = bpf_map_lookup_elem(&nat_users, &user_key);
 	if (!user) {
-		bpf_map_update_elem(&nat_users, &key->inside.address, &none, BPF_NOEXIST);
-		user = bpf_map_lookup_elem(&nat_users, &key->inside.address);
+		bpf_map_update_elem(&nat_users, &user_key, &none, BPF_NOEXIST);
+		user = bpf_map_lookup_elem(&nat_users, &user_key);
 	}
 	sessions = user ? nat_take(user) : -1;
 	if (sessions < 0) {
@@ -276,21 +282,22 @@ static __attribute__((noinline)) int nat_begin(struct nat_key *key, __u32 flags,
 		return REASON_NAT_SESSIONS;
 	}
 	if (sessions >= (__s32)nat.max_user_sessions) {
-		nat_leave(key->inside.address);
+		nat_leave(user_key.address, user_key.is_of_stranger);
 		return REASON_NAT_SESSIONS;
 	}
 	__builtin_memset(session, 0, sizeof(*session));
 	session->is_outbound = is_outbound;
 	reason = nat_map(key, flags, session);
 	if (reason != REASON_FORWARDED) {
-		nat_leave(key->inside.address);
+		nat_leave(user_key.address, user_key.is_of_stranger);
 		return reason;
 	}
-	session->state = nat_first_state(key);
+	session->is_of_stranger = user_key.is_of_stranger;
+	session->state = nat_first_state(key, is_outbound);
 	session->began = bpf_ktime_get_ns();
 	session->expires = session->began + NAT_SLACK_NS;
 	if (bpf_map_update_elem(&nat_sessions, key, session, BPF_NOEXIST)) {
-		nat_leave(key->inside.address);
+		nat_leave(user_key.address, user_key.is_of_stranger);
 		nat_unmap(&key->inside);
 		/* Another processor may have begun it. */
 		return bpf_map_lookup_elem(&nat_sessions, key) ? REASON_FORWARDED : REASON_NAT_SESSIONS;
@@ -319,6 +326,21 @@ static __attribute__((noinline)) int nat_move(struct nat_session *session, struc
 	return 0;
 }
 
+/* How long a session lives after a packet. */
+INLINE __u64 nat_lifetime(const struct nat_session *session, __u8 protocol)
+{
+	switch (session->state) {
+	case NAT_DATAGRAMS:
+		return protocol == PROTO_ICMP ? nat.lifetimes[NAT_ICMP_NS] : nat.lifetimes[NAT_UDP_NS];
+	case NAT_ESTABLISHED:
+		return nat.lifetimes[NAT_ESTABLISHED_NS];
+	case NAT_CLOSING:
+		return nat.lifetimes[NAT_CLOSING_NS];
+	default:
+		return session->is_outbound ? nat.lifetimes[NAT_TRANSITORY_NS] : nat.lifetimes[NAT_HALF_OPEN_NS];
+	}
+}
+
 /* Counts a packet into its session, which begins if it is not there. `external` becomes the outside end. */
 static __attribute__((noinline)) int nat_count_in(struct nat_key *key, struct segment *segment, __u32 is_outbound,
 						  struct nat_end *external)
@@ -337,13 +359,9 @@ static __attribute__((noinline)) int nat_count_in(struct nat_key *key, struct se
 	}
 	if (key->inside.protocol == PROTO_TCP)
 		nat_move(session, segment, is_outbound == session->is_outbound);
-	if (session->state == NAT_DATAGRAMS)
-		expires = now + (key->inside.protocol == PROTO_ICMP ? nat.lifetimes[NAT_ICMP_NS]
-								    : nat.lifetimes[NAT_UDP_NS]);
-	else if (session->state == NAT_ESTABLISHED)
-		expires = now + nat.lifetimes[NAT_ESTABLISHED_NS];
-	else
-		expires = now + nat.lifetimes[NAT_TRANSITORY_NS];
+	else if (session->state == NAT_OPENING && is_outbound != session->is_outbound)
+		session->state = NAT_DATAGRAMS;
+	expires = now + nat_lifetime(session, key->inside.protocol);
 	session->expires = expires;
 	if (expires > session->mapped_until) {
 		struct nat_mapping *mapping = bpf_map_lookup_elem(&nat_mappings, &key->inside);
@@ -396,8 +414,9 @@ INLINE enum reason nat_read(struct xdp_md *ctx, struct ipv4 *ip, struct translat
 {
 	__u32 length = be16(ip->total) - sizeof(*ip);
 	struct ports *ports = (void *)(ip + 1);
+	int is_first = (ip->fragment & be16(0x2000)) != 0;
 
-	if (ip->fragment & be16(0x3fff))
+	if (ip->fragment & be16(0x1fff))
 		return REASON_FRAGMENT;
 	if (ip->proto != PROTO_TCP && ip->proto != PROTO_UDP && ip->proto != PROTO_ICMP)
 		return REASON_NAT_PROTOCOL;
@@ -418,17 +437,20 @@ INLINE enum reason nat_read(struct xdp_md *ctx, struct ipv4 *ip, struct translat
 		if ((bytes[12] >> 4) * 4u > length)
 			return REASON_TRUNCATED;
 		tcp_read(bytes, length, &t->segment);
-		t->may_begin = !(t->segment.flags & TCP_RST);
+		/* The answer to a beginning begins nothing: that one may be over. */
+		t->may_begin = !(t->segment.flags & TCP_RST) &&
+			       (t->segment.flags & (TCP_SYN | TCP_ACK)) != (TCP_SYN | TCP_ACK);
 	} else if (ip->proto == PROTO_UDP) {
 		__u32 said = be16(ports[1].source);
 
-		if (said < 8 || said > length)
+		/* The first of several fragments has only a part of the datagram. */
+		if (said < 8 || (!is_first && said > length))
 			return REASON_MALFORMED;
 	} else {
 		__u32 kind = be16(ports[0].source) >> 8;
 
 		if (kind == 3 || kind == 4 || kind == 11 || kind == 12)
-			return nat_read_quote(ctx, ip, length, t);
+			return is_first ? REASON_MALFORMED : nat_read_quote(ctx, ip, length, t);
 		if (kind == 8)
 			t->source.port = ports[1].source;
 		else if (kind == 0)
@@ -520,15 +542,32 @@ INLINE enum reason nat_before_xdp(struct xdp_md *ctx, struct ipv4 *ip, struct tr
 
 #include "conntrack.h"
 
-/* Before the lookup: whether the NAT has to do with the packet, and its new destination. Nothing is changed yet. */
-INLINE enum reason nat_before(struct xdp_md *ctx, const struct packet *packet, struct bpf_fib_lookup *fib,
-			      struct translation *t)
+/* A fragment after the first: it follows the first, if that was translated the same way. Others are for the kernel. */
+INLINE enum reason nat_recall(struct translation *t, int leaves, int to_external)
 {
-	struct ipv4 *ip = at(ctx, packet->offset & 31);
+	const struct fragment_way *way = fragment_recall();
+
+	if (!way || way->does_source != leaves || way->does_dest != to_external)
+		return REASON_FRAGMENT;
+	t->is_later = 1;
+	t->does_source = leaves;
+	t->does_dest = to_external;
+	t->new_source.address = way->source;
+	t->new_dest.address = way->dest;
+	return REASON_FORWARDED;
+}
+
+/* Before the lookup: whether the NAT has to do with the packet, and its new destination. Nothing is changed yet. */
+GLOBAL int nat_before(struct xdp_md *ctx, struct packet *packet, struct bpf_fib_lookup *fib, struct translation *t)
+{
+	struct ipv4 *ip;
 	int leaves, to_external;
 	enum reason reason;
 
-	if (nat.engine == NAT_OFF || packet->is_v6 || (void *)(ip + 1) > end(ctx))
+	if (!packet || !fib || !t || nat.engine == NAT_OFF || packet->is_v6)
+		return REASON_FORWARDED;
+	ip = at(ctx, packet->offset & 31);
+	if ((void *)(ip + 1) > end(ctx))
 		return REASON_FORWARDED;
 	/* The sources that the NAT writes are of nobody outside: a stranger would be taken for a hairpin. */
 	if (nat_is_external(ip->source))
@@ -537,8 +576,12 @@ INLINE enum reason nat_before(struct xdp_md *ctx, const struct packet *packet, s
 	leaves = nat_is_inside(ip->source) && (to_external || !nat_is_inside(ip->dest));
 	if (!to_external && !leaves)
 		return REASON_FORWARDED;
-	reason = nat.engine == NAT_CONNTRACK ? nat_before_conntrack(ctx, ip, t)
-					     : nat_before_xdp(ctx, ip, t, leaves, to_external);
+	if (nat.engine == NAT_CONNTRACK)
+		reason = packet->is_fragment ? REASON_FRAGMENT : nat_before_conntrack(ctx, ip, t);
+	else if (packet->fragment == FRAGMENT_LATER)
+		reason = nat_recall(t, leaves, to_external);
+	else
+		reason = nat_before_xdp(ctx, ip, t, leaves, to_external);
 	if (reason == REASON_FORWARDED && t->does_dest) {
 		fib->ipv4_dst = t->new_dest.address;
 		if (!t->is_error && fib->dport)
@@ -637,6 +680,21 @@ static __attribute__((noinline)) int nat_write_error(struct xdp_md *ctx, __u32 o
 	return REASON_FORWARDED;
 }
 
+/*
+ * Says to the rules of the kernel that this program is done with a packet: they know nothing of its flow. The mark is a
+ * source of the link that only this machine knows.
+ */
+INLINE void write_mark(struct xdp_md *ctx, const volatile __u8 *mark)
+{
+	struct ethernet *ethernet = at(ctx, 0);
+
+	if ((void *)(ethernet + 1) > end(ctx))
+		return;
+#pragma unroll
+	for (int i = 0; i < 6; i++)
+		ethernet->source[i] = mark[i];
+}
+
 /* Whether a packet goes to the inside by a session of the tables. */
 INLINE int nat_is_for_inside(const struct translation *t)
 {
@@ -655,7 +713,7 @@ INLINE void nat_explain(const struct translation *t, struct verdict *verdict)
 	verdict->new_dest_port = t->new_dest.port;
 	verdict->new_source = t->new_source.address;
 	verdict->new_source_port = t->new_source.port;
-	if (nat.engine != NAT_XDP || !t->does_source || t->is_error)
+	if (nat.engine != NAT_XDP || !t->does_source || t->is_error || t->is_later)
 		return;
 	nat_key_of(&key, &t->source, &t->dest);
 	session = nat_live(&key, bpf_ktime_get_coarse_ns());
@@ -666,18 +724,18 @@ INLINE void nat_explain(const struct translation *t, struct verdict *verdict)
 }
 
 /* After the lookup: counts the packet into its sessions, and writes the new ends. */
-INLINE enum reason nat_after(struct xdp_md *ctx, const struct packet *packet, struct translation *t)
+GLOBAL int nat_after(struct xdp_md *ctx, struct packet *packet, struct translation *t)
 {
 	struct ipv4 *ip;
 	struct nat_key key;
 	__u32 addresses, unused;
 	enum reason reason;
 
-	if (nat.engine == NAT_OFF || (!t->does_source && !t->does_dest))
+	if (!packet || !t || nat.engine == NAT_OFF || (!t->does_source && !t->does_dest))
 		return REASON_FORWARDED;
 	if (t->is_error)
 		return nat_write_error(ctx, packet->offset, t);
-	if (nat.engine == NAT_XDP && t->does_source) {
+	if (nat.engine == NAT_XDP && t->does_source && !t->is_later) {
 		if (!t->may_begin) {
 			nat_key_of(&key, &t->source, &t->dest);
 			if (!nat_live(&key, bpf_ktime_get_coarse_ns()))
@@ -688,7 +746,7 @@ INLINE enum reason nat_after(struct xdp_md *ctx, const struct packet *packet, st
 		if (reason != REASON_FORWARDED)
 			return reason;
 	}
-	if (nat.engine == NAT_XDP && t->does_dest) {
+	if (nat.engine == NAT_XDP && t->does_dest && !t->is_later) {
 		struct nat_end *peer = t->does_source ? &t->new_source : &t->source, external;
 
 		if (t->does_source) {
@@ -704,6 +762,11 @@ INLINE enum reason nat_after(struct xdp_md *ctx, const struct packet *packet, st
 	ip = at(ctx, packet->offset & 31);
 	if ((void *)(ip + 1) > end(ctx))
 		return REASON_TRUNCATED;
+	if (t->is_later) {
+		nat_write_header(ip, t->does_source ? t->new_source.address : ip->source,
+				 t->does_dest ? t->new_dest.address : ip->dest, &unused);
+		return REASON_FORWARDED;
+	}
 	if (!t->does_source)
 		t->new_source = t->source;
 	if (!t->does_dest)

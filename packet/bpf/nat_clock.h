@@ -4,13 +4,15 @@
 
 #include "nat.h"
 
-/* Ends a session whose time is over. */
+/* Ends a session whose time is over. One whose outside address is no longer the NAT's is over now. */
 static long nat_sweep(void *map, struct nat_key *key, struct nat_session *session, __u64 *now)
 {
 	/* The memory of the key may have another owner as soon as the entry is gone. */
 	struct nat_key own = *key;
 
 	(void)map;
+	if (session->expires > *now && !nat_is_external(session->external.address))
+		session->expires = *now;
 	if (session->expires + NAT_GRACE_NS <= *now)
 		nat_end_session(&own, session);
 	return 0;
@@ -45,9 +47,9 @@ static long nat_sweep_mapping(void *map, struct nat_end *inside, struct nat_mapp
 }
 
 /* Removes a user without sessions. */
-static long nat_sweep_user(void *map, __be32 *address, __s32 *sessions, void *context)
+static long nat_sweep_user(void *map, struct nat_user *user, __s32 *sessions, void *context)
 {
-	__be32 key = *address;
+	struct nat_user key = *user;
 
 	(void)context;
 	if (nat_is_gone(sessions))

@@ -27,7 +27,14 @@ enum { PROTO_ICMP = 1 };
 enum { BPF_ANY = 0, BPF_NOEXIST = 1, BPF_F_NO_PREALLOC = 1 };
 enum { NAT_OFF = 0, NAT_XDP = 1, NAT_CONNTRACK = 2 };
 enum { NAT_DATAGRAMS = 0, NAT_OPENING = 1, NAT_ANSWERED = 2, NAT_ESTABLISHED = 3, NAT_CLOSING = 4 };
-enum { NAT_TRANSITORY_NS = 0, NAT_ESTABLISHED_NS = 1, NAT_UDP_NS = 2, NAT_ICMP_NS = 3 };
+enum {
+	NAT_TRANSITORY_NS = 0,
+	NAT_ESTABLISHED_NS = 1,
+	NAT_UDP_NS = 2,
+	NAT_ICMP_NS = 3,
+	NAT_HALF_OPEN_NS = 4,
+	NAT_CLOSING_NS = 5,
+};
 
 static long (*const bpf_map_update_elem)(void *map, const void *key, const void *value, __u64 flags) = (void *)2;
 static long (*const bpf_map_delete_elem)(void *map, const void *key) = (void *)3;
@@ -63,10 +70,13 @@ struct nat_settings {
 	__u32 high;
 	/* For the loader alone: what nf_conntrack_tcp_be_liberal was before. */
 	__u32 was_liberal;
-	__u64 lifetimes[4];
+	__u64 lifetimes[6];
 	struct nat_net inside[NAT_MAX_INSIDE];
+	/* The source of frames that this program has translated, and whose next hop the kernel has to ask for. */
+	__u8 mark[6];
+	__u8 zero[2];
 };
-_Static_assert(sizeof(struct nat_settings) == 208, "io/xdp writes 208 bytes");
+_Static_assert(sizeof(struct nat_settings) == 232, "io/xdp writes 232 bytes");
 
 const volatile struct nat_settings nat SEC(".rodata.nat");
 
@@ -96,7 +106,8 @@ struct nat_session {
 	__u32 state;
 	__u32 is_outbound;
 	struct connection tcp;
-	__u32 unused;
+	/* In which number of its user it counts: that of the beginning, also if another side begins it anew. */
+	__u32 is_of_stranger;
 };
 _Static_assert(sizeof(struct nat_session) == 64, "io/xdp reads the first 40 bytes");
 
@@ -160,12 +171,17 @@ struct {
 	__type(value, struct nat_end);
 } nat_externals SEC(".maps");
 
-/* The sessions of an inside address. */
+/* Whose sessions count together: those that an inside address has begun, and those that others have begun with it. */
+struct nat_user {
+	__be32 address;
+	__u32 is_of_stranger;
+};
+
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, __be32);
+	__type(key, struct nat_user);
 	__type(value, __s32);
 } nat_users SEC(".maps");
 
@@ -245,7 +261,9 @@ struct translation {
 	__u8 does_dest;
 	__u8 is_error;
 	__u8 may_begin;
-	__u8 unused[4];
+	/* A fragment after the first: only the addresses change. */
+	__u8 is_later;
+	__u8 unused[3];
 	/* Of TCP. */
 	struct segment segment;
 };

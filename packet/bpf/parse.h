@@ -12,7 +12,7 @@
 #define AF_INET6 10
 #define VID_MASK 0x0fff
 
-enum { PROTO_HOP_BY_HOP = 0, PROTO_TCP = 6, PROTO_UDP = 17 };
+enum { PROTO_HOP_BY_HOP = 0, PROTO_TCP = 6, PROTO_UDP = 17, PROTO_FRAGMENT = 44 };
 
 struct ethernet {
 	__u8 dest[6];
@@ -67,6 +67,9 @@ struct packet {
 	__u8 has_options;
 	/* Whether an address is one that only the kernel routes: link-local (RFC 3927), or reserved. */
 	__u8 is_special;
+	/* Whether it is a fragment, of IPv6 also an atomic one. `fragment` says which, where NAT or policy ask: FRAGMENT_*. */
+	__u8 is_fragment;
+	__u8 fragment;
 };
 
 INLINE void *at(struct xdp_md *ctx, __u32 offset)
@@ -175,7 +178,8 @@ INLINE enum reason read_v4(struct xdp_md *ctx, __u32 offset, struct packet *pack
 	fib->ipv4_src = ip->source;
 	fib->ipv4_dst = ip->dest;
 	/* Fragments after the first have no ports. The first goes with them. */
-	if (!(ip->fragment & be16(0x3fff)))
+	packet->is_fragment = (ip->fragment & be16(0x3fff)) != 0;
+	if (!packet->is_fragment)
 		read_ports(ctx, offset + sizeof(*ip), ip->proto, fib);
 	return REASON_FORWARDED;
 }
@@ -212,6 +216,7 @@ INLINE enum reason read_v6(struct xdp_md *ctx, __u32 offset, struct packet *pack
 		return REASON_MARTIAN;
 	/* Every router looks at options of hop by hop (RFC 8200, section 4.3). */
 	packet->has_options = ip->next == PROTO_HOP_BY_HOP;
+	packet->is_fragment = ip->next == PROTO_FRAGMENT;
 	packet->hops = ip->hops;
 	fib->family = AF_INET6;
 	fib->l4_protocol = ip->next;

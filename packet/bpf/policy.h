@@ -370,29 +370,37 @@ INLINE enum reason policy_read_v4(struct xdp_md *ctx, __u32 offset, const struct
 INLINE enum reason policy_read_v6(struct xdp_md *ctx, __u32 offset, struct policy_question *q)
 {
 	struct ipv6 *ip = at(ctx, offset & 31), *quote;
+	struct fragment_header *header;
 	struct ports *ports;
-	__u8 *bytes, kind;
-	__u32 length;
+	__u8 *bytes, kind, protocol;
+	__u32 length, skip = 0;
 
 	if ((void *)(ip + 1) > end(ctx))
 		return REASON_TRUNCATED;
 	__builtin_memcpy(q->flow.source, ip->source, 16);
 	__builtin_memcpy(q->flow.dest, ip->dest, 16);
-	q->flow.protocol = ip->next;
-	if (ip->next == 43 || ip->next == 51 || ip->next == 60 || ip->next == 135)
-		return REASON_OPTIONS;
-	if (ip->next == 44)
-		return REASON_FRAGMENT;
-	q->may_begin = 1;
-	if (ip->next != PROTO_TCP && ip->next != PROTO_UDP && ip->next != PROTO_ICMPV6)
-		return REASON_FORWARDED;
-	ports = (void *)(ip + 1);
-	bytes = (void *)ports;
+	protocol = ip->next;
 	length = be16(ip->payload);
+	if (protocol == PROTO_FRAGMENT) {
+		header = (void *)(ip + 1);
+		if (length < sizeof(*header) || (void *)(header + 1) > end(ctx))
+			return REASON_TRUNCATED;
+		protocol = header->next;
+		skip = sizeof(*header);
+		length -= skip;
+	}
+	q->flow.protocol = protocol;
+	if (protocol == 43 || protocol == PROTO_FRAGMENT || protocol == 51 || protocol == 60 || protocol == 135)
+		return REASON_OPTIONS;
+	q->may_begin = 1;
+	if (protocol != PROTO_TCP && protocol != PROTO_UDP && protocol != PROTO_ICMPV6)
+		return REASON_FORWARDED;
+	ports = (void *)(ip + 1) + skip;
+	bytes = (void *)ports;
 	/* What is behind the packet in the frame has no say. */
 	if (length < 8 || (void *)(bytes + 8) > end(ctx))
 		return REASON_TRUNCATED;
-	if (ip->next == PROTO_ICMPV6) {
+	if (protocol == PROTO_ICMPV6) {
 		kind = bytes[0];
 		q->may_begin = kind == 128;
 		if (kind == 128)
@@ -401,6 +409,8 @@ INLINE enum reason policy_read_v6(struct xdp_md *ctx, __u32 offset, struct polic
 			q->flow.dest_port = ports[1].source;
 		if (kind < 1 || kind > 4)
 			return REASON_FORWARDED;
+		if (skip)
+			return REASON_FRAGMENT;
 		quote = (void *)(bytes + 8);
 		if (length < 8 + sizeof(*quote) + 8 || (void *)(quote + 1) + 8 > end(ctx))
 			return REASON_MALFORMED;
@@ -420,7 +430,7 @@ INLINE enum reason policy_read_v6(struct xdp_md *ctx, __u32 offset, struct polic
 	q->has_ports = 1;
 	q->flow.source_port = ports->source;
 	q->flow.dest_port = ports->dest;
-	if (ip->next == PROTO_TCP) {
+	if (protocol == PROTO_TCP) {
 		if (length < 20 || (void *)(bytes + 20) > end(ctx))
 			return REASON_TRUNCATED;
 		tcp_read(bytes, length, &q->segment);
@@ -453,8 +463,7 @@ INLINE __u32 policy_state(struct policy_question *q)
 }
 
 /* Judges a packet. With `is_asked` alone, nothing is counted and no flow becomes known. */
-static __attribute__((noinline)) int policy_judge(struct xdp_md *ctx, struct packet *packet, struct translation *t,
-						  __u64 ways, __u32 is_asked)
+GLOBAL int policy_judge(struct xdp_md *ctx, struct packet *packet, struct translation *t, __u64 ways, __u32 is_asked)
 {
 	__u32 zero = 0, last = POLICY_MAX_RULES;
 	struct policy_question *q = bpf_map_lookup_elem(&policy_space, &zero);
@@ -464,6 +473,9 @@ static __attribute__((noinline)) int policy_judge(struct xdp_md *ctx, struct pac
 	if (!q || !packet || !t)
 		return REASON_POLICY;
 	__builtin_memset(q, 0, sizeof(*q));
+	/* The first one was judged. */
+	if (packet->fragment == FRAGMENT_LATER)
+		return fragment_recall() ? REASON_FORWARDED : REASON_FRAGMENT;
 	q->incoming = ways >> 32;
 	q->outgoing = (__u32)ways;
 	reason = packet->is_v6 ? policy_read_v6(ctx, packet->offset, q) : policy_read_v4(ctx, packet->offset, t, q);
@@ -473,7 +485,9 @@ static __attribute__((noinline)) int policy_judge(struct xdp_md *ctx, struct pac
 	q->state = nat.engine == NAT_CONNTRACK && t->does_source ? STATE_ESTABLISHED : policy_state(q);
 	q->rule = last;
 	q->action = policy.otherwise;
-	bpf_loop(policy.rules, policy_try, (void *)0, 0);
+	/* A loop of no turns is never entered, and the kernel refuses a callback that nobody calls. */
+	if (policy.rules)
+		bpf_loop(policy.rules, policy_try, (void *)0, 0);
 	if (is_asked)
 		return q->action == POLICY_ACCEPT ? REASON_FORWARDED
 						  : q->action == POLICY_DROP ? REASON_POLICY : REASON_POLICY_REJECT;
@@ -486,21 +500,6 @@ static __attribute__((noinline)) int policy_judge(struct xdp_md *ctx, struct pac
 		return REASON_POLICY_REJECT;
 	policy_track(q);
 	return REASON_FORWARDED;
-}
-
-/*
- * Says to the rules of the kernel that a packet is accepted: they know nothing of its flow. The mark is a source of the
- * link that only this machine knows.
- */
-INLINE void policy_mark(struct xdp_md *ctx)
-{
-	struct ethernet *ethernet = at(ctx, 0);
-
-	if ((void *)(ethernet + 1) > end(ctx))
-		return;
-#pragma unroll
-	for (int i = 0; i < 6; i++)
-		ethernet->source[i] = policy.mark[i];
 }
 
 /* Whether the policy judges here. What goes by a device that is no port goes by the kernel both ways, and it judges. */
@@ -521,7 +520,7 @@ INLINE enum reason policy_check(struct xdp_md *ctx, struct packet *packet, struc
 	if (judged != REASON_FORWARDED)
 		return judged;
 	if (reason == REASON_NEIGHBOR && !is_asked)
-		policy_mark(ctx);
+		write_mark(ctx, policy.mark);
 	return reason;
 }
 

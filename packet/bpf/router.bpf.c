@@ -209,6 +209,8 @@ INLINE enum reason decide(struct xdp_md *ctx, struct packet *packet, struct bpf_
 		return REASON_NOT_UNICAST;
 	if (packet->has_options)
 		return REASON_OPTIONS;
+	if (packet->is_fragment && (policy.is_on || nat.engine == NAT_XDP))
+		packet->fragment = fragment_read(ctx, packet->offset, packet->is_v6);
 	reason = nat_before(ctx, packet, fib, translation);
 	if (reason != REASON_FORWARDED)
 		return reason;
@@ -294,6 +296,30 @@ INLINE void count(const struct port *from, enum reason reason, __u64 bytes)
 	}
 }
 
+/*
+ * The second step of the NAT, and the memory of fragments. The kernel asks for a next hop without an address. Of the
+ * sessions of the NAT it knows nothing, so a packet for the inside gets its new address before, and the mark: connection
+ * tracking would take it for the beginning of a flow, and the answers would leave with the address of the inside.
+ */
+INLINE enum reason translate(struct xdp_md *ctx, struct packet *packet, struct translation *t, enum reason reason)
+{
+	enum reason done;
+
+	if (reason != REASON_FORWARDED && reason != REASON_NEIGHBOR)
+		return reason;
+	/* The kernel translates this one, with all of its fragments. */
+	if (reason == REASON_NEIGHBOR && t->does_source && !nat_is_for_inside(t))
+		return reason;
+	done = nat_after(ctx, packet, t);
+	if (done != REASON_FORWARDED)
+		return done;
+	if (packet->fragment == FRAGMENT_FIRST && (policy.is_on || t->does_source || t->does_dest))
+		fragment_remember(t);
+	if (reason == REASON_NEIGHBOR && nat_is_for_inside(t))
+		write_mark(ctx, nat.mark);
+	return reason;
+}
+
 SEC("xdp")
 int sallyport_router(struct xdp_md *ctx)
 {
@@ -306,11 +332,7 @@ int sallyport_router(struct xdp_md *ctx)
 	enum reason reason = decide(ctx, &packet, &fib, &translation, &from, &to);
 
 	reason = policy_check(ctx, &packet, &translation, &fib, from ? from->ifindex : 0, reason, 0);
-	if (reason == REASON_FORWARDED && to)
-		reason = nat_after(ctx, &packet, &translation);
-	else if (reason == REASON_NEIGHBOR && nat_is_for_inside(&translation))
-		/* The kernel asks for the next hop. Of the session it knows nothing, so the packet gets its new address here. */
-		nat_after(ctx, &packet, &translation);
+	reason = translate(ctx, &packet, &translation, reason);
 	if (reason == REASON_FORWARDED && to)
 		reason = forward(ctx, &packet, &fib, to);
 	count(from, reason, bytes);

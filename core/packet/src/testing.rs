@@ -21,6 +21,8 @@ pub struct Frame {
     pub extra: Vec<u8>,
     /// The flags and the offset of a fragment in IPv4.
     pub fragment: u16,
+    /// The identification of a packet of IPv4.
+    pub id: u16,
     /// The next header of IPv6, if extension headers come first.
     pub next_header: Option<u8>,
     /// What follows the header of IP and its options.
@@ -50,6 +52,7 @@ impl Frame {
             hop_limit: 64,
             extra: vec![],
             fragment: 0,
+            id: 0x1234,
             next_header: None,
             segment,
             padding: 0,
@@ -150,7 +153,7 @@ impl Frame {
                 let total = (20 + rest.len()) as u16;
                 let mut header = vec![0x40 | (header_bytes / 4) as u8, 0];
                 header.extend_from_slice(&total.to_be_bytes());
-                header.extend_from_slice(&[0x12, 0x34]);
+                header.extend_from_slice(&self.id.to_be_bytes());
                 header.extend_from_slice(&self.fragment.to_be_bytes());
                 header.extend_from_slice(&[self.hop_limit, self.protocol, 0, 0]);
                 header.extend_from_slice(&source.octets());

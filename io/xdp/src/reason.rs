@@ -71,7 +71,7 @@ reasons! {
     OtherPort      Kernel  "other-port"     "it leaves by a device that is no port of the router: the kernel forwards it"
     Unsupported    Kernel  "unsupported"    "the route has an encapsulation: the kernel forwards it"
     UnknownVlan    Kernel  "unknown-vlan"   "the port has no device for this VLAN"
-    Fragment       Kernel  "fragment"       "the kernel puts fragments together for the NAT or the policy, which need ports"
+    Fragment       Kernel  "fragment"       "the kernel puts the packet together, for XDP has not sent on its first fragment"
     NatProtocol    Kernel  "nat-protocol"   "the kernel translates other protocols than TCP, UDP and echo"
     NatNoMapping   Kernel  "nat-no-mapping" "it is for an address of the NAT, and no mapping of XDP has its port: the kernel decides"
     NatKernel      Kernel  "nat-kernel"     "the kernel's connection tracking has the beginning and the end of a flow"

@@ -38,7 +38,7 @@ pub(crate) struct NatSection {
     /// The most sessions.
     #[serde(default)]
     max_sessions: Option<usize>,
-    /// The most sessions of an inside address.
+    /// The most sessions that an inside address has begun, and the most that others have begun with it.
     #[serde(default)]
     max_sessions_per_user: Option<usize>,
     /// How long a session lives without packets, in seconds.
@@ -79,6 +79,8 @@ struct TimeoutSection {
     tcp_established: Option<u64>,
     udp: Option<u64>,
     icmp: Option<u64>,
+    half_open: Option<u64>,
+    tcp_closing: Option<u64>,
 }
 
 /// An outside port that leads inside.
@@ -148,7 +150,7 @@ impl NatSection {
                     .to_owned(),
             ));
         }
-        Ok(NatSetup { engine, config, was_liberal: false })
+        Ok(NatSetup { engine, config, was_liberal: false, mark: [0; 6] })
     }
 }
 
@@ -165,6 +167,8 @@ impl TimeoutSection {
             tcp_established: time("tcp-established", self.tcp_established, default.tcp_established)?,
             udp: time("udp", self.udp, default.udp)?,
             icmp: time("icmp", self.icmp, default.icmp)?,
+            half_open: time("half-open", self.half_open, default.half_open)?,
+            tcp_closing: time("tcp-closing", self.tcp_closing, default.tcp_closing)?,
         })
     }
 }
@@ -224,11 +228,13 @@ mod tests {
     #[test]
     fn a_section_is_read() {
         let text = "inside = [\"10.0.0.1/8\"]\npool = [\"203.0.113.10-203.0.113.12\", \"203.0.113.20\"]\n\
-                    ports = \"2000-2999\"\nfiltering = \"endpoint-independent\"\n[timeouts]\nudp = 7\n\
+                    ports = \"2000-2999\"\nfiltering = \"endpoint-independent\"\n[timeouts]\nudp = 7\nhalf-open = 3\n\
                     [[forward]]\nexternal = \"203.0.113.10:80\"\ninside = \"10.0.0.80:8080\"\n";
         let NatSetup { engine, config, .. } = setup(text).unwrap();
         assert_eq!((engine, config.pool.len(), config.ports), (NatEngine::Xdp, 4, 2_000..=2_999));
-        assert_eq!((config.timeouts.udp.as_secs(), config.forwards[0].protocol), (7, 6));
+        let times = &config.timeouts;
+        assert_eq!((times.udp.as_secs(), times.half_open.as_secs(), times.tcp_closing.as_secs()), (7, 3, 10));
+        assert_eq!(config.forwards[0].protocol, 6);
     }
 
     #[test]

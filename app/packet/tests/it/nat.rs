@@ -5,9 +5,14 @@ use std::{
     process::Stdio,
 };
 
+use sallyport_packet_model::parse::Tcp;
 use serde_json::Value;
 
-use crate::rig::{Rig, done, text};
+use crate::{
+    hostile::sealed,
+    model_frames::Frame,
+    rig::{Rig, done, text},
+};
 
 /// The file of a router with a NAT to 10.0.1.50, which `sink` reaches by its route to the router.
 fn file(nat: &str) -> String {
@@ -83,12 +88,38 @@ fn errors_of_icmp_find_their_way_inside() {
 }
 
 #[test]
-fn fragments_and_options_go_by_the_kernel_and_are_translated() {
+fn fragments_are_translated_like_the_first_one_and_the_kernel_chooses_no_port() {
     let Some(rig) = standing("") else { return };
-    assert_eq!(rig.probe("10.0.1.2", &["size=4000"]), "echo 4000");
-    assert!(rig.count("d0", "fragment") >= 3);
+    let path = rig.write("pool.toml", &file("").replace("10.0.1.1\"", "10.0.1.64-10.0.1.71\""));
+    rig.ip("sink", "route add 10.0.1.64/29 via 10.0.1.1");
+    rig.up(&["--config", path.to_str().unwrap()]);
+    let sources: Vec<_> = (50..56).map(|last| format!("10.0.0.{last}")).collect();
+    for (number, source) in sources.iter().enumerate() {
+        rig.ip("gen", &format!("addr add {source}/24 dev g0"));
+        done(rig.inside("gen", "ping").args(["-c", "1", "-W", "30", "-I", source, "10.0.0.1"]));
+        let source = format!("source={source}");
+        // A small question with a large answer, both large, and a large question to a second peer of the same socket.
+        assert_eq!(rig.probe("10.0.1.2", &["from=5000", "want=4000", &source]), "echo 4000");
+        assert_eq!(rig.probe("10.0.1.2", &["from=5000", "size=4000", &source]), "echo 4000");
+        assert_eq!(rig.probe("192.0.2.7", &["from=5000", "size=4000", "want=40", &source]), "echo 40");
+        assert_eq!((rig.count("d0", "fragment"), rig.count("d1", "fragment")), (0, 0), "host {number}");
+    }
+    assert_eq!(done(rig.inside("dut", "conntrack").args(["-L", "-p", "udp"])), "", "the kernel has no session");
+    assert_eq!(shown(&rig, "pools")["sessions"], 2 * sources.len());
+    // A fragment without its first one: the kernel has it, and sends nothing on.
+    let link: Value = serde_json::from_str(&rig.ip("dut", "-j link show d0")).unwrap();
+    let mac = link[0]["address"].as_str().unwrap().replace(':', "");
+    let stray = sealed(&format!("{mac} 020000000007 0800 4500001c 7777 0009 4011 0000 0a000032 0a000102 {:016x}", 0));
+    let stray: String = stray.iter().map(|byte| format!("{byte:02x}")).collect();
+    done(&mut rig.python("gen", &["raw", "g0", &stray, "1"]));
+    rig.wait_count("d0", "fragment", 1);
     let drops = shown(&rig, "drops");
     assert!(drops.as_array().unwrap().iter().any(|count| count["reason"] == "fragment"), "{drops}");
+}
+
+#[test]
+fn options_and_unknown_next_hops_go_by_the_kernel_and_are_translated() {
+    let Some(rig) = standing("") else { return };
     let ping = done(rig.inside("gen", "ping").args(["-R", "-c", "2", "-i", "0.2", "-W", "30", "10.0.1.2"]));
     assert!(ping.contains(" 2 received"), "{ping}");
     assert!(rig.count("d0", "options") >= 2);
@@ -101,6 +132,13 @@ fn fragments_and_options_go_by_the_kernel_and_are_translated() {
     rig.ip("dut", "neigh del 10.0.0.2 dev d0");
     assert_eq!(rig.probe("10.0.1.2", &["from=5002"]), "echo 32");
     assert!(rig.count("d1", "neighbor") >= 1);
+    // The kernel has taken that answer for no flow. So it translates the same socket, and its inside address stays inside.
+    let listed = done(rig.inside("dut", "conntrack").args(["-L", "-p", "udp"]));
+    assert!(!listed.contains("dst=10.0.0.2 sport=9 dport=5002"), "{listed}");
+    let left = rig.count("d0", "neighbor");
+    rig.ip("dut", "neigh del 10.0.1.2 dev d1");
+    assert_eq!(rig.probe("10.0.1.2", &["from=5002"]), "echo 32");
+    assert!(rig.count("d0", "neighbor") > left);
 }
 
 #[test]
@@ -121,6 +159,30 @@ fn bounds_of_users_and_ports_have_a_counter_and_a_sentence() {
     rig.ip("gen", "addr add 10.0.0.3/24 dev g0");
     rig.probe("10.0.1.2", &["source=10.0.0.3", "from=20000", "answer=0"]);
     rig.wait_count("d0", "nat-ports", 2);
+}
+
+#[test]
+fn a_flood_of_beginnings_leaves_a_forwarded_server_its_own_sessions_and_ends_soon() {
+    let nat = "max-sessions-per-user = 6\ntimeouts = { half-open = 1 }\n\
+               [[nat.forward]]\nexternal = \"10.0.1.1:80\"\ninside = \"10.0.0.2:80\"\n";
+    let Some(mut rig) = standing(nat) else { return };
+    drop(rig.serve("gen", &["tcp-serve"]));
+    let link: Value = serde_json::from_str(&rig.ip("dut", "-j link show d1")).unwrap();
+    let mac = link[0]["address"].as_str().unwrap().replace(':', "");
+    let hex = |frame: Vec<u8>| frame.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let syns = (0..12).map(|number| {
+        let source = format!("192.0.2.{}", 100 + number);
+        let bytes = Frame::tcp((&source, 4_000), ("10.0.1.1", 80), Tcp::SYN, b"").bytes();
+        format!("{mac}{}", &hex(bytes)[12..])
+    });
+    let file = rig.write("syns", &syns.map(|syn| syn + "\n").collect::<String>());
+    done(&mut rig.python("sink", &["frames", "s0", file.to_str().unwrap()]));
+    rig.wait_for(|| rig.count("d1", "nat-sessions") >= 1);
+    for port in ["from=5001", "from=5002", "from=5003"] {
+        assert_eq!(rig.probe("10.0.1.2", &[port]), "echo 32", "the server's own sessions");
+    }
+    assert_eq!(rig.count("d0", "nat-sessions"), 0);
+    assert_eq!(done(&mut rig.python("sink", &["tcp", "10.0.1.1", "1000"])).trim(), "same", "a new client");
 }
 
 #[test]
@@ -189,6 +251,28 @@ fn connection_tracking_translates_the_first_packets_and_xdp_the_rest() {
     rig.up(&["--dev", "d0,d1"]);
     assert_eq!(done(rig.inside("dut", "nft").args(["list", "ruleset"])), "");
     assert!(text(&rig.run(&["nat", "show", "sessions"]).stderr).contains("has no NAT"));
+}
+
+#[test]
+fn an_address_that_is_taken_away_is_written_no_more() {
+    let Some(rig) = standing("") else { return };
+    let up = |address: &str| {
+        let path =
+            rig.write("nat.toml", &file("").replace("pool = [\"10.0.1.1\"]", &format!("pool = [\"{address}\"]")));
+        rig.up(&["--config", path.to_str().unwrap()]);
+    };
+    for address in ["10.0.1.50", "10.0.1.60"] {
+        rig.ip("sink", &format!("route add {address} via 10.0.1.1"));
+    }
+    up("10.0.1.50");
+    assert_eq!(rig.probe("10.0.1.2", &["from=5000"]), "echo 32");
+    up("10.0.1.60");
+    rig.ip("sink", "route replace 10.0.1.50 via 10.0.1.77 dev s0");
+    // The socket sends all the time, so its session never ends by itself.
+    assert_eq!(rig.probe("10.0.1.2", &["from=5000", "retry=1"]), "echo 32");
+    let sessions = shown(&rig, "sessions");
+    let external: Vec<_> = sessions.as_array().unwrap().iter().map(|session| &session["external"]).collect();
+    assert_eq!(external, ["10.0.1.60:5000"], "{sessions}");
 }
 
 #[test]

@@ -30,7 +30,7 @@ fn the_program_and_the_model_translate_alike() {
         for last in 3..=9 {
             rig.ip("dut", &format!("neigh replace 10.0.0.{last} lladdr 02:00:00:00:00:{last:02} dev d0 nud permanent"));
         }
-        let file = rig.write("nat.toml", &format!("[[port]]\ndev = \"d0\"\n[[port]]\ndev = \"d1\"\n[nat]\ninside = [\"10.0.0.0/24\"]\npool = [\"203.0.113.10-203.0.113.12\"]\nports = \"20000-20029\"\nmax-sessions = 250\nmax-sessions-per-user = 40\nfiltering = \"{filtering}\"\n[[nat.forward]]\nexternal = \"203.0.113.10:80\"\ninside = \"10.0.0.9:8080\"\n[[nat.forward]]\nprotocol = \"udp\"\nexternal = \"203.0.113.20:53\"\ninside = \"10.0.0.9:5353\"\n"));
+        let file = rig.write("nat.toml", &format!("[[port]]\ndev = \"d0\"\n[[port]]\ndev = \"d1\"\n[nat]\ninside = [\"10.0.0.0/24\"]\npool = [\"203.0.113.10-203.0.113.12\"]\nports = \"20000-20029\"\nmax-sessions = 250\ntimeouts = {{ half-open = 600, tcp-closing = 600 }}\nmax-sessions-per-user = 40\nfiltering = \"{filtering}\"\n[[nat.forward]]\nexternal = \"203.0.113.10:80\"\ninside = \"10.0.0.9:8080\"\n[[nat.forward]]\nprotocol = \"udp\"\nexternal = \"203.0.113.20:53\"\ninside = \"10.0.0.9:5353\"\n"));
         rig.up(&["--config", file.to_str().unwrap()]);
         let links = ["d0", "d1"].map(|device| -> serde_json::Value {
             serde_json::from_str(&rig.ip("dut", &format!("-j link show {device}"))).unwrap()
@@ -116,10 +116,18 @@ fn next(numbers: &mut Numbers, seen: &[Vec<u8>]) -> (Frame, bool) {
         // UDP without a sum.
         frame.0.segment[6..8].fill(0);
     }
-    if numbers.below(50) == 0 {
-        frame.0.fragment = numbers.pick(&[0x2000, 0x0010, 0x4000]);
+    if numbers.below(15) == 0 {
+        frame.0.fragment = numbers.pick(&[0x2000, 0x2000, 0x2000, 0x0010, 0x4000]);
     }
     frame
+}
+
+/// A fragment that follows a first one: it may be of another packet, or begin within the header.
+fn later(numbers: &mut Numbers, first: &Frame) -> Frame {
+    let fragment = numbers.pick(&[0x2009, 0x0009, 0x0003, 0x0001]);
+    let id = if numbers.below(5) == 0 { first.id ^ 0x8000 } else { first.id };
+    let segment = (0..numbers.below(40)).map(|_| numbers.below(256) as u8).collect();
+    Frame { fragment, id, segment, ..first.clone() }
 }
 
 #[test]
@@ -157,8 +165,17 @@ fn inside_the_namespace() {
     let mut seen: Vec<Vec<u8>> = Vec::new();
     let mut counts = [0; 3];
     let program = router.runner().unwrap();
+    let mut first: Option<(Frame, bool)> = None;
+    let mut followed = 0;
     for number in 0..FRAMES {
-        let (frame, is_inside) = next(&mut numbers, &seen);
+        let (frame, is_inside) = match first.take() {
+            Some((first, is_inside)) => (later(&mut numbers, &first), is_inside),
+            None => {
+                let (frame, is_inside) = next(&mut numbers, &seen);
+                (Frame { id: number as u16, ..frame }, is_inside)
+            }
+        };
+        first = (frame.fragment == 0x2000).then(|| (frame.clone(), is_inside));
         let side = usize::from(!is_inside);
         let mut bytes = frame.bytes();
         bytes[..6].copy_from_slice(&macs[side]);
@@ -177,6 +194,7 @@ fn inside_the_namespace() {
                 assert_eq!(after, wanted, "{}", context());
                 parse(&after).unwrap();
                 counts[0] += 1;
+                followed += usize::from(frame.fragment & 0x1fff != 0);
                 if seen.len() < 400 {
                     seen.push(after);
                 } else {
@@ -203,6 +221,7 @@ fn inside_the_namespace() {
         }
     }
     println!("{} forwarded, {} to the kernel, {} dropped", counts[0], counts[1], counts[2]);
+    assert!(followed > 20, "{followed} fragments followed their first one");
     let mut sessions: Vec<_> = nat.sessions().map(|one| (one.inside, one.remote, one.external, one.state)).collect();
     sessions.sort_by_key(|one| (one.0, one.1));
     let standing = router.nat_sessions(10_000).unwrap();

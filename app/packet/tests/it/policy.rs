@@ -176,6 +176,37 @@ fn connections_of_the_inside_pass_and_strangers_do_not() {
     }
 }
 
+#[test]
+fn fragmented_questions_and_answers_pass_the_firewall() {
+    let policy = "default = \"drop\"\n[[rule]]\nname = \"answers\"\naction = \"accept\"\nstates = [\"established\"]\n[[rule]]\nname = \"inside\"\naction = \"accept\"\nin = \"d0\"\nprotocol = \"udp\"\nports = [9]\n";
+    for nat in ["", "[nat]\ninside = [\"10.0.0.0/24\"]\npool = [\"10.0.1.1\"]\n"] {
+        let Some(mut rig) = standing(policy, nat) else { return };
+        drop(rig.serve("sink", &["echo"]));
+        for to in ["10.0.1.2", "fd00:1::2"] {
+            assert_eq!(rig.probe(to, &["want=4000"]), "echo 4000", "{to} {nat}");
+            assert_eq!(rig.probe(to, &["size=4000"]), "echo 4000", "{to} {nat}");
+            rig.probe(to, &["size=4000", "to=10", "answer=0"]);
+        }
+        // Of a question that a rule refuses, the first fragment is dropped, and the kernel waits for it in vain.
+        rig.wait_count("d0", "policy", 2);
+        rig.wait_count("d0", "fragment", 4);
+        assert_eq!(rig.count("d1", "fragment"), 0, "{nat}");
+    }
+}
+
+#[test]
+fn a_policy_without_rules_is_its_default() {
+    for nat in [
+        "",
+        "[nat]\ninside = [\"10.0.0.0/24\"]\npool = [\"10.0.1.1\"]\n",
+        "[nat]\nengine = \"conntrack\"\ninside = [\"10.0.0.0/24\"]\npool = [\"10.0.1.1\"]\n",
+    ] {
+        let Some(rig) = standing("default = \"drop\"\n", nat) else { return };
+        rig.probe("fd00:1::2", &["answer=0"]);
+        rig.wait_count("d0", "policy", 1);
+    }
+}
+
 /// The policy of POLICY, by hand: the file is not what is tested.
 fn model(devices: (u32, u32)) -> Policy {
     let rule = |name: &str, action| Rule::new(name, action);

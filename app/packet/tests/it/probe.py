@@ -1,8 +1,8 @@
 """What the machines of a test send and receive.
 
-probe TO [ttl=N] [size=N] [df=1] [from=PORT] [source=ADDRESS] [answer=0] [retry=1]: one packet, and what came back
+probe TO [ttl=N] [size=N] [want=N] [df=1] [from=PORT] [source=ADDRESS] [answer=0] [retry=1]: one packet, and what came back
 flows TO NUMBER: one packet of each port, and its echo
-echo: an echo server of UDP
+echo: an echo server of UDP; it answers as many bytes as a question wants
 count: an echo server that acknowledges windows
 windows TO PACKETS STOP: numbered packets in acknowledged windows, until PACKETS are sent and the file STOP is there
 tcp-serve: sends back the SHA-256 of what came
@@ -38,7 +38,7 @@ def probe(to, *options):
     if "df" in options and is_v6:
         sock.setsockopt(level, 23, 3)
     sock.bind((options.get("source", ""), int(options.get("from", "0"))))
-    packet = b"x" * int(options.get("size", "32"))
+    packet = (b"want %d " % int(options["want"]) if "want" in options else b"").ljust(int(options.get("size", "32")), b"x")
     poll = select.poll()
     poll.register(sock, select.POLLIN)
     # The kernel bounds its ICMP errors, also by those of this whole machine: then another packet goes out.
@@ -81,6 +81,8 @@ def echo():
     print("ready", flush=True)
     while True:
         data, peer = sock.recvfrom(65536)
+        if data.startswith(b"want "):
+            data = bytes(int(data.split()[1]))
         sock.sendto(data, peer)
 
 

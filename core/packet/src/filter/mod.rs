@@ -12,7 +12,7 @@ pub use tracker::{FlowState, MAX_FLOWS, Timeouts, Tracker, TrackerFull};
 
 use std::time::Duration;
 
-use crate::parse::{Flow, Packet};
+use crate::parse::Packet;
 
 /// A policy with the flows that it knows.
 #[derive(Debug, Clone)]
@@ -24,10 +24,11 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// What the policy says of a packet, without a change of the known flows. `None` without an IP packet.
+    /// What the policy says of a packet, without a change of the known flows. `None` without an IP packet. A later
+    /// fragment follows the first one, which the policy has judged.
     #[must_use]
     pub fn test(&self, packet: &Packet, ways: (Option<u32>, Option<u32>), now: Duration) -> Option<(Facts, Decision)> {
-        let flow = Flow::of(packet)?;
+        let flow = self::tracker::flow_of(packet)?;
         let facts = Facts {
             flow,
             has_ports: self::tracker::has_ports(packet),
@@ -35,6 +36,9 @@ impl Filter {
             incoming: ways.0,
             outgoing: ways.1,
         };
+        if self.tracker.has_first_of(packet, now) {
+            return Some((facts, Decision { action: Action::Accept, rule: None }));
+        }
         Some((facts, self.policy.decide(&facts)))
     }
 
@@ -51,6 +55,9 @@ impl Filter {
         let Some((facts, decision)) = self.test(packet, ways, now) else { return Ok(None) };
         if decision.action == Action::Accept && facts.state != FlowState::Invalid {
             self.tracker.track(packet, now)?;
+        }
+        if decision.action == Action::Accept {
+            self.tracker.remember(packet, now);
         }
         Ok(Some(decision))
     }

@@ -93,7 +93,7 @@ pub struct Policy {
 pub struct Facts {
     /// Addresses, ports and protocol.
     pub flow: Flow,
-    /// Whether the flow's ports are those of the packet. Fragments have none.
+    /// Whether the flow's ports are those of the packet. Later fragments have none.
     pub has_ports: bool,
     /// The state of the flow.
     pub state: FlowState,

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use crate::parse::{Connection, Flow, IcmpMessage, Packet, Quoted, TCP, Tcp, Transport};
+use crate::parse::{Connection, Flow, Fragments, IcmpMessage, Packet, Quoted, TCP, Tcp, Transport};
 
 /// The most flows that a tracker can be given.
 pub const MAX_FLOWS: usize = 16_777_216;
@@ -18,7 +18,7 @@ pub enum FlowState {
     Related,
     /// The packet can begin no flow, and belongs to none.
     Invalid,
-    /// A fragment: its ports are not known.
+    /// A fragment after the first one: its ports are not known.
     Untracked,
 }
 
@@ -63,6 +63,7 @@ struct Tracked {
 #[derive(Debug, Clone)]
 pub struct Tracker {
     flows: HashMap<Flow, Tracked>,
+    fragments: Fragments<()>,
     max_flows: usize,
     timeouts: Timeouts,
     is_loose: bool,
@@ -72,14 +73,15 @@ impl Tracker {
     /// A tracker that knows no flow. With `is_loose`, a flow of TCP may begin in its middle, as after a restart.
     #[must_use]
     pub fn new(max_flows: usize, timeouts: Timeouts, is_loose: bool) -> Self {
-        Self { flows: HashMap::new(), max_flows: max_flows.min(MAX_FLOWS), timeouts, is_loose }
+        let fragments = Fragments::default();
+        Self { flows: HashMap::new(), fragments, max_flows: max_flows.min(MAX_FLOWS), timeouts, is_loose }
     }
 
     /// The state of the packet's flow.
     #[must_use]
     pub fn state(&self, packet: &Packet, now: Duration) -> FlowState {
-        let (Some(ip), Some(flow)) = (packet.ip, Flow::of(packet)) else { return FlowState::Invalid };
-        if ip.fragment.is_some() {
+        let (Some(ip), Some(flow)) = (packet.ip, flow_of(packet)) else { return FlowState::Invalid };
+        if is_later(packet) {
             return FlowState::Untracked;
         }
         if let Some(quoted) = quoted(packet) {
@@ -96,13 +98,25 @@ impl Tracker {
         }
     }
 
-    /// Makes the flow of an accepted packet known, or renews it. Errors and fragments change nothing.
+    /// Whether the first fragment of a later one's packet was accepted.
+    #[must_use]
+    pub fn has_first_of(&self, packet: &Packet, now: Duration) -> bool {
+        self.fragments.recall(packet, now).is_some()
+    }
+
+    /// Keeps that a first fragment was accepted.
+    pub(super) fn remember(&mut self, packet: &Packet, now: Duration) {
+        self.fragments.remember(packet, (), now);
+    }
+
+    /// Makes the flow of an accepted packet known, or renews it. Errors and later fragments change nothing.
     ///
     /// # Errors
     /// Too many flows are known.
     pub fn track(&mut self, packet: &Packet, now: Duration) -> Result<(), TrackerFull> {
-        let is_fragment = packet.ip.is_none_or(|ip| ip.fragment.is_some());
-        let Some(flow) = Flow::of(packet).filter(|_| !is_fragment && quoted(packet).is_none()) else { return Ok(()) };
+        let Some(flow) = flow_of(packet).filter(|_| !is_later(packet) && quoted(packet).is_none()) else {
+            return Ok(());
+        };
         let known = self.find(flow, now).map(|(key, tracked, is_reply)| (key, *tracked, is_reply));
         let (key, mut tracked, is_reply) = match known {
             Some(known) => known,
@@ -173,8 +187,18 @@ impl Tracker {
 
 /// Whether the flow of the packet has the ports that the packet has.
 pub(super) fn has_ports(packet: &Packet) -> bool {
-    let is_fragment = packet.ip.is_none_or(|ip| ip.fragment.is_some());
-    !is_fragment && matches!(packet.transport, Transport::Tcp(_) | Transport::Udp(_))
+    matches!(packet.transport, Transport::Tcp(_) | Transport::Udp(_))
+}
+
+/// The flow of a packet. A first fragment has the ports of its packet.
+pub(super) fn flow_of(packet: &Packet) -> Option<Flow> {
+    let ip = packet.ip.map(|ip| crate::parse::Ip { fragment: None, ..ip });
+    Flow::of(&Packet { ip, ..*packet })
+}
+
+/// Whether the packet is a fragment after the first one.
+pub(super) fn is_later(packet: &Packet) -> bool {
+    packet.ip.and_then(|ip| ip.fragment).is_some_and(|fragment| fragment.offset != 0)
 }
 
 fn quoted(packet: &Packet) -> Option<Quoted> {

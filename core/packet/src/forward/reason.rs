@@ -93,8 +93,8 @@ pub enum PassReason {
     /// The way out is an interface without a program.
     #[error("the interface of the way out is not served here")]
     OtherInterface,
-    /// The NAT leaves fragments to the kernel.
-    #[error("the NAT leaves fragments to the kernel")]
+    /// A fragment whose first one the NAT has not translated.
+    #[error("the first fragment of the packet is not known; the kernel puts the packet together")]
     NatFragment,
     /// The NAT does not translate the protocol.
     #[error("the NAT does not translate this protocol")]

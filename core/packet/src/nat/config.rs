@@ -41,7 +41,7 @@ pub struct PortForward {
 /// How long a session lives without packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeouts {
-    /// TCP before the handshake is done and after an end: 4 minutes (RFC 5382, REQ-5).
+    /// TCP that the inside has begun, before the handshake is done: 4 minutes (RFC 5382, REQ-5).
     pub tcp_transitory: Duration,
     /// TCP after the handshake: 2 hours and 4 minutes (RFC 5382, REQ-5).
     pub tcp_established: Duration,
@@ -49,6 +49,11 @@ pub struct Timeouts {
     pub udp: Duration,
     /// Echo requests: 60 seconds (RFC 5508, REQ-1).
     pub icmp: Duration,
+    /// What a stranger has begun, until the inside answers, and of TCP until the stranger answers too: 5 seconds. Nobody
+    /// knows before whether the source is a real one.
+    pub half_open: Duration,
+    /// TCP after an end: 10 seconds.
+    pub tcp_closing: Duration,
 }
 
 impl Default for Timeouts {
@@ -58,6 +63,8 @@ impl Default for Timeouts {
             tcp_established: Duration::from_secs(7_440),
             udp: Duration::from_secs(300),
             icmp: Duration::from_secs(60),
+            half_open: Duration::from_secs(5),
+            tcp_closing: Duration::from_secs(10),
         }
     }
 }
@@ -77,7 +84,7 @@ pub struct NatConfig {
     pub forwards: Vec<PortForward>,
     /// The most sessions of the NAT.
     pub max_sessions: usize,
-    /// The most sessions of one inside address.
+    /// The most sessions that one inside address has begun, and the most that others have begun with it.
     pub max_sessions_per_user: usize,
     /// How long sessions live.
     pub timeouts: Timeouts,

@@ -19,9 +19,10 @@ pub fn nft_removal() -> String {
 /// The script that sets the whole table at once, in place of the one before.
 ///
 /// The kernel chooses the ports of its mappings itself. It keeps the port of the inside where that is free, as the
-/// model does.
+/// model does. Connection tracking does not see what XDP has translated for the inside, and only passes on: that has the
+/// mark as the source of the link.
 #[must_use]
-pub fn nft_rules(config: &NatConfig) -> String {
+pub fn nft_rules(config: &NatConfig, mark: Option<[u8; 6]>) -> String {
     let mut text = nft_removal();
     let nets = list(config.inside.iter().map(|net| net.trunc().to_string()));
     let mut line = |words: &str| {
@@ -57,6 +58,10 @@ pub fn nft_rules(config: &NatConfig) -> String {
         write_source(&mut sources, *address, config, "ip saddr @inside ip daddr @inside ct status dnat ");
     }
     line(chains.trim_end_matches('\n'));
+    if let Some(mark) = mark.map(|mark| mark.map(|byte| format!("{byte:02x}")).join(":")) {
+        line("\tchain translated {\n\t\ttype filter hook prerouting priority raw; policy accept;");
+        line(&format!("\t\tether saddr {mark} ip saddr != @inside ip daddr @inside notrack\n\t}}"));
+    }
     line("\tchain prerouting {\n\t\ttype nat hook prerouting priority dstnat; policy accept;");
     for (protocol, name) in [(TCP, "tcp"), (crate::parse::UDP, "udp")] {
         let forwards = config.forwards.iter().filter(|forward| forward.protocol == protocol);

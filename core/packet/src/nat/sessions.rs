@@ -34,7 +34,7 @@ pub struct Endpoint {
 pub enum SessionState {
     /// No connection: UDP and ICMP.
     Datagrams,
-    /// A connection was begun.
+    /// A connection was begun, or a stranger has sent a datagram that the inside has not answered.
     Opening,
     /// The other side has answered.
     Answered,
@@ -85,7 +85,8 @@ pub(super) struct Sessions {
     externals: HashMap<Endpoint, Endpoint>,
     sessions: HashMap<(Endpoint, SocketAddrV4), Session>,
     connections: HashMap<(Endpoint, SocketAddrV4), Connection>,
-    users: HashMap<Ipv4Addr, usize>,
+    /// Sessions of an inside address: those that it has begun, and those of strangers.
+    users: HashMap<(Ipv4Addr, bool), usize>,
     events: VecDeque<Event>,
     lost_events: u64,
 }
@@ -126,8 +127,8 @@ impl Sessions {
         self.sessions.len()
     }
 
-    pub(super) fn of_user(&self, address: Ipv4Addr) -> usize {
-        self.users.get(&address).copied().unwrap_or(0)
+    pub(super) fn of_user(&self, address: Ipv4Addr, is_outbound: bool) -> usize {
+        self.users.get(&(address, is_outbound)).copied().unwrap_or(0)
     }
 
     pub(super) fn poll_event(&mut self) -> Option<Event> {
@@ -151,8 +152,8 @@ impl Sessions {
         if self.sessions.get(&(inside, remote)).is_some_and(|session| session.expires <= now) {
             self.end(inside, remote);
         }
-        let is_full =
-            self.sessions.len() >= config.max_sessions || self.of_user(inside.address) >= config.max_sessions_per_user;
+        let is_full = self.sessions.len() >= config.max_sessions
+            || self.of_user(inside.address, is_outbound) >= config.max_sessions_per_user;
         if is_full {
             return Err(Verdict::Drop(DropReason::NatSessionsExhausted));
         }
@@ -164,10 +165,12 @@ impl Sessions {
             }
             None => self.map(config, inside).ok_or(Verdict::Drop(DropReason::NatPortsExhausted))?,
         };
-        let state = if inside.protocol == TCP { SessionState::Opening } else { SessionState::Datagrams };
+        // What a stranger begins is not known to be wanted before the inside answers.
+        let is_opening = inside.protocol == TCP || !is_outbound;
+        let state = if is_opening { SessionState::Opening } else { SessionState::Datagrams };
         let session = Session { inside, external, remote, state, is_outbound, expires: now };
         self.sessions.insert((inside, remote), session);
-        *self.users.entry(inside.address).or_default() += 1;
+        *self.users.entry((inside.address, is_outbound)).or_default() += 1;
         if let Some(mapping) = self.mappings.get_mut(&inside) {
             mapping.sessions += 1;
         }
@@ -188,13 +191,17 @@ impl Sessions {
         if let Some(tcp) = tcp {
             let connection = self.connections.entry(key).or_default();
             session.state = next_state(session.state, connection, &tcp, from_inside == session.is_outbound);
+        } else if session.state == SessionState::Opening && from_inside != session.is_outbound {
+            session.state = SessionState::Datagrams;
         }
         let timeouts = &config.timeouts;
         let lifetime = match session.state {
             SessionState::Datagrams if key.0.protocol == ICMP => timeouts.icmp,
             SessionState::Datagrams => timeouts.udp,
             SessionState::Established => timeouts.tcp_established,
-            SessionState::Opening | SessionState::Answered | SessionState::Closing => timeouts.tcp_transitory,
+            SessionState::Opening | SessionState::Answered if !session.is_outbound => timeouts.half_open,
+            SessionState::Opening | SessionState::Answered => timeouts.tcp_transitory,
+            SessionState::Closing => timeouts.tcp_closing,
         };
         session.expires = now + lifetime;
         let session = *session;
@@ -218,10 +225,11 @@ impl Sessions {
     fn end(&mut self, inside: Endpoint, remote: SocketAddrV4) {
         let Some(session) = self.sessions.remove(&(inside, remote)) else { return };
         self.connections.remove(&(inside, remote));
-        if let Some(count) = self.users.get_mut(&inside.address) {
+        let user = (inside.address, session.is_outbound);
+        if let Some(count) = self.users.get_mut(&user) {
             *count -= 1;
             if *count == 0 {
-                self.users.remove(&inside.address);
+                self.users.remove(&user);
             }
         }
         if let Some(mapping) = self.mappings.get_mut(&inside) {

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     forward::{DropReason, PassReason, Verdict},
-    parse::{ICMP, Icmp, IcmpMessage, Ip, Packet, Quoted, TCP, Tcp, Transport, UDP, parse},
+    parse::{Fragments, ICMP, Icmp, IcmpMessage, Ip, Packet, Quoted, TCP, Tcp, Transport, UDP, parse},
 };
 
 /// A NAT. Time is that since any fixed moment.
@@ -20,6 +20,14 @@ use crate::{
 pub struct Nat {
     config: NatConfig,
     sessions: Sessions,
+    fragments: Fragments<Written>,
+}
+
+/// The addresses that a first fragment got.
+#[derive(Debug, Clone, Copy)]
+struct Written {
+    source: Option<Ipv4Addr>,
+    destination: Option<Ipv4Addr>,
 }
 
 /// Which way a packet goes through a NAT.
@@ -61,7 +69,7 @@ impl Nat {
     pub fn new(config: NatConfig) -> Result<Self, NatConfigError> {
         config.validate()?;
         let sessions = Sessions::new(&config);
-        Ok(Self { config, sessions })
+        Ok(Self { config, sessions, fragments: Fragments::default() })
     }
 
     /// Translates a packet, before it is routed. The packet was read from the frame.
@@ -81,26 +89,60 @@ impl Nat {
         if !to_external && !leaves {
             return untouched();
         }
-        let subject = subject(packet, ip, source, destination)?;
+        let direction = match (leaves, to_external) {
+            (true, true) => Direction::Hairpin,
+            (true, false) => Direction::Outbound,
+            (false, _) => Direction::Inbound,
+        };
         let mut frame = frame.to_vec();
-        if !leaves {
-            self.inbound(&mut frame, ip, subject, now)?;
-            return Ok(Translation { frame, direction: Direction::Inbound });
+        if ip.fragment.is_some_and(|fragment| fragment.offset != 0) {
+            self.later_fragment(&mut frame, packet, ip, (leaves, to_external), now)?;
+            return Ok(Translation { frame, direction });
         }
-        if !to_external {
-            self.outbound(&mut frame, ip, subject, now)?;
-            return Ok(Translation { frame, direction: Direction::Outbound });
+        let subject = subject(packet, ip, source, destination)?;
+        match direction {
+            Direction::Hairpin => self.hairpin(&mut frame, ip, subject, now)?,
+            Direction::Outbound => self.outbound(&mut frame, ip, subject, now)?,
+            Direction::Inbound | Direction::Untouched => self.inbound(&mut frame, ip, subject, now)?,
         }
+        if let Some((_, source, destination)) = parse(&frame).ok().as_ref().and_then(ipv4) {
+            let written = Written { source: leaves.then_some(source), destination: to_external.then_some(destination) };
+            self.fragments.remember(packet, written, now);
+        }
+        Ok(Translation { frame, direction })
+    }
+
+    /// Translates a fragment after the first, which has no ports: it gets the addresses of the first.
+    fn later_fragment(
+        &self,
+        frame: &mut [u8],
+        packet: &Packet,
+        ip: &Ip,
+        (leaves, to_external): (bool, bool),
+        now: Duration,
+    ) -> Result<(), Verdict> {
+        let written = self.fragments.recall(packet, now);
+        let written = written
+            .filter(|written| written.source.is_some() == leaves && written.destination.is_some() == to_external)
+            .ok_or(Verdict::Pass(PassReason::NatFragment))?;
+        for (end, address) in [(End::Source, written.source), (End::Destination, written.destination)] {
+            if let Some(address) = address {
+                edit::address(frame, ip, end, Endpoint { protocol: ip.protocol, address, port: 0 });
+            }
+        }
+        Ok(())
+    }
+
+    fn hairpin(&mut self, frame: &mut [u8], ip: &Ip, subject: Subject, now: Duration) -> Result<(), Verdict> {
         // The packet must not begin a session with an address that leads nowhere.
         if let Subject::Packet { destination, .. } = subject {
             self.sessions.inside_of(destination, now).ok_or(Verdict::Pass(PassReason::NatNoMapping))?;
         }
-        self.outbound(&mut frame, ip, subject, now)?;
-        let packet = parse(&frame).map_err(|malformed| Verdict::Drop(DropReason::Malformed(malformed)))?;
-        let Some((ip, source, destination)) = ipv4(&packet) else { return untouched() };
+        self.outbound(frame, ip, subject, now)?;
+        let packet = parse(frame).map_err(|malformed| Verdict::Drop(DropReason::Malformed(malformed)))?;
+        let Some((ip, source, destination)) = ipv4(&packet) else { return Ok(()) };
         let subject = self::subject(&packet, ip, source, destination)?;
-        self.inbound(&mut frame, ip, subject, now)?;
-        Ok(Translation { frame, direction: Direction::Hairpin })
+        self.inbound(frame, ip, subject, now)
     }
 
     /// Ends the sessions whose time is over. Returns their number.
@@ -130,10 +172,10 @@ impl Nat {
         self.sessions.count()
     }
 
-    /// Number of sessions of an inside address.
+    /// Number of sessions of an inside address, whoever has begun them.
     #[must_use]
     pub fn sessions_of(&self, user: Ipv4Addr) -> usize {
-        self.sessions.of_user(user)
+        self.sessions.of_user(user, true) + self.sessions.of_user(user, false)
     }
 
     /// Whether the source is inside: in an inside network, or the end of a forwarded port.
@@ -222,9 +264,6 @@ fn ipv4(packet: &Packet) -> Option<(&Ip, Ipv4Addr, Ipv4Addr)> {
 
 /// What is translated of a packet that concerns the NAT.
 fn subject(packet: &Packet, ip: &Ip, source: Ipv4Addr, destination: Ipv4Addr) -> Result<Subject, Verdict> {
-    if ip.fragment.is_some() {
-        return Err(Verdict::Pass(PassReason::NatFragment));
-    }
     let protocol = ip.protocol;
     let ends = |from, to, tcp, may_begin| {
         let source = Endpoint { protocol, address: source, port: from };
@@ -232,7 +271,11 @@ fn subject(packet: &Packet, ip: &Ip, source: Ipv4Addr, destination: Ipv4Addr) ->
         Ok(Subject::Packet { source, destination, tcp, may_begin })
     };
     match packet.transport {
-        Transport::Tcp(tcp) => ends(tcp.source, tcp.destination, Some(tcp), tcp.flags & Tcp::RST == 0),
+        Transport::Tcp(tcp) => {
+            // The answer to a beginning begins nothing: that one may be over.
+            let is_answer = tcp.flags & (Tcp::SYN | Tcp::ACK) == Tcp::SYN | Tcp::ACK;
+            ends(tcp.source, tcp.destination, Some(tcp), tcp.flags & Tcp::RST == 0 && !is_answer)
+        }
         Transport::Udp(udp) => ends(udp.source, udp.destination, None, true),
         Transport::Icmp(icmp) => match icmp.message {
             IcmpMessage::EchoRequest(identifier) => ends(identifier, 0, None, true),

@@ -54,7 +54,8 @@ pub(super) fn ipv4(frame: &[u8], offset: usize, place: Place) -> Result<Header, 
         }
     }
     let fields = u16::from_be_bytes([header[6], header[7]]);
-    let fragment = Fragment { offset: u32::from(fields & 0x1fff) * 8, has_more: fields & 0x2000 != 0 };
+    let id = u32::from(u16::from_be_bytes([header[4], header[5]]));
+    let fragment = Fragment { offset: u32::from(fields & 0x1fff) * 8, has_more: fields & 0x2000 != 0, id };
     let header = Ip {
         offset,
         header_bytes,
@@ -121,7 +122,8 @@ fn extensions(frame: &[u8], ip: &mut Ip) -> Result<(), Malformed> {
         }
         if kind == FRAGMENT {
             let fields = word(frame, start + 2).ok_or(Malformed::TruncatedExtension)?;
-            let fragment = Fragment { offset: u32::from(fields & 0xfff8), has_more: fields & 1 != 0 };
+            let id = bytes(frame, start + 4).map(u32::from_be_bytes).ok_or(Malformed::TruncatedExtension)?;
+            let fragment = Fragment { offset: u32::from(fields & 0xfff8), has_more: fields & 1 != 0, id };
             // An atomic fragment is a whole packet (RFC 6946).
             if fragment.has_more || fragment.offset != 0 {
                 ip.fragment = Some(fragment);

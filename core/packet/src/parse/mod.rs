@@ -2,6 +2,7 @@
 
 mod connection;
 mod flow;
+mod fragments;
 mod icmp;
 mod ip;
 mod malformed;
@@ -9,6 +10,7 @@ mod packet;
 
 pub use connection::Connection;
 pub use flow::{Flow, flow_hash, mix_words};
+pub use fragments::{FRAGMENT_LIFETIME, Fragments, MAX_FRAGMENTED};
 pub use ip::MAX_EXTENSION_HEADERS;
 pub use malformed::Malformed;
 pub use packet::{Ethernet, Fragment, Icmp, IcmpMessage, Ip, Mac, Packet, Quoted, Tags, Tcp, Transport, Udp};

@@ -102,6 +102,8 @@ pub struct Fragment {
     pub offset: u32,
     /// Whether more fragments follow.
     pub has_more: bool,
+    /// The identification, which all fragments of a packet have.
+    pub id: u32,
 }
 
 /// The payload of an IP packet.

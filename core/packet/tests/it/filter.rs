@@ -121,10 +121,15 @@ fn pings_and_fragments() {
     tracker.track(&ask, SECOND).unwrap();
     assert_eq!(tracker.state(&reply, SECOND), FlowState::Established);
     assert_eq!(tracker.state(&back, SECOND), FlowState::New, "a request is no reply");
-    let fragment = packet(&Frame { fragment: 0x2000, ..Frame::udp(CLIENT, SERVER, b"") });
-    assert_eq!(tracker.state(&fragment, SECOND), FlowState::Untracked);
-    tracker.track(&fragment, SECOND).unwrap();
+    let later = packet(&Frame { fragment: 9, ..Frame::udp(CLIENT, SERVER, b"") });
+    assert_eq!(tracker.state(&later, SECOND), FlowState::Untracked);
+    tracker.track(&later, SECOND).unwrap();
     assert_eq!(tracker.count(), 1);
+    // Only the first one has the ports of its packet.
+    let first = packet(&Frame { fragment: 0x2000, ..Frame::udp(CLIENT, SERVER, b"") });
+    assert_eq!(tracker.state(&first, SECOND), FlowState::New);
+    tracker.track(&first, SECOND).unwrap();
+    assert_eq!(tracker.state(&packet(&Frame::udp(SERVER, CLIENT, b"")), SECOND), FlowState::Established);
 }
 
 #[test]
@@ -155,8 +160,15 @@ fn the_first_rule_that_matches_decides() {
         ("ping", Frame::echo(CLIENT.0, "198.51.100.8", false, 1), ways, Action::Accept, Some(3)),
         ("ping another", Frame::echo(CLIENT.0, "198.51.100.9", false, 1), ways, Action::Reject, None),
         (
-            "fragment",
+            "first fragment",
             Frame { fragment: 0x2000, ..Frame::tcp(CLIENT, SERVER, Tcp::SYN, b"") },
+            ways,
+            Action::Accept,
+            Some(2),
+        ),
+        (
+            "later fragment",
+            Frame { fragment: 9, ..Frame::tcp(CLIENT, SERVER, Tcp::SYN, b"") },
             ways,
             Action::Reject,
             None,
@@ -193,6 +205,21 @@ fn only_accepted_packets_make_a_flow_known() {
     let decision = filter.check(&packet(&again), ways, SECOND).unwrap().unwrap();
     assert_eq!(decision.rule, Some(1), "a set can change");
     assert!(filter.policy.set_mut("bad").unwrap().remove("10.0.0.1/32".parse().unwrap()));
+}
+
+#[test]
+fn later_fragments_follow_what_became_of_the_first_one() {
+    let mut filter = filter();
+    let ways = (Some(1), Some(2));
+    let mut check = |frame: &Frame| filter.check(&packet(frame), ways, SECOND).unwrap().unwrap().action;
+    for (port, action) in [(443, Action::Accept), (444, Action::Reject)] {
+        let whole = Frame { id: port, ..Frame::tcp(CLIENT, (SERVER.0, port), Tcp::SYN, b"") };
+        let later = |fragment| Frame { fragment, ..whole.clone() };
+        assert_eq!(check(&later(9)), Action::Reject, "before the first one");
+        assert_eq!(check(&later(0x2000)), action);
+        assert_eq!(check(&later(9)), action);
+        assert_eq!(check(&later(2)), Action::Reject, "it would replace the flags");
+    }
 }
 
 #[test]

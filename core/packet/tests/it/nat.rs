@@ -239,7 +239,6 @@ fn what_is_not_translated_has_a_reason() {
     let mut nat = nat();
     let out = Frame::udp(("10.0.0.1", 5_000), SERVER, b"data");
     for (name, frame, verdict) in [
-        ("first fragment", Frame { fragment: 0x2000, ..out.clone() }, Verdict::Pass(PassReason::NatFragment)),
         ("later fragment", Frame { fragment: 9, ..out.clone() }, Verdict::Pass(PassReason::NatFragment)),
         ("GRE", Frame::new("10.0.0.1", SERVER.0, 47, vec![0; 8]), Verdict::Pass(PassReason::NatProtocol)),
         ("ping of the pool", Frame::echo(SERVER.0, "203.0.113.10", false, 9), Verdict::Pass(PassReason::NatNoMapping)),
@@ -260,6 +259,41 @@ fn what_is_not_translated_has_a_reason() {
         assert_eq!((result.direction, result.frame), (Direction::Untouched, frame.bytes()));
     }
     assert_eq!(nat.session_count(), 0);
+}
+
+#[test]
+fn fragments_follow_their_first_one_in_both_directions() {
+    let mut nat = nat();
+    let whole = Frame::udp(("10.0.0.1", 5_000), SERVER, &[7; 64]);
+    let later = |frame: &Frame| Frame { fragment: 9, segment: vec![8; 16], ..frame.clone() };
+    let first = Frame { fragment: 0x2000, ..whole.clone() };
+    let early = translate(&mut nat, &later(&whole), SECOND);
+    assert_eq!(early, Err(Verdict::Pass(PassReason::NatFragment)), "before the first one");
+    let out = nat.translate(&first.bytes(), &parse(&first.bytes()).unwrap(), SECOND).unwrap();
+    let outside = parse(&out.frame).unwrap();
+    let second = translate(&mut nat, &later(&whole), SECOND).unwrap();
+    let second = (second.direction, parse(&second.frame).unwrap().ip.unwrap().source);
+    assert_eq!(second, (Direction::Outbound, outside.ip.unwrap().source));
+    let Transport::Udp(udp) = outside.transport else { panic!("{outside:?}") };
+    let back = Frame::udp(SERVER, (&outside.ip.unwrap().source.to_string(), udp.source), &[9; 64]);
+    let answer = Frame { fragment: 0x2000, ..back.clone() };
+    nat.translate(&answer.bytes(), &parse(&answer.bytes()).unwrap(), SECOND).unwrap();
+    let came = translate(&mut nat, &later(&back), SECOND).unwrap();
+    let came = (came.direction, parse(&came.frame).unwrap().ip.unwrap().destination.to_string());
+    assert_eq!(came, (Direction::Inbound, "10.0.0.1".to_owned()));
+    for (name, frame, now) in [
+        ("another packet", Frame { id: 1, ..later(&back) }, SECOND),
+        ("too late", later(&back), SECOND * 6),
+        ("the flags of TCP again", Frame { fragment: 1, protocol: 6, ..later(&back) }, SECOND),
+    ] {
+        assert_eq!(translate(&mut nat, &frame, now), Err(Verdict::Pass(PassReason::NatFragment)), "{name}");
+    }
+    // A packet that is refused lets no fragment through.
+    let strange = Frame::udp((SERVER.0, 54), (&outside.ip.unwrap().source.to_string(), udp.source), &[9; 64]);
+    let strange = Frame { id: 2, ..strange };
+    let refused = translate(&mut nat, &Frame { fragment: 0x2000, ..strange.clone() }, SECOND);
+    assert_eq!(refused, Err(Verdict::Drop(DropReason::NatFiltered)));
+    assert_eq!(translate(&mut nat, &later(&strange), SECOND), Err(Verdict::Pass(PassReason::NatFragment)));
 }
 
 #[test]
@@ -339,9 +373,9 @@ fn a_connection_lives_by_its_state() {
     back(&mut nat, Tcp::FIN | Tcp::ACK, SECOND * 7_500, (701, 101)).unwrap();
     assert_eq!(state(&nat), Some((SessionState::Established, 14_940)));
     out(&mut nat, Tcp::FIN | Tcp::ACK, SECOND * 7_500, (101, 702)).unwrap();
-    assert_eq!(state(&nat), Some((SessionState::Closing, 7_740)));
-    back(&mut nat, Tcp::ACK, SECOND * 7_600, (702, 102)).unwrap();
-    assert_eq!(state(&nat), Some((SessionState::Closing, 7_840)));
+    assert_eq!(state(&nat), Some((SessionState::Closing, 7_510)));
+    back(&mut nat, Tcp::ACK, SECOND * 7_505, (702, 102)).unwrap();
+    assert_eq!(state(&nat), Some((SessionState::Closing, 7_515)));
     assert_eq!(
         back(&mut nat, Tcp::ACK, SECOND * 8_000, (702, 102)),
         Err(Verdict::Drop(DropReason::NatFiltered)),
@@ -350,6 +384,33 @@ fn a_connection_lives_by_its_state() {
     out(&mut nat, Tcp::SYN, SECOND * 8_001, (9, 0)).unwrap();
     assert_eq!(state(&nat), Some((SessionState::Opening, 8_241)));
     assert_eq!(nat.session_count(), 1);
+}
+
+#[test]
+fn sessions_of_strangers_count_apart_and_are_short_before_they_are_answered() {
+    let mut nat = Nat::new(NatConfig { max_sessions_per_user: 3, ..config(Filtering::default()) }).unwrap();
+    let syn = |port| Frame::tcp(("192.0.2.33", port), ("203.0.113.10", 80), Tcp::SYN, b"").at(100, 0);
+    let answer = |port, now| (Frame::tcp(("10.0.0.80", 8_080), ("192.0.2.33", port), Tcp::SYN | Tcp::ACK, b""), now);
+    for port in 1..=3 {
+        translate(&mut nat, &syn(port), SECOND).unwrap();
+    }
+    assert_eq!(translate(&mut nat, &syn(4), SECOND), Err(Verdict::Drop(DropReason::NatSessionsExhausted)));
+    // The server may still begin its own, and its answer alone proves nothing about the source.
+    translate(&mut nat, &Frame::udp(("10.0.0.80", 5_000), SERVER, b""), SECOND).unwrap();
+    let (frame, now) = answer(1, SECOND * 2);
+    translate(&mut nat, &frame.at(700, 101), now).unwrap();
+    let lives = |nat: &Nat, port| {
+        nat.sessions().find(|one| one.remote.port() == port).map(|one| (one.state, one.expires.as_secs()))
+    };
+    assert_eq!(lives(&nat, 1), Some((SessionState::Answered, 7)));
+    let handshake = Frame::tcp(("192.0.2.33", 1), ("203.0.113.10", 80), Tcp::ACK, b"").at(101, 701);
+    translate(&mut nat, &handshake, SECOND * 3).unwrap();
+    assert_eq!(lives(&nat, 1), Some((SessionState::Established, 7_443)));
+    assert_eq!(nat.expire(SECOND * 6), 2);
+    translate(&mut nat, &syn(4), SECOND * 6).unwrap();
+    // A late answer begins no session of the server's own.
+    let (frame, now) = answer(2, SECOND * 8);
+    assert_eq!(translate(&mut nat, &frame, now), Err(Verdict::Drop(DropReason::NatNoSession)));
 }
 
 #[test]
@@ -388,8 +449,9 @@ fn the_middle_of_an_unknown_connection_is_for_the_kernel() {
     assert_eq!(translate(&mut nat, &middle, SECOND), Err(Verdict::Pass(PassReason::NatNoMapping)));
     translate(&mut nat, &Frame::tcp(("10.0.0.1", 5_000), SERVER, Tcp::SYN, b""), SECOND).unwrap();
     assert!(translate(&mut nat, &middle, SECOND).is_ok());
-    let rules = nft_rules(&config(Filtering::PortRestricted));
+    let rules = nft_rules(&config(Filtering::PortRestricted), Some([2, 0, 0, 0, 0, 9]));
     assert!(rules.contains("jhash ip saddr mod 2 seed 0x9 vmap { 0 : goto pool0, 1 : goto pool1 }"), "{rules}");
+    assert!(rules.contains("ether saddr 02:00:00:00:00:09 ip saddr != @inside ip daddr @inside notrack"), "{rules}");
     assert!(rules.contains("dnat ip to ip daddr . tcp dport map { 203.0.113.10 . 80 : 10.0.0.80 . 8080 }"), "{rules}");
 }
 

@@ -51,13 +51,13 @@ fn ports_are_read_behind_options_and_extension_headers() {
 fn fragments_have_one_flow_without_ports() {
     let first = parse(&Frame { fragment: 0x2000, ..udp4() }.bytes()).unwrap();
     let later = parse(&Frame { fragment: 0x0005, ..udp4() }.bytes()).unwrap();
-    assert_eq!(first.ip.unwrap().fragment, Some(Fragment { offset: 0, has_more: true }));
-    assert_eq!(later.ip.unwrap().fragment, Some(Fragment { offset: 40, has_more: false }));
+    assert_eq!(first.ip.unwrap().fragment, Some(Fragment { offset: 0, has_more: true, id: 0x1234 }));
+    assert_eq!(later.ip.unwrap().fragment, Some(Fragment { offset: 40, has_more: false, id: 0x1234 }));
     assert_eq!(later.transport, Transport::LaterFragment);
     assert_eq!(Flow::of(&first), Flow::of(&later));
     let extra = vec![17, 0, 0, 9, 1, 2, 3, 4];
     let later = parse(&Frame { extra, next_header: Some(44), ..udp6() }.bytes()).unwrap();
-    assert_eq!(later.ip.unwrap().fragment, Some(Fragment { offset: 8, has_more: true }));
+    assert_eq!(later.ip.unwrap().fragment, Some(Fragment { offset: 8, has_more: true, id: 0x0102_0304 }));
     assert_eq!(later.transport, Transport::LaterFragment);
 }
 

@@ -10,7 +10,9 @@ use crate::{XdpError, pins};
 /// The most networks inside: `NAT_MAX_INSIDE`.
 pub const MAX_INSIDE: usize = 16;
 /// The bytes of the settings.
-pub(crate) const SETTINGS_BYTES: usize = 208;
+pub(crate) const SETTINGS_BYTES: usize = 232;
+/// Where they have the mark.
+const MARK: std::ops::Range<usize> = 224..230;
 /// The only key.
 pub(crate) const KEY: [u8; 4] = [0; 4];
 
@@ -43,6 +45,8 @@ pub struct NatSetup {
     pub config: NatConfig,
     /// Whether connection tracking took odd segments before: `down` leaves it as it was.
     pub was_liberal: bool,
+    /// The source of the link by which the rules of the kernel know what XDP has translated.
+    pub mark: [u8; 6],
 }
 
 /// The settings, as the program reads them.
@@ -53,7 +57,7 @@ impl Settings {
     /// The settings of this NAT; of none, zeros.
     pub(crate) fn of(nat: Option<&NatSetup>) -> Self {
         let mut bytes = Vec::with_capacity(SETTINGS_BYTES);
-        if let Some(NatSetup { engine, config, was_liberal }) = nat {
+        if let Some(NatSetup { engine, config, was_liberal, .. }) = nat {
             let addresses = || externals(config).map(Ipv4Addr::to_bits);
             let words = [
                 match engine {
@@ -75,7 +79,14 @@ impl Settings {
             ];
             bytes.extend(words.iter().flat_map(|word| word.to_ne_bytes()));
             let times = &config.timeouts;
-            let times = [times.tcp_transitory, times.tcp_established, times.udp, times.icmp];
+            let times = [
+                times.tcp_transitory,
+                times.tcp_established,
+                times.udp,
+                times.icmp,
+                times.half_open,
+                times.tcp_closing,
+            ];
             bytes.extend(times.iter().flat_map(|time| (time.as_nanos() as u64).to_ne_bytes()));
             for net in config.inside.iter().take(MAX_INSIDE) {
                 bytes.extend(net.network().octets());
@@ -85,6 +96,7 @@ impl Settings {
         bytes.resize(SETTINGS_BYTES, 0);
         let mut settings = [0; SETTINGS_BYTES];
         settings.copy_from_slice(&bytes);
+        settings[MARK].copy_from_slice(&nat.map_or([0; 6], |nat| nat.mark));
         Self(settings)
     }
 
@@ -124,6 +136,11 @@ impl Settings {
     /// The seed of the choice of ports.
     pub(crate) fn seed(&self) -> u32 {
         self.word(6)
+    }
+
+    /// The source of the link by which the rules of the kernel know what XDP has translated.
+    pub(crate) fn mark(&self) -> [u8; 6] {
+        self.0[MARK].try_into().unwrap_or_default()
     }
 
     /// Whether connection tracking took odd segments before this NAT.
@@ -181,12 +198,13 @@ mod tests {
             seed: 77,
             ..NatConfig::default()
         };
-        let settings = Settings::of(Some(&NatSetup { engine: NatEngine::Conntrack, config, was_liberal: true }));
+        let settings =
+            Settings::of(Some(&NatSetup { engine: NatEngine::Conntrack, config, was_liberal: true, mark: [7; 6] }));
         assert_eq!(settings.engine(), Some(NatEngine::Conntrack));
-        assert!(settings.was_liberal());
+        assert!(settings.was_liberal() && settings.mark() == [7; 6]);
         assert_eq!((settings.ports(), settings.seed()), ((2_000, 2_999), 77));
         assert_eq!((settings.word(9), settings.word(10)), (0xcb00_7102, 0xcb00_7109));
-        assert_eq!(settings.bytes()[80..88], [10, 0, 0, 0, 255, 0, 0, 0]);
+        assert_eq!(settings.bytes()[96..104], [10, 0, 0, 0, 255, 0, 0, 0]);
         assert_eq!(Settings::of(None).engine(), None);
     }
 }

@@ -47,6 +47,12 @@ impl Router {
         Some(Settings::standing(self.pins())).filter(|settings| settings.engine().is_some()).map(|found| found.seed())
     }
 
+    /// The mark of the NAT that stands.
+    #[must_use]
+    pub fn nat_mark(&self) -> Option<[u8; 6]> {
+        Some(Settings::standing(self.pins())).filter(|settings| settings.engine().is_some()).map(|found| found.mark())
+    }
+
     /// Whether connection tracking took odd segments before the router shared it; `None` if the router does not.
     #[must_use]
     pub fn was_liberal(&self) -> Option<bool> {

@@ -195,10 +195,14 @@ impl Rules {
     ) -> anyhow::Result<Self> {
         let mut nat = config.nat.as_ref().map(|section| section.to_setup(router.nat_seed())).transpose()?;
         let was_liberal = router.was_liberal();
+        let mark = router.policy_mark().or_else(|| router.nat_mark()).unwrap_or_else(random_mark);
+        if let Some(nat) = nat.as_mut() {
+            nat.mark = mark;
+        }
         if let Some(nat) = nat.as_mut().filter(|nat| nat.engine == NatEngine::Conntrack) {
             nat.was_liberal = was_liberal.unwrap_or_else(is_liberal);
         }
-        let policy = policy_of(config, file, devices, router.policy_mark())?;
+        let policy = policy_of(config, file, devices, mark)?;
         let tables = [
             Table {
                 what: "policy",
@@ -210,7 +214,10 @@ impl Rules {
             Table {
                 what: "NAT",
                 id: ("ip", NAT_TABLE),
-                rules: nat.as_ref().map(|nat| nft_rules(&nat.config)),
+                rules: nat.as_ref().map(|nat| {
+                    let mark = (nat.engine == NatEngine::Xdp).then_some(nat.mark);
+                    nft_rules(&nat.config, mark)
+                }),
                 removal: nft_removal(),
                 has_stood: router.nat_engine().is_ok_and(|engine| engine.is_some()),
             },
@@ -337,7 +344,7 @@ fn policy_of(
     config: &Config,
     file: Option<&Path>,
     devices: &[Device],
-    mark: Option<[u8; 6]>,
+    mark: [u8; 6],
 ) -> anyhow::Result<Option<(CompiledPolicy, String)>> {
     let Some(policy) = &config.policy else { return Ok(None) };
     let path = file.and_then(Path::parent).map_or_else(|| policy.clone(), |folder| folder.join(policy));
@@ -351,7 +358,6 @@ fn policy_of(
     });
     let file = policy?;
     let policy = file.to_policy(index)?;
-    let mark = mark.unwrap_or_else(random_mark);
     let compiled = CompiledPolicy::new(&policy, &Timeouts::default());
     let compiled = compiled.map_err(|error| Failure::usage(error.to_string()))?;
     let compiled = compiled.with_digest(file.digest()).with_mark(mark);
