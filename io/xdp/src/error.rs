@@ -47,8 +47,8 @@ pub enum XdpError {
     GenericOnly(String),
     /// The driver sends no frames of XDP.
     #[error(
-        "the driver of {0} sends no XDP frames: use another device; for a veth that is up, turn GRO of its peer off and \
-         on (`ethtool -K PEER gro off` and `gro on`)"
+        "the driver of {0} sends no XDP frames: use another device; for a veth, turn GRO of its peer on, or off and on \
+         (`ethtool -K PEER gro off` and `gro on`)"
     )]
     CannotSend(String),
     /// No such queue.

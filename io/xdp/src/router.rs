@@ -205,7 +205,7 @@ impl Router {
         // The table is complete before the first packet. Ports that go stay in it until they are detached.
         self.fill(&entries, &standing)?;
         nat::fill(&self.pins, self.nat.as_ref())?;
-        let attached = ours.attach(&next, ports.iter().map(|(device, _)| device));
+        let attached = ours.attach(&next, ports.iter().map(|(device, _)| device), true);
         let mut change = attached.inspect_err(|_| self.take_back(&ours, &next, &standing))?;
         let is_wanted = |device: &Device| ports.iter().any(|(port, _)| port.index == device.index);
         let was_port = |device: &Device| standing.iter().any(|entry| entry.ifindex == device.index && entry.vid == 0);
