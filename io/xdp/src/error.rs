@@ -202,6 +202,14 @@ pub enum XdpError {
         #[source]
         source: std::io::Error,
     },
+    /// A next hop that the kernel does not probe.
+    #[error("the kernel does not probe the next hop {address}, so nobody notices when it is gone: {reason}")]
+    NotProbed {
+        /// The next hop.
+        address: std::net::IpAddr,
+        /// The kernel's reason.
+        reason: String,
+    },
     /// Netlink.
     #[error("the kernel does not list its {what}: {reason}")]
     Netlink {

@@ -1,12 +1,14 @@
 //! The router of a network namespace: its state is pinned, and outlives the process.
 
 use std::{
+    collections::HashSet,
     fs,
     os::fd::OwnedFd,
     path::{Path, PathBuf},
 };
 
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, Object};
+use sallyport_packet_model::follow::Leg;
 
 use crate::{
     Reason, Urpf, XdpError,
@@ -14,7 +16,7 @@ use crate::{
     dump,
     error::{asked, pinned, require_root},
     fib::{self, FibMaps, FibSizes},
-    kernel::Device,
+    kernel::{self, Device},
     nat::{self, NatSetup, Settings},
     object::{self, PINNED, Tables},
     pins::{self, Changing},
@@ -147,6 +149,16 @@ impl Router {
         }
         self.fill(&entries, &standing)?;
         self.prune(&entries)
+    }
+
+    /// Has the kernel probe these gateways from now on, where the router sends to them. With `asks_stale` it also probes
+    /// each neighbour of the ports that it has not heard of for long.
+    ///
+    /// # Errors
+    /// No router stands, or the kernel refuses one of them; the others are probed.
+    pub fn probe(&self, gateways: &HashSet<Leg>, asks_stale: bool) -> Result<(), XdpError> {
+        let devices = self.entries()?.iter().map(|entry| entry.ifindex).collect();
+        kernel::probe(gateways, &devices, asks_stale)
     }
 
     /// Says that this process follows, as long as the result lives; `None` if another one does.

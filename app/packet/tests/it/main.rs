@@ -21,6 +21,7 @@ mod generate_engines;
 mod hostile;
 mod nat;
 mod nat_model;
+mod neighbors;
 mod policy;
 mod rig;
 mod shield;

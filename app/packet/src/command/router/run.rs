@@ -26,7 +26,10 @@ use sallyport_xdp::{
 use crate::{
     command::{
         kernel, name_of, replace,
-        router::up::{Rules, UpArgs, ports_of, say, say_if_off},
+        router::{
+            prober::Prober,
+            up::{Rules, UpArgs, ports_of, say, say_if_off},
+        },
     },
     config::{Config, Lookup},
 };
@@ -134,9 +137,10 @@ pub(super) async fn run(output: Output, router: &Router, args: RunArgs) -> anyho
         say(output, rules.around(|router| router.up(&ports, &devices)).await?)?;
     }
     drop(change);
+    let prober = Prober::start(router).context("the thread that probes next hops does not start")?;
     say_if_off(output, &ports);
     output.hint("following the kernel; the programs stay when this process ends");
-    let ended = follow(router, &config, devices, &mut events, tables.as_mut(), &mut status).await;
+    let ended = follow(router, &config, devices, &mut events, tables.as_mut(), &mut status, &prober).await;
     match ended.map_err(anyhow::Error::downcast) {
         Err(Ok(XdpError::NotUp)) => {
             note("the router was taken down, so this process ends");
@@ -183,6 +187,7 @@ async fn follow(
     events: &mut Events,
     mut tables: Option<&mut Tables>,
     status: &mut FibStatus,
+    prober: &Prober,
 ) -> anyhow::Result<()> {
     let mut todo = Todo::default();
     let (mut ticked, mut listed, mut reused) = (Instant::now(), Instant::now(), Instant::now());
@@ -191,11 +196,17 @@ async fn follow(
     loop {
         let pause = if todo.lists { LISTING_PAUSE } else { TICK };
         events.wait(pause)?;
-        let read = events.read(MAX_BATCH, |event| take(event, tables.as_deref_mut(), &mut todo))?;
+        let read = events.read(MAX_BATCH, |event| {
+            if matches!(event, Event::Route { .. } | Event::Object(..)) {
+                prober.record_routes();
+            }
+            take(event, tables.as_deref_mut(), &mut todo);
+        })?;
         match read {
             Received::Events(count) => status.events += count as u64,
             Received::Overrun => {
                 status.overruns += 1;
+                prober.record_routes();
                 todo = Todo { lists: true, refreshes: true, counts_rules: true };
             }
         }
@@ -395,7 +406,7 @@ impl Tables {
         self.follower.end();
         let gone: Vec<_> = self.neighbors.keys().filter(|key| !neighbors.contains(key)).copied().collect();
         for (device, address) in gone {
-            self.set_neighbor(&Neighbor { address, device, mac: None, state: "failed" }, false);
+            self.set_neighbor(&Neighbor { address, device, mac: None, state: "failed", is_managed: false }, false);
         }
         status.listings += 1;
         Ok(())
