@@ -8,6 +8,8 @@ use crate::{XdpError, error::asked, kernel::Device};
 
 /// The program of a router.
 pub(crate) const FUNCTION: &str = "sallyport_router";
+/// A driver that sends frames of XDP: `NETDEV_XDP_ACT_NDO_XMIT`.
+const CAN_SEND: u64 = 4;
 /// The most programs of the kernel that are looked at for a name.
 const MAX_PROGRAMS: usize = 100_000;
 
@@ -45,6 +47,13 @@ impl<'a> Attached<'a> {
             0 => Ok(()),
             id => Err(self.taken(device, id)),
         }
+    }
+
+    /// Refuses a device whose driver does not send what is redirected to it. Some drivers do once they have a program.
+    pub(crate) fn refuse_unable(&self, device: &Device) -> Result<(), XdpError> {
+        let found = Xdp::new(self.program).query(device.index as i32, XdpFlags::NONE);
+        let found = found.map_err(asked(format!("look at the driver of {}", device.name)))?;
+        if found.feature_flags & CAN_SEND == 0 { Err(XdpError::CannotSend(device.name.clone())) } else { Ok(()) }
     }
 
     /// The id of the program at a device, 0 for none.

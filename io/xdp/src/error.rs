@@ -47,8 +47,8 @@ pub enum XdpError {
     GenericOnly(String),
     /// The driver sends no frames of XDP.
     #[error(
-        "the driver of {0} sends no XDP frames: use another device; for a veth that is up, turn GRO of its peer off and \
-         on (`ethtool -K PEER gro off` and `gro on`)"
+        "the driver of {0} sends no XDP frames: use another device; for a veth, turn GRO of its peer on, or off and on \
+         (`ethtool -K PEER gro off` and `gro on`)"
     )]
     CannotSend(String),
     /// No such queue.
@@ -203,6 +203,14 @@ pub enum XdpError {
         /// The reason.
         #[source]
         source: std::io::Error,
+    },
+    /// A next hop that the kernel does not probe.
+    #[error("the kernel does not probe the next hop {address}, so nobody notices when it is gone: {reason}")]
+    NotProbed {
+        /// The next hop.
+        address: std::net::IpAddr,
+        /// The kernel's reason.
+        reason: String,
     },
     /// Netlink.
     #[error("the kernel does not list its {what}: {reason}")]

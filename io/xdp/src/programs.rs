@@ -47,14 +47,15 @@ impl<'a> PinnedPrograms<'a> {
     }
 
     /// Attaches the next program to these devices, in place of one of these programs. After a failure, the devices have
-    /// what they had.
+    /// what they had. With `redirects`, a device that cannot send what is redirected to it is a failure.
     pub(crate) fn attach<'d>(
         &self,
         next: &OwnedFd,
         wanted: impl Iterator<Item = &'d Device>,
+        redirects: bool,
     ) -> Result<Change, XdpError> {
         let attached = Attached::new(next.as_fd());
-        let mut done = Vec::new();
+        let mut done: Vec<(&Device, _)> = Vec::new();
         for device in wanted {
             match attached.attach(device, &self.programs) {
                 Ok(before) => done.push((device, before)),
@@ -63,6 +64,10 @@ impl<'a> PinnedPrograms<'a> {
                     return Err(error);
                 }
             }
+        }
+        if redirects && let Err(error) = done.iter().try_for_each(|(device, _)| attached.refuse_unable(device)) {
+            self.take_back(next, &done);
+            return Err(error);
         }
         let mut change = Change::default();
         for (device, before) in done {

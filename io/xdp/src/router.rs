@@ -1,12 +1,14 @@
 //! The router of a network namespace: its state is pinned, and outlives the process.
 
 use std::{
+    collections::HashSet,
     fs,
     os::fd::OwnedFd,
     path::{Path, PathBuf},
 };
 
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, Object};
+use sallyport_packet_model::follow::Leg;
 
 use crate::{
     Reason, Urpf, XdpError,
@@ -14,7 +16,7 @@ use crate::{
     dump,
     error::{asked, pinned, require_root},
     fib::{self, FibMaps, FibSizes},
-    kernel::Device,
+    kernel::{self, Device},
     nat::{self, NatSetup, Settings},
     object::{self, PINNED, Tables},
     pins::{self, Changing},
@@ -149,6 +151,16 @@ impl Router {
         self.prune(&entries)
     }
 
+    /// Has the kernel probe these gateways from now on, where the router sends to them. With `asks_stale` it also probes
+    /// each neighbour of the ports that it has not heard of for long.
+    ///
+    /// # Errors
+    /// No router stands, or the kernel refuses one of them; the others are probed.
+    pub fn probe(&self, gateways: &HashSet<Leg>, asks_stale: bool) -> Result<(), XdpError> {
+        let devices = self.entries()?.iter().map(|entry| entry.ifindex).collect();
+        kernel::probe(gateways, &devices, asks_stale)
+    }
+
     /// Says that this process follows, as long as the result lives; `None` if another one does.
     ///
     /// # Errors
@@ -205,7 +217,7 @@ impl Router {
         // The table is complete before the first packet. Ports that go stay in it until they are detached.
         self.fill(&entries, &standing)?;
         nat::fill(&self.pins, self.nat.as_ref())?;
-        let attached = ours.attach(&next, ports.iter().map(|(device, _)| device));
+        let attached = ours.attach(&next, ports.iter().map(|(device, _)| device), true);
         let mut change = attached.inspect_err(|_| self.take_back(&ours, &next, &standing))?;
         let is_wanted = |device: &Device| ports.iter().any(|(port, _)| port.index == device.index);
         let was_port = |device: &Device| standing.iter().any(|entry| entry.ifindex == device.index && entry.vid == 0);

@@ -25,6 +25,22 @@ fn a_device_with_only_generic_mode_is_refused_and_the_others_are_as_before() {
 }
 
 #[test]
+fn a_port_that_cannot_send_what_is_redirected_to_it_is_refused_and_the_others_are_as_before() {
+    let Some(rig) = Rig::new() else { return };
+    rig.up(&["--dev", "d0"]);
+    let before = program_at(&rig, "d0");
+    let set = |gro: &str| drop(done(rig.inside("sink", "ethtool").args(["-K", "s0", "gro", gro])));
+    set("off");
+    let output = rig.run(&["router", "up", "--dev", "d0,d1"]);
+    let said = text(&output.stderr);
+    assert!(output.status.code() == Some(5), "{said}");
+    assert!(said.contains("the driver of d1 sends no XDP frames") && said.contains("GRO of its peer on"), "{said}");
+    assert_eq!((program_at(&rig, "d0"), program_at(&rig, "d1")), (before, None), "both have what they had");
+    set("on");
+    rig.up(&["--dev", "d0,d1"]);
+}
+
+#[test]
 fn a_program_of_another_is_named_and_left() {
     let Some(rig) = Rig::new() else { return };
     // Another router, with a state of its own, is the program of another.

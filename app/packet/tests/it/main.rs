@@ -22,6 +22,7 @@ mod hostile;
 mod kept;
 mod nat;
 mod nat_model;
+mod neighbors;
 mod policy;
 mod rig;
 mod shield;

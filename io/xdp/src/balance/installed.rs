@@ -126,7 +126,7 @@ impl Installed {
         let next = ours.pin_next(object, self.function).inspect_err(take_back_new)?;
         // The tables are complete before the first packet.
         self.fill_ports(&entries, &standing).and_then(|()| fill()).inspect_err(take_back_new)?;
-        let attached = ours.attach(&next, wanted.iter());
+        let attached = ours.attach(&next, wanted.iter(), false);
         let mut change = attached.inspect_err(|_| self.take_back(&ours, &next, &standing))?;
         let is_wanted = |device: &Device| wanted.iter().any(|port| port.index == device.index);
         let was_port = |device: &Device| standing.iter().any(|entry| entry.ifindex == device.index);

@@ -2,21 +2,19 @@
 
 use std::{os::fd::AsFd as _, sync::atomic::AtomicBool, sync::atomic::Ordering};
 
-use libbpf_rs::{ErrorKind, MapCore as _, MapFlags, MapHandle, Object, ProgramInput, Xdp};
+use libbpf_rs::{ErrorKind, MapCore as _, MapFlags, MapHandle, Object, ProgramInput};
 use sallyport_packet_model::generate::Pace;
 
 use super::{
     Plan, Source,
     layout::{self, State},
 };
-use crate::{XdpError, error::asked, kernel::Device};
+use crate::{XdpError, attach::Attached, error::asked, kernel::Device};
 
 /// Runs over pages that are sent: `BPF_F_TEST_XDP_LIVE_FRAMES`.
 const LIVE_FRAMES: u32 = 2;
 /// How many runs of the program one call has. It ends earlier, by a signal, once the program has sent all.
 const RUNS: u32 = u32::MAX >> 1;
-/// A driver that sends frames of XDP: `NETDEV_XDP_ACT_NDO_XMIT`.
-const CAN_SEND: u64 = 4;
 
 /// A loaded program, with tables of its own.
 #[derive(Debug)]
@@ -36,7 +34,8 @@ impl LiveSender {
         };
         let function = layout::function_of(&plan.source);
         let object = layout::load(&function, recording.map_or(0, |recording| recording.frames.len()))?;
-        check(&object, &function, device)?;
+        let program = object.progs_mut().find(|program| program.name() == function.as_str());
+        Attached::new(program.ok_or(XdpError::NoProgram)?.as_fd()).refuse_unable(device)?;
         let write = |name: &str, value: &[u8]| {
             let written = layout::map(&object, name)?.update(&0_u32.to_ne_bytes(), value, MapFlags::ANY);
             written.map_err(asked(format!("fill the table {name}")))
@@ -87,15 +86,4 @@ impl LiveSender {
         // The old pace goes on where the kernel refuses.
         drop(self.paces.update(&0_u32.to_ne_bytes(), &layout::pace_bytes(pace), MapFlags::ANY));
     }
-}
-
-/// Whether the driver of the device sends frames of XDP.
-fn check(object: &Object, function: &str, device: &Device) -> Result<(), XdpError> {
-    let program = object.progs_mut().find(|program| program.name() == function).ok_or(XdpError::NoProgram)?;
-    let found = Xdp::new(program.as_fd()).query(device.index as i32, libbpf_rs::XdpFlags::NONE);
-    let found = found.map_err(asked(format!("look at the driver of {}", device.name)))?;
-    if found.feature_flags & CAN_SEND == 0 {
-        return Err(XdpError::CannotSend(device.name.clone()));
-    }
-    Ok(())
 }

@@ -8,7 +8,7 @@ use rtnetlink::{
     packet_route::{
         address::{AddressAttribute, AddressHeaderFlags, AddressMessage},
         link::{InfoData, InfoVlan, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, VlanProtocol},
-        neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState},
+        neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourExtFlags, NeighbourMessage, NeighbourState},
     },
 };
 use tokio::time::timeout;
@@ -48,6 +48,8 @@ pub struct Neighbor {
     pub mac: Option<[u8; 6]>,
     /// The state, as `ip neigh` names it.
     pub state: &'static str,
+    /// Whether the kernel probes it without packets that go there.
+    pub is_managed: bool,
 }
 
 /// The lists.
@@ -218,16 +220,17 @@ pub(super) fn neighbor_of(message: NeighbourMessage) -> Option<Neighbor> {
         // No neighbours: multicast addresses, and those of devices without addresses.
         _ => return None,
     };
-    let (mut address, mut mac) = (None, None);
+    let (mut address, mut mac, mut is_managed) = (None, None, false);
     for attribute in message.attributes {
         match attribute {
             NeighbourAttribute::Destination(NeighbourAddress::Inet(found)) => address = Some(found.into()),
             NeighbourAttribute::Destination(NeighbourAddress::Inet6(found)) => address = Some(found.into()),
             NeighbourAttribute::LinkLayerAddress(bytes) => mac = bytes.try_into().ok(),
+            NeighbourAttribute::ExtFlags(flags) => is_managed = flags.contains(NeighbourExtFlags::Managed),
             _ => {}
         }
     }
-    Some(Neighbor { address: address?, device: message.header.ifindex, mac, state })
+    Some(Neighbor { address: address?, device: message.header.ifindex, mac, state, is_managed })
 }
 
 #[cfg(test)]

@@ -2,7 +2,10 @@
 
 mod lists;
 pub mod netlink;
+mod probe;
 mod route;
 
 pub use lists::{Device, Kernel, Neighbor, forwards};
+pub use probe::gateways;
+pub(crate) use probe::probe;
 pub use route::{Hop, Route, routes};

@@ -312,11 +312,27 @@ fn request(list: List) -> Vec<u8> {
     };
     let mut header = NetlinkHeader::default();
     header.flags = NLM_F_REQUEST | NLM_F_DUMP;
+    bytes_of(header, message)
+}
+
+/// The bytes of a request.
+pub(super) fn bytes_of(header: NetlinkHeader, message: RouteNetlinkMessage) -> Vec<u8> {
     let mut message = NetlinkMessage::new(header, NetlinkPayload::from(message));
     message.finalize();
     let mut bytes = vec![0; message.buffer_len()];
     message.serialize(&mut bytes);
     bytes
+}
+
+/// Has the kernel do something, and waits until it says that it did.
+pub(super) fn ask(request: &[u8]) -> io::Result<()> {
+    let mut socket = Socket::new(NETLINK_ROUTE)?;
+    socket.bind_auto()?;
+    socket.connect(&SocketAddr::new(0, 0))?;
+    socket.send(request, 0)?;
+    let mut buffer = Vec::with_capacity(READ_BYTES);
+    socket.recv(&mut buffer, 0)?;
+    messages(&buffer, |_, _, _| Ok(()))
 }
 
 /// Takes the messages of a read: the kind, the flags, and what is in it.

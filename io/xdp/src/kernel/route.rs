@@ -164,6 +164,11 @@ impl Found {
         }
     }
 
+    /// The next hops with gateways and devices, whichever table the route is in.
+    pub(super) fn legs(&self) -> impl Iterator<Item = Leg> {
+        self.hops.iter().filter_map(|FoundHop { hop, .. }| Some(Leg { interface: hop.device?, gateway: hop.gateway }))
+    }
+
     /// The route for those who look: of the main table, and of a kind that leads somewhere.
     fn into_shown(self) -> Option<Route> {
         let kind = match self.kind {

@@ -1,6 +1,7 @@
 //! `packet router`: brings the router up and down, follows the kernel, and shows what is there.
 
 mod down;
+mod prober;
 mod run;
 mod show;
 mod up;

@@ -26,7 +26,10 @@ use sallyport_xdp::{
 use crate::{
     command::{
         kernel, name_of, replace,
-        router::up::{Rules, UpArgs, ports_of, say, say_if_off},
+        router::{
+            prober::Prober,
+            up::{Rules, UpArgs, ports_of, say, say_if_off},
+        },
     },
     config::{Config, Lookup},
 };
@@ -179,12 +182,13 @@ async fn stand(
         changed = rules.around(|router| router.up(&ports, &devices)).await?;
     }
     drop(change);
+    let prober = Prober::start(router).context("the thread that probes next hops does not start")?;
     if let Some(output) = first {
         say(output, changed, rules.removed())?;
         say_if_off(output, &ports);
         output.hint("following the kernel; the programs stay when this process ends");
     }
-    follow(&rules, config, devices, &mut events, tables.as_mut(), status).await
+    follow((&rules, &prober), config, devices, &mut events, tables.as_mut(), status).await
 }
 
 /// Other tables than `local` and `main` are not followed.
@@ -217,7 +221,7 @@ fn is_other(priority: u32) -> bool {
 
 /// Follows the events of the kernel until ports are without a program: such as are made anew. Says which ports.
 async fn follow(
-    rules: &Rules,
+    (rules, prober): (&Rules, &Prober),
     config: &Config,
     mut devices: Vec<Device>,
     events: &mut Events,
@@ -232,11 +236,17 @@ async fn follow(
     loop {
         let pause = if todo.lists { LISTING_PAUSE } else { TICK };
         events.wait(pause)?;
-        let read = events.read(MAX_BATCH, |event| take(event, tables.as_deref_mut(), &mut todo))?;
+        let read = events.read(MAX_BATCH, |event| {
+            if matches!(event, Event::Route { .. } | Event::Object(..)) {
+                prober.record_routes();
+            }
+            take(event, tables.as_deref_mut(), &mut todo);
+        })?;
         match read {
             Received::Events(count) => status.events += count as u64,
             Received::Overrun => {
                 status.overruns += 1;
+                prober.record_routes();
                 todo = Todo { lists: true, refreshes: true, counts_rules: true };
             }
         }
@@ -450,7 +460,7 @@ impl Tables {
         self.follower.end();
         let gone: Vec<_> = self.neighbors.keys().filter(|key| !neighbors.contains(key)).copied().collect();
         for (device, address) in gone {
-            self.set_neighbor(&Neighbor { address, device, mac: None, state: "failed" }, false);
+            self.set_neighbor(&Neighbor { address, device, mac: None, state: "failed", is_managed: false }, false);
         }
         status.listings += 1;
         Ok(())

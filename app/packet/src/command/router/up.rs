@@ -13,7 +13,7 @@ use sallyport_packet_model::{
 };
 use sallyport_xdp::{
     Change, Router, Urpf, XdpError,
-    kernel::{Device, forwards},
+    kernel::{Device, forwards, gateways},
     nat::{NatEngine, NatSetup},
     policy::CompiledPolicy,
 };
@@ -123,6 +123,8 @@ pub(super) async fn up(output: Output, router: &Router, args: UpArgs) -> anyhow:
     let rules = Rules::of(router, &config, args.file(), &devices)?;
     let change = rules.around(|router| router.up(&ports, &devices)).await?;
     say(output, change, rules.removed())?;
+    // The router forwards without, too.
+    gateways().and_then(|gateways| router.probe(&gateways, false)).unwrap_or_else(|error| note(&error.to_string()));
     say_if_off(output, &ports);
     output.hint("the programs stay in the kernel; `sallyport packet router down` removes them");
     Ok(())
