@@ -391,7 +391,7 @@ INLINE enum reason policy_read_v6(struct xdp_md *ctx, __u32 offset, struct polic
 	}
 	q->flow.protocol = protocol;
 	if (protocol == 43 || protocol == PROTO_FRAGMENT || protocol == 51 || protocol == 60 || protocol == 135)
-		return REASON_OPTIONS;
+		return skip ? REASON_FRAGMENT : REASON_OPTIONS;
 	q->may_begin = 1;
 	if (protocol != PROTO_TCP && protocol != PROTO_UDP && protocol != PROTO_ICMPV6)
 		return REASON_FORWARDED;

@@ -12,6 +12,7 @@
 #include "nat_clock.h"
 #include "policy.h"
 #include "parse.h"
+#include "too_big.h"
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -301,12 +302,18 @@ INLINE void count(const struct port *from, enum reason reason, __u64 bytes)
  * sessions of the NAT it knows nothing, so a packet for the inside gets its new address before, and the mark: connection
  * tracking would take it for the beginning of a flow, and the answers would leave with the address of the inside.
  */
-INLINE enum reason translate(struct xdp_md *ctx, struct packet *packet, struct translation *t, enum reason reason)
+INLINE enum reason translate(struct xdp_md *ctx, struct packet *packet, struct translation *t, __u32 mtu,
+			     enum reason reason)
 {
 	enum reason done;
 
-	if (reason != REASON_FORWARDED && reason != REASON_NEIGHBOR)
+	if (reason == REASON_TOO_BIG && nat_is_for_inside(t)) {
+		/* The kernel fragments it, if it is whole and no policy has to judge it: the kernel's would not know its flow. */
+		if (policy.is_on || packet->is_fragment || !may_fragment(ctx, packet->offset))
+			return refuse_too_big(ctx, packet, t, mtu);
+	} else if (reason != REASON_FORWARDED && reason != REASON_NEIGHBOR) {
 		return reason;
+	}
 	/* The kernel translates this one, with all of its fragments. */
 	if (reason == REASON_NEIGHBOR && t->does_source && !nat_is_for_inside(t))
 		return reason;
@@ -315,7 +322,7 @@ INLINE enum reason translate(struct xdp_md *ctx, struct packet *packet, struct t
 		return done;
 	if (packet->fragment == FRAGMENT_FIRST && (policy.is_on || t->does_source || t->does_dest))
 		fragment_remember(t);
-	if (reason == REASON_NEIGHBOR && nat_is_for_inside(t))
+	if (reason != REASON_FORWARDED && nat_is_for_inside(t))
 		write_mark(ctx, nat.mark);
 	return reason;
 }
@@ -332,11 +339,16 @@ int sallyport_router(struct xdp_md *ctx)
 	enum reason reason = decide(ctx, &packet, &fib, &translation, &from, &to);
 
 	reason = policy_check(ctx, &packet, &translation, &fib, from ? from->ifindex : 0, reason, 0);
-	reason = translate(ctx, &packet, &translation, reason);
+	reason = translate(ctx, &packet, &translation, fib.mtu_result, reason);
 	if (reason == REASON_FORWARDED && to)
 		reason = forward(ctx, &packet, &fib, to);
 	count(from, reason, bytes);
+	/* Back by the same port. Not by XDP_TX: a veth device does not wake a peer for that, unless it has a program. */
+	if (reason == REASON_TOO_BIG_SENT)
+		to = from;
 	dump_end(ctx, dump, reason, from, to);
+	if (reason == REASON_TOO_BIG_SENT && to)
+		return bpf_redirect_map(&devices, to->parent & PORT_MASK, XDP_DROP);
 	if (LIKELY(reason == REASON_FORWARDED && to))
 		return bpf_redirect_map(&devices, to->parent & PORT_MASK, XDP_DROP);
 	return action_of(reason);

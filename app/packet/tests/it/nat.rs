@@ -254,6 +254,35 @@ fn connection_tracking_translates_the_first_packets_and_xdp_the_rest() {
 }
 
 #[test]
+fn a_packet_too_long_for_the_inside_is_answered_with_the_address_outside() {
+    for policy in ["", "default = \"drop\"\n[[rule]]\nname = \"web\"\naction = \"accept\"\nprotocol = \"tcp\"\n"] {
+        let Some(mut rig) = standing("") else { return };
+        let nat = file("[[nat.forward]]\nexternal = \"10.0.1.1:80\"\ninside = \"10.0.0.2:80\"\n");
+        rig.write("policy.toml", policy);
+        let head = if policy.is_empty() { "" } else { "policy = \"policy.toml\"\n" };
+        let path = rig.write("router.toml", &format!("{head}{nat}"));
+        // The hosts believe in 1,500 bytes.
+        rig.ip("dut", "link set d0 mtu 1400");
+        rig.up(&["--config", path.to_str().unwrap()]);
+        drop(rig.serve("gen", &["tcp-serve"]));
+        assert_eq!(done(&mut rig.python("sink", &["tcp", "10.0.1.1", "1000000"])).trim(), "same", "{policy}");
+        assert!(rig.count("d1", "too-big-sent") >= 1);
+        let learned = rig.ip("sink", "route get 10.0.1.1");
+        assert!(learned.contains("mtu 1400"), "{learned}");
+    }
+    // The kernel fragments what may be fragmented.
+    let Some(mut rig) = Rig::new() else { return };
+    rig.ip("sink", "route del default via 10.0.1.1");
+    rig.resolve();
+    done(rig.inside("sink", "sysctl").args(["-qw", "net.ipv4.ip_no_pmtu_disc=1"]));
+    drop(rig.serve("sink", &["echo"]));
+    rig.ip("dut", "link set d0 mtu 1400");
+    up(&rig, "");
+    assert_eq!(rig.probe("10.0.1.2", &["want=1450"]), "echo 1450");
+    assert_eq!((rig.count("d1", "too-big"), rig.count("d1", "too-big-sent")), (1, 0));
+}
+
+#[test]
 fn an_address_that_is_taken_away_is_written_no_more() {
     let Some(rig) = standing("") else { return };
     let up = |address: &str| {
