@@ -228,6 +228,30 @@ fn an_object_that_is_replaced_and_a_neighbour_that_fails_reroute_all_prefixes_by
 }
 
 #[test]
+fn routes_that_share_a_prefix_and_a_metric_lead_where_the_kernel_has_them() {
+    let Some(rig) = Rig::new() else { return };
+    rig.resolve();
+    rig.ip("dut", "neigh replace 10.0.1.3 lladdr 02:00:00:00:00:03 dev d1 nud permanent");
+    let _router = run_with(&rig, "");
+    let hop = |wanted: &str| {
+        wait(wanted, || (explained(&rig, "203.0.113.1")["next_hop"] == wanted).then_some(()));
+    };
+    rig.ip("dut", "route add 203.0.113.0/24 via 10.0.1.2");
+    hop("10.0.1.2");
+    rig.ip("dut", "route prepend 203.0.113.0/24 via 10.0.1.3");
+    hop("10.0.1.3");
+    rig.ip("dut", "route del 203.0.113.0/24 via 10.0.1.3");
+    hop("10.0.1.2");
+    // With a type of service the kernel decides, and the other route stays.
+    rig.ip("dut", "route add 203.0.113.0/24 tos 0x10 via 10.0.1.3 metric 50");
+    wait_reason(&rig, "203.0.113.1", "not-routed");
+    rig.ip("dut", "route del 203.0.113.0/24 tos 0x10 via 10.0.1.3 metric 50");
+    hop("10.0.1.2");
+    rig.ip("dut", "route del 203.0.113.0/24 via 10.0.1.2");
+    wait_reason(&rig, "203.0.113.1", "not-routed");
+}
+
+#[test]
 fn events_that_are_lost_are_listed_again() {
     let Some(rig) = Rig::new() else { return };
     rig.resolve();

@@ -45,6 +45,8 @@ const RTM_GETNEXTHOP: u16 = 106;
 const GROUPS: [u32; 9] = [1, 3, 5, 9, 7, 11, 8, 19, 32];
 /// The list has changed while the kernel wrote it.
 const NLM_F_DUMP_INTR: u16 = 0x10;
+/// A route took the place of another one.
+const NLM_F_REPLACE: u16 = 0x100;
 /// A route was added behind others.
 const NLM_F_APPEND: u16 = 0x800;
 /// How often a list that has changed meanwhile is read again.
@@ -65,6 +67,8 @@ pub enum Event {
         is_appended: bool,
     },
     /// A next-hop object; `None` if it is gone.
+        /// Whether it has taken the place of another one.
+        replaces: bool,
     Object(u32, Option<Object>),
     /// A neighbour.
     Neighbor(Neighbor),
@@ -380,7 +384,8 @@ fn event_of(message: NetlinkMessage<RouteNetlinkMessage>, flags: u16) -> Option<
     let NetlinkPayload::InnerMessage(message) = message.payload else { return None };
     let route = |message: RouteMessage, is_there: bool| {
         let route = Found::read(message)?.to_followed()?;
-        Some(Event::Route { route, is_there, is_appended: flags & NLM_F_APPEND != 0 })
+        let (is_appended, replaces) = (flags & NLM_F_APPEND != 0, flags & NLM_F_REPLACE != 0);
+        Some(Event::Route { route, is_there, is_appended, replaces })
     };
     match message {
         RouteNetlinkMessage::NewRoute(message) => route(message, true),

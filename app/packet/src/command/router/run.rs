@@ -268,12 +268,9 @@ impl Tables {
     /// Takes an event.
     fn take(&mut self, event: Event, todo: &mut Todo) {
         match event {
-            Event::Route { route, is_there: true, is_appended, .. } => {
+            Event::Route { route, is_there: true, is_appended, replaces } => {
                 // The kernel says only what was added, and not what decides.
-                todo.lists |= is_appended;
-                if !is_appended {
-                    self.follower.set(route);
-                }
+                todo.lists |= is_appended || !self.follower.add(route, replaces);
             }
             Event::Route { route, .. } => todo.lists |= !self.follower.remove(&route),
             Event::Object(id, object) => {
