@@ -423,10 +423,21 @@ fn the_process_outlives_its_metrics_and_ends_with_its_router() {
 #[test]
 fn what_the_table_cannot_follow_is_refused() {
     let Some(rig) = Rig::new() else { return };
-    rig.ip("dut", "rule add from 10.9.9.9 table 100");
-    let output = rig.run(&["router", "run", "--dev", "d0,d1", "--lookup", "fib"]);
-    let said = text(&output.stderr);
-    assert!(output.status.code() == Some(5) && said.contains("`ip rule` has 1 rules more"), "{said}");
+    // Priorities of the rules that every machine has say nothing: others can have them too.
+    for rule in [
+        "from 10.9.9.9 table 100",
+        "priority 0 table 100",
+        "priority 32766 table 100",
+        "from 10.9.9.9 priority 32767 table 253",
+        "not from 10.9.9.9 priority 32766 table 254",
+        "priority 32766 suppress_prefixlength 0 table 254",
+    ] {
+        rig.ip("dut", &format!("rule add {rule}"));
+        let output = rig.run(&["router", "run", "--dev", "d0,d1", "--lookup", "fib"]);
+        let said = text(&output.stderr);
+        assert!(output.status.code() == Some(5) && said.contains("`ip rule` has 1 rules more"), "{rule}: {said}");
+        rig.ip("dut", &format!("rule del {rule}"));
+    }
     assert!(Path::new(&rig.pins()).read_dir().map_or(0, Iterator::count) == 0, "no state stays");
 }
 

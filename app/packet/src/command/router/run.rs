@@ -109,7 +109,7 @@ pub(super) async fn run(output: Output, router: &Router, args: RunArgs) -> anyho
     let mut status = FibStatus::default();
     // Events from here on wait until the lists are read.
     let mut events = Events::open(config.limits.netlink_bytes as usize)?;
-    let mut tables = None;
+    let (mut tables, mut todo) = (None, Todo::default());
     if config.lookup == Lookup::Fib {
         if !args.ignore_rules {
             refuse_rules()?;
@@ -128,7 +128,7 @@ pub(super) async fn run(output: Output, router: &Router, args: RunArgs) -> anyho
             is_by_kernel: false,
         };
         made.set_ports(&ports, &devices);
-        made.list(&mut status)?;
+        todo.lists = !is_whole(made.list(&mut status))?;
         made.write(&mut status)?;
         let up = rules.around(|router| router.up_with(&mut made.maps, &ports, &devices));
         say(output, up.await?)?;
@@ -140,7 +140,7 @@ pub(super) async fn run(output: Output, router: &Router, args: RunArgs) -> anyho
     let prober = Prober::start(router).context("the thread that probes next hops does not start")?;
     say_if_off(output, &ports);
     output.hint("following the kernel; the programs stay when this process ends");
-    let ended = follow(router, &config, devices, &mut events, tables.as_mut(), &mut status, &prober).await;
+    let ended = follow(router, &config, devices, &mut events, tables.as_mut(), &mut status, &prober, todo).await;
     match ended.map_err(anyhow::Error::downcast) {
         Err(Ok(XdpError::NotUp)) => {
             note("the router was taken down, so this process ends");
@@ -168,15 +168,19 @@ fn count_rules() -> Result<u64, XdpError> {
     let mut others = 0;
     for family in [List::Rules4, List::Rules6] {
         netlink::list(family, |event| {
-            others += u64::from(matches!(event, Event::Rule(priority) if is_other(priority)));
+            others += u64::from(matches!(event, Event::Rule { is_standard: false }));
         })?;
     }
     Ok(others)
 }
 
-/// Whether a rule is none of those that every machine has.
-fn is_other(priority: u32) -> bool {
-    !matches!(priority, 0 | 32_766 | 32_767)
+/// Whether a list was whole. One that was not is read again later.
+fn is_whole(listed: Result<(), XdpError>) -> Result<bool, XdpError> {
+    match listed {
+        Ok(()) => Ok(true),
+        Err(XdpError::ListChanged(_)) => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// Follows the events of the kernel.
@@ -188,8 +192,8 @@ async fn follow(
     mut tables: Option<&mut Tables>,
     status: &mut FibStatus,
     prober: &Prober,
+    mut todo: Todo,
 ) -> anyhow::Result<()> {
-    let mut todo = Todo::default();
     let (mut ticked, mut listed, mut reused) = (Instant::now(), Instant::now(), Instant::now());
     let mut writer = MetricsWriter::default();
     write_metrics(router, config, &devices, status)?;
@@ -212,12 +216,12 @@ async fn follow(
         }
         if let Some(tables) = tables.as_deref_mut() {
             if todo.lists && listed.elapsed() >= LISTING_PAUSE {
-                tables.list(status)?;
-                (todo.lists, listed) = (false, Instant::now());
+                todo.lists = !is_whole(tables.list(status))?;
+                listed = Instant::now();
             }
             todo.lists |= tables.follower.has_room_again();
-            if std::mem::take(&mut todo.counts_rules) {
-                tables.look_at_rules(status)?;
+            if todo.counts_rules {
+                todo.counts_rules = !is_whole(tables.look_at_rules(status))?;
             }
             tables.write(status)?;
             let is_full = !tables.follower.full().is_none() || !tables.refused_neighbors.is_empty();
@@ -288,13 +292,13 @@ impl Tables {
                 todo.lists = true;
             }
             Event::NoAddress => todo.lists = true,
-            Event::Rule(priority) => todo.counts_rules |= is_other(priority),
+            Event::Rule { .. } => todo.counts_rules = true,
             Event::Address => {}
         }
     }
 
     /// With rules that the tables do not know, the kernel looks up: its routes follow all rules.
-    fn look_at_rules(&mut self, status: &mut FibStatus) -> anyhow::Result<()> {
+    fn look_at_rules(&mut self, status: &mut FibStatus) -> Result<(), XdpError> {
         if self.ignores_rules {
             return Ok(());
         }
@@ -385,8 +389,8 @@ impl Tables {
         }
     }
 
-    /// Lists everything, and removes what is not there any more.
-    fn list(&mut self, status: &mut FibStatus) -> anyhow::Result<()> {
+    /// Lists everything, and removes what is not there any more. After a list that was not whole, nothing is removed.
+    fn list(&mut self, status: &mut FibStatus) -> Result<(), XdpError> {
         let mut todo = Todo::default();
         self.follower.begin();
         let mut neighbors = HashSet::new();
