@@ -140,7 +140,7 @@ pub(super) async fn run(output: Output, router: &Router, args: RunArgs) -> anyho
     let prober = Prober::start(router).context("the thread that probes next hops does not start")?;
     say_if_off(output, &ports);
     output.hint("following the kernel; the programs stay when this process ends");
-    let ended = follow(router, &config, devices, &mut events, tables.as_mut(), &mut status, &prober, todo).await;
+    let ended = follow(router, &config, devices, &mut events, tables.as_mut(), &mut status, (&prober, todo)).await;
     match ended.map_err(anyhow::Error::downcast) {
         Err(Ok(XdpError::NotUp)) => {
             note("the router was taken down, so this process ends");
@@ -191,8 +191,7 @@ async fn follow(
     events: &mut Events,
     mut tables: Option<&mut Tables>,
     status: &mut FibStatus,
-    prober: &Prober,
-    mut todo: Todo,
+    (prober, mut todo): (&Prober, Todo),
 ) -> anyhow::Result<()> {
     let (mut ticked, mut listed, mut reused) = (Instant::now(), Instant::now(), Instant::now());
     let mut writer = MetricsWriter::default();
