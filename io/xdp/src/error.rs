@@ -212,6 +212,9 @@ pub enum XdpError {
         /// The kernel's reason.
         reason: String,
     },
+    /// A list that is never whole.
+    #[error("the kernel's list of {0} has changed each time that it was read")]
+    ListChanged(&'static str),
     /// Netlink.
     #[error("the kernel does not list its {what}: {reason}")]
     Netlink {

@@ -7,7 +7,7 @@ use sallyport_cli::{
     failure::Failure,
     output::{Output, pairs},
 };
-use sallyport_xdp::{NewSource, Question, Router, Runner, StandingPort, Verdict, XdpError, kernel::routes};
+use sallyport_xdp::{NewSource, Question, Reason, Router, Runner, StandingPort, Verdict, XdpError, kernel::routes};
 use serde::Serialize;
 
 use crate::command::{device_of, kernel, mac, name_of, question::QuestionArgs, reach::devices_to};
@@ -43,6 +43,8 @@ struct VerdictView {
     new_destination: Option<String>,
     /// The place of the policy's rule that decides, from 1 on, or `default`.
     rule: Option<String>,
+    /// Which policy judges, where XDP does not: `nftables`, which has the same rules.
+    judge: Option<&'static str>,
 }
 
 /// Explains it.
@@ -74,6 +76,7 @@ pub(super) async fn explain(output: Output, router: &Router, args: ExplainArgs) 
     let verdict = runner.ask(&question, &from)?;
     let Verdict { reason, to, hop, mtu, mac: address, new_source, new_destination, rule, .. } = verdict;
     let rules = rule.map(|_| router.policy_hits()).transpose()?.map_or(0, |(hits, _)| hits.len());
+    let judge = (rule.is_none() && is_forwarded_by_kernel(reason) && router.has_policy()).then_some("nftables");
     let rule = rule.map(|place| if place as usize > rules { "default".to_owned() } else { place.to_string() });
     let view = VerdictView {
         action: reason.action().name(),
@@ -90,6 +93,7 @@ pub(super) async fn explain(output: Output, router: &Router, args: ExplainArgs) 
         }),
         new_destination: new_destination.map(|end| end.to_string()),
         rule,
+        judge,
     };
     output.data(&view, |view| {
         let mut rows = vec![
@@ -104,8 +108,19 @@ pub(super) async fn explain(output: Output, router: &Router, args: ExplainArgs) 
         rows.extend(view.new_source.clone().map(|end| ("new source", end)));
         rows.extend(view.new_destination.clone().map(|end| ("new destination", end)));
         rows.extend(view.rule.clone().map(|rule| ("rule", rule)));
+        rows.extend(view.judge.map(|judge| ("judge", format!("the policy in {judge}, which may drop it"))));
         pairs(&rows)
-    })
+    })?;
+    if view.judge.is_some() {
+        output.hint("`sallyport packet policy test` says what the policy does with it");
+    }
+    Ok(())
+}
+
+/// Whether the kernel forwards such packets, by its own routes.
+fn is_forwarded_by_kernel(reason: Reason) -> bool {
+    use Reason::{Fragment, Neighbor, NotRouted, Options, OtherPort, TooBig, UnknownVlan, Unsupported};
+    matches!(reason, Fragment | Neighbor | NotRouted | Options | OtherPort | TooBig | UnknownVlan | Unsupported)
 }
 
 /// The port that leads back to the source.

@@ -1,6 +1,10 @@
 //! Devices that cannot, programs of others, and a killed process.
 
-use std::{fs, process::Stdio};
+use std::{
+    fs,
+    process::Stdio,
+    time::{Duration, Instant},
+};
 
 use libbpf_rs::{MapHandle, MapType, libbpf_sys};
 use serde_json::Value;
@@ -94,23 +98,48 @@ fn packets_go_on_after_kill_9_and_the_state_is_found_again() {
     let Some(mut rig) = Rig::new() else { return };
     rig.resolve();
     drop(rig.serve("sink", &["echo"]));
-    rig.up(&["--dev", "d0,d1"]);
-    assert_eq!(rig.probe("192.0.2.7", &[]), "echo 32");
-    // Killed at many moments of a replacement.
-    let mut killed = 0;
-    for round in 0..12_u32 {
-        let mut child = rig.packet(&["router", "up", "--dev", "d0,d1"]);
-        let mut child = child.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(u64::from(round) * 5));
-        child.kill().unwrap();
-        killed += u32::from(child.wait().unwrap().code().is_none());
+    let up = ["router", "up", "--dev", "d0,d1"];
+    done(&mut rig.packet(&up));
+    let begun = Instant::now();
+    done(&mut rig.packet(&up));
+    let start = begun.elapsed();
+    let mut probes = 0;
+    let mut probe = || {
+        probes += 1;
         assert_eq!(rig.probe("192.0.2.7", &[]), "echo 32");
+    };
+    probe();
+    // Kills a replacement when `is_time`, and says whether the program was at the ports already; `None` if it had ended.
+    let kill = |is_time: &dyn Fn(Duration, bool) -> bool| {
+        let before = program_at(&rig, "d0");
+        let mut child = rig.packet(&up).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let begun = Instant::now();
+        while child.try_wait().unwrap().is_none() && !is_time(begun.elapsed(), program_at(&rig, "d0") != before) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        drop(child.kill());
+        child.wait().unwrap().code().is_none().then(|| program_at(&rig, "d0") != before)
+    };
+    // Spread over the whole start, and at the moment at which the ports have the program.
+    let mut kills = Vec::new();
+    for part in 0..5_u32 {
+        kills.extend(kill(&|elapsed, _| elapsed >= start * part / 5));
+        probe();
     }
-    println!("{killed} of 12 runs were killed");
-    rig.wait_count("d0", "forwarded", 13);
-    let change = rig.up(&["--dev", "d0,d1"]);
+    for _ in 0..20 {
+        if kills.contains(&true) {
+            break;
+        }
+        kills.extend(kill(&|_, is_attached| is_attached));
+        probe();
+    }
+    let after = kills.iter().filter(|is_attached| **is_attached).count();
+    println!("{} runs were killed, {after} of them after the attach; a run takes {start:?}", kills.len());
+    assert!(after > 0 && after < kills.len(), "{kills:?}");
+    rig.wait_count("d0", "forwarded", probes);
+    let change: Value = serde_json::from_str(&done(&mut rig.packet(&[&up[..], &["-o", "json"]].concat()))).unwrap();
     assert_eq!(change["replaced"], serde_json::json!(["d0", "d1"]), "{change}");
-    assert_eq!(rig.count("d0", "forwarded"), 13, "counters outlive the process");
+    assert_eq!(rig.count("d0", "forwarded"), probes, "counters outlive the process");
     let down: Value = serde_json::from_str(&done(&mut rig.packet(&["router", "down", "-o", "json"]))).unwrap();
     assert_eq!(down["detached"], serde_json::json!(["d0", "d1"]));
     assert!(!rig.pins().exists() && program_at(&rig, "d0").is_none());

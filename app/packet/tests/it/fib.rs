@@ -230,6 +230,30 @@ fn an_object_that_is_replaced_and_a_neighbour_that_fails_reroute_all_prefixes_by
 }
 
 #[test]
+fn routes_that_share_a_prefix_and_a_metric_lead_where_the_kernel_has_them() {
+    let Some(rig) = Rig::new() else { return };
+    rig.resolve();
+    rig.ip("dut", "neigh replace 10.0.1.3 lladdr 02:00:00:00:00:03 dev d1 nud permanent");
+    let _router = run_with(&rig, "");
+    let hop = |wanted: &str| {
+        wait(wanted, || (explained(&rig, "203.0.113.1")["next_hop"] == wanted).then_some(()));
+    };
+    rig.ip("dut", "route add 203.0.113.0/24 via 10.0.1.2");
+    hop("10.0.1.2");
+    rig.ip("dut", "route prepend 203.0.113.0/24 via 10.0.1.3");
+    hop("10.0.1.3");
+    rig.ip("dut", "route del 203.0.113.0/24 via 10.0.1.3");
+    hop("10.0.1.2");
+    // With a type of service the kernel decides, and the other route stays.
+    rig.ip("dut", "route add 203.0.113.0/24 tos 0x10 via 10.0.1.3 metric 50");
+    wait_reason(&rig, "203.0.113.1", "not-routed");
+    rig.ip("dut", "route del 203.0.113.0/24 tos 0x10 via 10.0.1.3 metric 50");
+    hop("10.0.1.2");
+    rig.ip("dut", "route del 203.0.113.0/24 via 10.0.1.2");
+    wait_reason(&rig, "203.0.113.1", "not-routed");
+}
+
+#[test]
 fn events_that_are_lost_are_listed_again() {
     let Some(rig) = Rig::new() else { return };
     rig.resolve();
@@ -401,10 +425,21 @@ fn the_process_outlives_its_metrics_and_ends_with_its_router() {
 #[test]
 fn what_the_table_cannot_follow_is_refused() {
     let Some(rig) = Rig::new() else { return };
-    rig.ip("dut", "rule add from 10.9.9.9 table 100");
-    let output = rig.run(&["router", "run", "--dev", "d0,d1", "--lookup", "fib"]);
-    let said = text(&output.stderr);
-    assert!(output.status.code() == Some(5) && said.contains("`ip rule` has 1 rules more"), "{said}");
+    // Priorities of the rules that every machine has say nothing: others can have them too.
+    for rule in [
+        "from 10.9.9.9 table 100",
+        "priority 0 table 100",
+        "priority 32766 table 100",
+        "from 10.9.9.9 priority 32767 table 253",
+        "not from 10.9.9.9 priority 32766 table 254",
+        "priority 32766 suppress_prefixlength 0 table 254",
+    ] {
+        rig.ip("dut", &format!("rule add {rule}"));
+        let output = rig.run(&["router", "run", "--dev", "d0,d1", "--lookup", "fib"]);
+        let said = text(&output.stderr);
+        assert!(output.status.code() == Some(5) && said.contains("`ip rule` has 1 rules more"), "{rule}: {said}");
+        rig.ip("dut", &format!("rule del {rule}"));
+    }
     assert!(Path::new(&rig.pins()).read_dir().map_or(0, Iterator::count) == 0, "no state stays");
 }
 

@@ -31,8 +31,11 @@ fn ipv4_and_ipv6_are_forwarded_and_counted() {
 fn an_unresolved_neighbor_is_asked_for_by_the_kernel() {
     let Some(mut rig) = Rig::new() else { return };
     drop(rig.serve("sink", &["echo"]));
+    // Gateways are asked for as soon as the router stands; these two are none.
+    rig.ip("sink", "addr add 10.0.1.7/24 dev s0");
+    rig.ip("sink", "addr add fd00:1::7/64 dev s0 nodad");
     rig.up(&["--dev", "d0,d1"]);
-    for to in ["192.0.2.7", "fd00:2::7"] {
+    for to in ["10.0.1.7", "fd00:1::7"] {
         assert_eq!(rig.probe(to, &[]), "echo 32");
     }
     assert!(rig.count("d0", "neighbor") >= 2, "the first packet of each family went to the kernel");

@@ -146,6 +146,21 @@ fn explain_asks_nat_and_policy_about_the_first_packet_of_a_flow() {
 }
 
 #[test]
+fn explain_says_that_nftables_judges_what_leaves_by_no_port() {
+    let Some(rig) = standing(POLICY, "") else { return };
+    rig.wire("sink", "s9", "d9");
+    rig.ip("dut", "addr add 10.0.9.1/24 dev d9");
+    rig.ip("dut", "neigh replace 10.0.9.2 lladdr 02:00:00:00:00:09 dev d9 nud permanent");
+    let explained = |to: &str| rig.run(&["explain", "10.0.0.2", to, "udp", "5000", "53"]);
+    let output = explained("10.0.9.2");
+    let (said, hint) = (text(&output.stdout), text(&output.stderr));
+    assert!(said.contains("other-port") && said.contains("the policy in nftables, which may drop it"), "{said}");
+    assert!(hint.contains("`sallyport packet policy test` says what the policy does with it"), "{hint}");
+    let said = text(&explained("192.0.2.7").stdout);
+    assert!(said.contains("drop (policy)") && !said.contains("nftables"), "{said}");
+}
+
+#[test]
 fn connections_of_the_inside_pass_and_strangers_do_not() {
     for nat in [
         "",

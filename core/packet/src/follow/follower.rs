@@ -7,11 +7,13 @@ use ipnet::IpNet;
 use super::targets::{Leg, Object, Targets, Way};
 use crate::route::{Cells, Fib, NextHop, RouteError, Storage};
 
-/// Which of several routes to a prefix decides: the lowest table, then the lowest metric.
+/// Which of several routes to a prefix decides: the lowest table, then one for some packets alone, then the lowest metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rank {
     /// 0 for the table `local`, 1 for `main`.
     pub table: u8,
+    /// Whether the route is for all packets to the prefix, and not for a type of service or a source.
+    pub is_for_all: bool,
     /// The metric.
     pub metric: u32,
 }
@@ -75,6 +77,8 @@ pub struct Follower<C> {
     /// Routes that are not kept.
     left_out: usize,
     round: u32,
+    /// Prefixes with several routes of one rank, of which one is kept: only a listing says which decides.
+    several: HashSet<IpNet>,
     /// Objects that this round of listing has seen.
     seen_objects: HashSet<u32>,
     /// Prefixes that found no room.
@@ -101,6 +105,7 @@ impl<C: Cells> Follower<C> {
             room: usize::MAX,
             left_out: 0,
             round: 0,
+            several: HashSet::new(),
             seen_objects: HashSet::new(),
             refused: HashSet::new(),
             punted: HashSet::new(),
@@ -150,6 +155,7 @@ impl<C: Cells> Follower<C> {
     pub fn begin(&mut self) {
         self.round = self.round.wrapping_add(1);
         self.seen_objects.clear();
+        self.several.clear();
         self.left_out = 0;
         self.targets.begin();
     }
@@ -167,6 +173,27 @@ impl<C: Cells> Follower<C> {
             self.targets.set_object(&mut self.fib, id, None);
         }
         self.targets.end();
+    }
+
+    /// The kernel says that a route is there; `replaces` if it took the place of another one. Returns false if routes of
+    /// one rank are there, so that the kernel has not said which decides: the caller then lists all routes anew.
+    #[must_use]
+    pub fn add(&mut self, route: Route, replaces: bool) -> bool {
+        if self.several.contains(&route.prefix) {
+            return false;
+        }
+        let candidates = self.routes.get(&route.prefix).map(Vec::as_slice).unwrap_or_default();
+        match candidates.iter().find(|candidate| candidate.rank == route.rank) {
+            Some(candidate) if !replaces => {
+                let decides = candidate.way == route.way;
+                self.several.insert(route.prefix);
+                decides
+            }
+            _ => {
+                self.set(route);
+                true
+            }
+        }
     }
 
     /// A route is there, or has changed.
@@ -192,13 +219,20 @@ impl<C: Cells> Follower<C> {
         let round = self.round;
         let candidates = self.routes.get_mut(&route.prefix).map(Vec::as_mut_slice).unwrap_or_default();
         match candidates.iter_mut().find(|candidate| candidate.rank == route.rank) {
-            Some(candidate) if candidate.way == route.way || candidate.round == round => candidate.round = round,
+            Some(candidate) if candidate.round == round => {
+                self.several.insert(route.prefix);
+            }
+            Some(candidate) if candidate.way == route.way => candidate.round = round,
             _ => self.set(route),
         }
     }
 
-    /// A route is gone. Returns false if another way has its rank: the caller then lists all routes anew.
+    /// A route is gone. Returns false if another one may have its rank: the caller then lists all routes anew.
+    #[must_use]
     pub fn remove(&mut self, route: &Route) -> bool {
+        if self.several.contains(&route.prefix) {
+            return false;
+        }
         let Some(candidates) = self.routes.get(&route.prefix) else { return true };
         match candidates.iter().find(|candidate| candidate.rank == route.rank) {
             None => true,

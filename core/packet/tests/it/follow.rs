@@ -20,7 +20,7 @@ fn by(interface: u32) -> Way {
 }
 
 fn route(prefix: &str, metric: u32, way: Way) -> Route {
-    Route { prefix: prefix.parse().unwrap(), rank: Rank { table: 1, metric }, way }
+    Route { prefix: prefix.parse().unwrap(), rank: Rank { table: 1, is_for_all: true, metric }, way }
 }
 
 fn to(follower: &Follower<Vec<u32>>, address: &str, hash: u32) -> Option<NextHop> {
@@ -40,7 +40,7 @@ fn the_lowest_metric_decides_and_the_next_one_takes_over() {
     assert!(!follower.remove(&route("10.0.0.0/8", 50, by(3))), "another way has the rank");
     assert!(follower.remove(&route("10.0.0.0/8", 50, by(2))));
     assert_eq!(to(&follower, "10.1.1.1", 0), forward(1));
-    follower.set(Route { rank: Rank { table: 0, metric: 0 }, ..route("10.0.0.0/8", 0, Way::Kernel) });
+    follower.set(Route { rank: Rank { table: 0, is_for_all: true, metric: 0 }, ..route("10.0.0.0/8", 0, Way::Kernel) });
     assert_eq!(to(&follower, "10.1.1.1", 0), Some(NextHop::Local), "the table of this machine comes first");
     follower.begin();
     follower.list(route("10.0.0.0/8", 100, by(4)));
@@ -102,7 +102,7 @@ fn a_route_without_room_and_the_one_around_it_go_to_the_kernel() {
     follower.settle();
     assert_eq!((to(&follower, "10.2.2.129", 0), to(&follower, "10.9.9.9", 0)), (Some(NextHop::Local), forward(1)));
     // Room is there again.
-    follower.remove(&route("10.1.1.128/25", 0, by(2)));
+    let _ = follower.remove(&route("10.1.1.128/25", 0, by(2)));
     follower.reuse();
     follower.settle();
     assert!(follower.full().is_none());
@@ -113,7 +113,7 @@ fn a_route_without_room_and_the_one_around_it_go_to_the_kernel() {
     follower.settle();
     assert_eq!(to(&follower, "2001:db8:1::1", 0), Some(NextHop::Local));
     follower.set(route("2001:db8::/32", 0, by(3)));
-    follower.remove(&route("2001:db8:1::/48", 0, by(2)));
+    let _ = follower.remove(&route("2001:db8:1::/48", 0, by(2)));
     follower.settle();
     assert_eq!((to(&follower, "2001:db8::1", 0), follower.full().is_none()), (forward(3), true));
 }
@@ -125,7 +125,7 @@ fn ways_without_a_next_hop_or_a_group_go_to_the_kernel() {
         follower.set(route(prefix, 0, by(interface)));
     }
     assert_eq!((to(&follower, "12.0.0.1", 0), follower.full().ways), (Some(NextHop::Local), 1));
-    follower.remove(&route("11.0.0.0/8", 0, by(2)));
+    let _ = follower.remove(&route("11.0.0.0/8", 0, by(2)));
     assert_eq!(to(&follower, "12.0.0.1", 0), Some(NextHop::Local), "a reader may still have the number of another way");
     follower.reuse();
     assert_eq!((to(&follower, "12.0.0.1", 0), follower.full().ways), (forward(3), 0), "the number is used again");
@@ -172,5 +172,43 @@ fn an_interface_that_a_listing_does_not_have_is_forgotten() {
     follower.end();
     // The kernel gives the number to another interface.
     follower.set(route("10.0.0.0/8", 0, by(1)));
+    assert_eq!(to(&follower, "10.0.0.1", 0), forward(1));
+}
+
+#[test]
+fn of_several_routes_with_one_rank_a_listing_says_which_decides() {
+    let mut follower = follower(8, 8, 8, 2);
+    assert!(follower.add(route("10.0.0.0/8", 0, by(1)), false));
+    assert!(follower.add(route("10.0.0.0/8", 0, by(2)), true), "one that replaces the other is alone");
+    assert!(!follower.add(route("10.0.0.0/8", 0, by(3)), false), "one that was put before the other may decide");
+    assert!(!follower.add(route("10.0.0.0/8", 0, by(1)), true), "which of both was replaced is not said");
+    assert!(!follower.remove(&route("10.0.0.0/8", 0, by(2))), "the other one is still there");
+    let list = |follower: &mut Follower<Vec<u32>>, ways: &[u32]| {
+        follower.begin();
+        ways.iter().for_each(|way| follower.list(route("10.0.0.0/8", 0, by(*way))));
+        follower.end();
+    };
+    list(&mut follower, &[3, 2]);
+    assert_eq!(to(&follower, "10.0.0.1", 0), forward(3));
+    assert!(!follower.remove(&route("10.0.0.0/8", 0, by(3))));
+    list(&mut follower, &[2]);
+    assert!(follower.remove(&route("10.0.0.0/8", 0, by(2))), "one alone needs no listing");
+    assert_eq!((to(&follower, "10.0.0.1", 0), follower.prefixes()), (None, 0));
+    // Two routes that lead one way: the one that goes leaves the other.
+    assert!(follower.add(route("10.0.0.0/8", 0, by(1)), false));
+    assert!(follower.add(route("10.0.0.0/8", 0, by(1)), false));
+    assert!(!follower.remove(&route("10.0.0.0/8", 0, by(1))));
+    assert_eq!(to(&follower, "10.0.0.1", 0), forward(1));
+}
+
+#[test]
+fn a_route_for_some_packets_leaves_all_packets_of_the_prefix_to_the_kernel() {
+    let mut follower = follower(8, 8, 8, 2);
+    let rank = Rank { table: 1, is_for_all: false, metric: 100 };
+    let of_some = Route { rank, ..route("10.0.0.0/8", 100, Way::Kernel) };
+    assert!(follower.add(of_some.clone(), false));
+    assert!(follower.add(route("10.0.0.0/8", 0, by(1)), false));
+    assert_eq!(to(&follower, "10.0.0.1", 0), Some(NextHop::Local), "whatever the metric");
+    assert!(follower.remove(&of_some));
     assert_eq!(to(&follower, "10.0.0.1", 0), forward(1));
 }

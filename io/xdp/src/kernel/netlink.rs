@@ -16,7 +16,7 @@ use rtnetlink::{
         link::LinkMessage,
         neighbour::NeighbourMessage,
         route::RouteMessage,
-        rule::{RuleAttribute, RuleMessage},
+        rule::{RuleAction, RuleAttribute, RuleFlags, RuleMessage},
     },
     sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE},
 };
@@ -45,10 +45,14 @@ const RTM_GETNEXTHOP: u16 = 106;
 const GROUPS: [u32; 9] = [1, 3, 5, 9, 7, 11, 8, 19, 32];
 /// The list has changed while the kernel wrote it.
 const NLM_F_DUMP_INTR: u16 = 0x10;
+/// A route took the place of another one.
+const NLM_F_REPLACE: u16 = 0x100;
 /// A route was added behind others.
 const NLM_F_APPEND: u16 = 0x800;
 /// How often a list that has changed meanwhile is read again.
 pub(super) const MAX_LISTINGS: usize = 8;
+/// Rules that every machine has: their priorities and tables (`ip rule`).
+const STANDARD_RULES: [(u32, u32); 3] = [(0, 255), (32_766, 254), (32_767, 253)];
 /// The protocol of BIRD in the kernel's routes.
 const PROTOCOL_BIRD: u8 = 12;
 
@@ -63,6 +67,8 @@ pub enum Event {
         is_there: bool,
         /// Whether it was added behind others with its metric.
         is_appended: bool,
+        /// Whether it has taken the place of another one.
+        replaces: bool,
     },
     /// A next-hop object; `None` if it is gone.
     Object(u32, Option<Object>),
@@ -78,8 +84,11 @@ pub enum Event {
     Address,
     /// An address is gone. The kernel removes routes with it, and does not say so.
     NoAddress,
-    /// The priority of a rule for the choice of a table, which is there or gone.
-    Rule(u32),
+    /// A rule for the choice of a table, which is there or gone.
+    Rule {
+        /// Whether it is one of those that every machine has.
+        is_standard: bool,
+    },
 }
 
 /// A list of the kernel.
@@ -189,7 +198,7 @@ impl Events {
 /// then taken twice.
 ///
 /// # Errors
-/// The kernel does not answer.
+/// The kernel does not answer, or the list has changed each time: entries can be missing.
 pub fn list(list: List, mut take: impl FnMut(Event)) -> Result<(), XdpError> {
     let what = match list {
         List::Devices => "devices",
@@ -198,12 +207,17 @@ pub fn list(list: List, mut take: impl FnMut(Event)) -> Result<(), XdpError> {
         List::Neighbors => "neighbours",
         List::Rules4 | List::Rules6 => "rules",
     };
+    read_whole(what, || list_once(list, &mut take))
+}
+
+/// Reads until the list is whole, up to a bound.
+fn read_whole(what: &'static str, mut read: impl FnMut() -> io::Result<bool>) -> Result<(), XdpError> {
     for _ in 0..MAX_LISTINGS {
-        if list_once(list, &mut take).map_err(failed(what))? {
+        if read().map_err(failed(what))? {
             return Ok(());
         }
     }
-    Ok(())
+    Err(XdpError::ListChanged(what))
 }
 
 /// Reads the routes of a family, of all tables. Says whether the list is whole.
@@ -380,7 +394,8 @@ fn event_of(message: NetlinkMessage<RouteNetlinkMessage>, flags: u16) -> Option<
     let NetlinkPayload::InnerMessage(message) = message.payload else { return None };
     let route = |message: RouteMessage, is_there: bool| {
         let route = Found::read(message)?.to_followed()?;
-        Some(Event::Route { route, is_there, is_appended: flags & NLM_F_APPEND != 0 })
+        let (is_appended, replaces) = (flags & NLM_F_APPEND != 0, flags & NLM_F_REPLACE != 0);
+        Some(Event::Route { route, is_there, is_appended, replaces })
     };
     match message {
         RouteNetlinkMessage::NewRoute(message) => route(message, true),
@@ -392,18 +407,33 @@ fn event_of(message: NetlinkMessage<RouteNetlinkMessage>, flags: u16) -> Option<
         RouteNetlinkMessage::NewAddress(_) => Some(Event::Address),
         RouteNetlinkMessage::DelAddress(_) => Some(Event::NoAddress),
         RouteNetlinkMessage::NewRule(message) | RouteNetlinkMessage::DelRule(message) => {
-            Some(Event::Rule(priority_of(&message)))
+            Some(Event::Rule { is_standard: is_standard(&message) })
         }
         _ => None,
     }
 }
 
-fn priority_of(message: &RuleMessage) -> u32 {
-    let priority = message.attributes.iter().find_map(|attribute| match attribute {
-        RuleAttribute::Priority(priority) => Some(*priority),
-        _ => None,
-    });
-    priority.unwrap_or(0)
+/// Whether a rule is one of those that every machine has: all packets look up in `local`, then in `main`, then in
+/// `default`.
+fn is_standard(message: &RuleMessage) -> bool {
+    let header = &message.header;
+    let (mut priority, mut table) = (0, u32::from(header.table));
+    let is_for_all = (header.dst_len, header.src_len, header.tos) == (0, 0, 0)
+        && header.action == RuleAction::ToTable
+        && !header.flags.contains(RuleFlags::Invert)
+        && message.attributes.iter().all(|attribute| match attribute {
+            RuleAttribute::Priority(number) => {
+                priority = *number;
+                true
+            }
+            RuleAttribute::Table(number) => {
+                table = *number;
+                true
+            }
+            RuleAttribute::Protocol(_) | RuleAttribute::SuppressPrefixLen(u32::MAX) => true,
+            _ => false,
+        });
+    is_for_all && STANDARD_RULES.contains(&(priority, table))
 }
 
 /// A next-hop object: struct nhmsg, and attributes (include/uapi/linux/nexthop.h).
@@ -448,5 +478,26 @@ fn address(family: u8, bytes: &[u8]) -> Option<IpAddr> {
         2 => <[u8; 4]>::try_from(bytes).ok().map(IpAddr::from),
         10 => <[u8; 16]>::try_from(bytes).ok().map(IpAddr::from),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_that_changes_each_time_is_an_error_and_one_that_is_whole_at_last_is_not() {
+        let mut reads = 0;
+        let mut read = |whole_at| {
+            reads = 0;
+            read_whole("routes", || {
+                reads += 1;
+                Ok(reads == whole_at)
+            })
+        };
+        assert!(read(MAX_LISTINGS).is_ok());
+        let error = read(MAX_LISTINGS + 1).unwrap_err();
+        assert_eq!(error.to_string(), "the kernel's list of routes has changed each time that it was read");
+        assert_eq!(reads, MAX_LISTINGS);
     }
 }

@@ -94,6 +94,8 @@ pub(super) struct Found {
     hops: Vec<FoundHop>,
     /// The next-hop object.
     object: Option<u32>,
+    /// Whether the route is for all packets to the prefix: it has no type of service and no source.
+    is_for_all: bool,
     /// Whether the route has no type of service, no source, no encapsulation and no metrics.
     is_plain: bool,
 }
@@ -118,6 +120,7 @@ impl Found {
             metric: 0,
             hops: Vec::new(),
             object: None,
+            is_for_all: header.tos == 0 && header.source_prefix_length == 0,
             is_plain: header.tos == 0 && header.source_prefix_length == 0,
         };
         let mut single = Hop { gateway: None, device: None, weight: 1 };
@@ -203,7 +206,8 @@ impl Found {
             _ => Way::Kernel,
         };
         let prefix = IpNet::new(self.destination, self.length).ok()?.trunc();
-        Some(follow::Route { prefix, rank: Rank { table, metric: self.metric }, way })
+        let rank = Rank { table, is_for_all: self.is_for_all, metric: self.metric };
+        Some(follow::Route { prefix, rank, way })
     }
 
     fn way(&self) -> Way {

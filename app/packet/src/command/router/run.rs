@@ -153,7 +153,7 @@ async fn stand(
     let router = rules.router();
     // Events from here on wait until the lists are read.
     let mut events = Events::open(config.limits.netlink_bytes as usize)?;
-    let mut tables = None;
+    let (mut tables, mut todo) = (None, Todo::default());
     let changed;
     if config.lookup == Lookup::Fib {
         if first.is_some() && !args.ignore_rules {
@@ -173,7 +173,7 @@ async fn stand(
             is_by_kernel: false,
         };
         made.set_ports(&ports, &devices);
-        made.list(status)?;
+        todo.lists = !is_whole(made.list(status))?;
         made.look_at_rules(status)?;
         made.write(status)?;
         changed = rules.around(|router| router.up_with(&mut made.maps, &ports, &devices)).await?;
@@ -188,7 +188,7 @@ async fn stand(
         say_if_off(output, &ports);
         output.hint("following the kernel; the programs stay when this process ends");
     }
-    follow((&rules, &prober), config, devices, &mut events, tables.as_mut(), status).await
+    follow((&rules, &prober, todo), config, devices, &mut events, tables.as_mut(), status).await
 }
 
 /// Other tables than `local` and `main` are not followed.
@@ -208,27 +208,31 @@ fn count_rules() -> Result<u64, XdpError> {
     let mut others = 0;
     for family in [List::Rules4, List::Rules6] {
         netlink::list(family, |event| {
-            others += u64::from(matches!(event, Event::Rule(priority) if is_other(priority)));
+            others += u64::from(matches!(event, Event::Rule { is_standard: false }));
         })?;
     }
     Ok(others)
 }
 
-/// Whether a rule is none of those that every machine has.
-fn is_other(priority: u32) -> bool {
-    !matches!(priority, 0 | 32_766 | 32_767)
+/// Whether a list was whole. One that was not is read again later.
+fn is_whole(listed: Result<(), XdpError>) -> Result<bool, XdpError> {
+    match listed {
+        Ok(()) => Ok(true),
+        Err(XdpError::ListChanged(_)) => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// Follows the events of the kernel until ports are without a program: such as are made anew. Says which ports.
 async fn follow(
-    (rules, prober): (&Rules, &Prober),
+    (rules, prober, mut todo): (&Rules, &Prober, Todo),
     config: &Config,
     mut devices: Vec<Device>,
     events: &mut Events,
     mut tables: Option<&mut Tables>,
     status: &mut FibStatus,
 ) -> anyhow::Result<String> {
-    let (router, mut todo, mut rules_seen) = (rules.router(), Todo::default(), Instant::now());
+    let (router, mut rules_seen) = (rules.router(), Instant::now());
     let mut said = String::new();
     let (mut ticked, mut listed, mut reused) = (Instant::now(), Instant::now(), Instant::now());
     let mut writer = MetricsWriter::default();
@@ -252,12 +256,12 @@ async fn follow(
         }
         if let Some(tables) = tables.as_deref_mut() {
             if todo.lists && listed.elapsed() >= LISTING_PAUSE {
-                tables.list(status)?;
-                (todo.lists, listed) = (false, Instant::now());
+                todo.lists = !is_whole(tables.list(status))?;
+                listed = Instant::now();
             }
             todo.lists |= tables.follower.has_room_again();
-            if std::mem::take(&mut todo.counts_rules) {
-                tables.look_at_rules(status)?;
+            if todo.counts_rules {
+                todo.counts_rules = !is_whole(tables.look_at_rules(status))?;
             }
             tables.write(status)?;
             let is_full = !tables.follower.full().is_none() || !tables.refused_neighbors.is_empty();
@@ -322,12 +326,9 @@ impl Tables {
     /// Takes an event.
     fn take(&mut self, event: Event, todo: &mut Todo) {
         match event {
-            Event::Route { route, is_there: true, is_appended, .. } => {
+            Event::Route { route, is_there: true, is_appended, replaces } => {
                 // The kernel says only what was added, and not what decides.
-                todo.lists |= is_appended;
-                if !is_appended {
-                    self.follower.set(route);
-                }
+                todo.lists |= is_appended || !self.follower.add(route, replaces);
             }
             Event::Route { route, .. } => todo.lists |= !self.follower.remove(&route),
             Event::Object(id, object) => {
@@ -345,13 +346,13 @@ impl Tables {
                 todo.lists = true;
             }
             Event::NoAddress => todo.lists = true,
-            Event::Rule(priority) => todo.counts_rules |= is_other(priority),
+            Event::Rule { .. } => todo.counts_rules = true,
             Event::Address => {}
         }
     }
 
     /// With rules that the tables do not know, the kernel looks up: its routes follow all rules.
-    fn look_at_rules(&mut self, status: &mut FibStatus) -> anyhow::Result<()> {
+    fn look_at_rules(&mut self, status: &mut FibStatus) -> Result<(), XdpError> {
         if self.ignores_rules {
             return Ok(());
         }
@@ -442,8 +443,8 @@ impl Tables {
         }
     }
 
-    /// Lists everything, and removes what is not there any more.
-    fn list(&mut self, status: &mut FibStatus) -> anyhow::Result<()> {
+    /// Lists everything, and removes what is not there any more. After a list that was not whole, nothing is removed.
+    fn list(&mut self, status: &mut FibStatus) -> Result<(), XdpError> {
         let mut todo = Todo::default();
         self.follower.begin();
         let mut neighbors = HashSet::new();
