@@ -121,6 +121,7 @@ pub(super) async fn run(output: Output, router: &Router, args: RunArgs) -> anyho
                 note("the router was taken down, so this process ends");
                 return Ok(());
             }
+            Err(Ok(XdpError::Changing)) if has_stood => tokio::time::sleep(TICK).await,
             Err(error) => {
                 let error = error.map_or_else(|other| other, anyhow::Error::new);
                 if !has_stood {
@@ -149,6 +150,10 @@ async fn stand(
     let (_, mut devices) = kernel().await?;
     let ports = ports_of(config, &mut devices)?;
     let change = router.change()?;
+    if first.is_none() {
+        // Ports are without a program also because somebody has taken the router down.
+        router.ports()?;
+    }
     let rules = Rules::of(router, config, args.up.file(), &devices)?;
     let router = rules.router();
     // Events from here on wait until the lists are read.
