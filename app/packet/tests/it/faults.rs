@@ -95,24 +95,40 @@ fn the_state_of_another_namespace_is_left_until_the_namespace_is_gone() {
 
 #[test]
 fn packets_go_on_after_kill_9_and_the_state_is_found_again() {
-    let Some(mut rig) = Rig::new() else { return };
+    let Some(rig) = Rig::new() else { return };
+    kill_replacements(rig, &["router", "up", "--dev", "d0,d1"]);
+}
+
+#[test]
+fn packets_go_on_with_nat_and_policy_after_kill_9() {
+    let Some(rig) = Rig::new() else { return };
+    let answers = "[[rule]]\nname = \"answers\"\naction = \"accept\"\nstates = [\"established\"]\n";
+    let inside = "[[rule]]\nname = \"inside\"\naction = \"accept\"\nin = \"d0\"\n";
+    rig.write("policy.toml", &format!("default = \"drop\"\n{answers}{inside}"));
+    let nat = "[nat]\ninside = [\"10.0.0.0/24\"]\npool = [\"10.0.1.1\"]\nmax-sessions = 1024\n";
+    let file = format!("policy = \"policy.toml\"\n[[port]]\ndev = \"d0\"\n[[port]]\ndev = \"d1\"\n{nat}");
+    let file = rig.write("router.toml", &file);
+    kill_replacements(rig, &["router", "up", "--config", file.to_str().unwrap()]);
+}
+
+/// Kills replacements of the program all over their time, and asks for an answer after each.
+fn kill_replacements(mut rig: Rig, up: &[&str]) {
     rig.resolve();
     drop(rig.serve("sink", &["echo"]));
-    let up = ["router", "up", "--dev", "d0,d1"];
-    done(&mut rig.packet(&up));
+    done(&mut rig.packet(up));
     let begun = Instant::now();
-    done(&mut rig.packet(&up));
+    done(&mut rig.packet(up));
     let start = begun.elapsed();
     let mut probes = 0;
     let mut probe = || {
         probes += 1;
-        assert_eq!(rig.probe("192.0.2.7", &[]), "echo 32");
+        assert_eq!(rig.probe("10.0.1.2", &[]), "echo 32");
     };
     probe();
     // Kills a replacement when `is_time`, and says whether the program was at the ports already; `None` if it had ended.
     let kill = |is_time: &dyn Fn(Duration, bool) -> bool| {
         let before = program_at(&rig, "d0");
-        let mut child = rig.packet(&up).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let mut child = rig.packet(up).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let begun = Instant::now();
         while child.try_wait().unwrap().is_none() && !is_time(begun.elapsed(), program_at(&rig, "d0") != before) {
             std::thread::sleep(Duration::from_millis(1));
@@ -137,13 +153,13 @@ fn packets_go_on_after_kill_9_and_the_state_is_found_again() {
     println!("{} runs were killed, {after} of them after the attach; a run takes {start:?}", kills.len());
     assert!(after > 0 && after < kills.len(), "{kills:?}");
     rig.wait_count("d0", "forwarded", probes);
-    let change: Value = serde_json::from_str(&done(&mut rig.packet(&[&up[..], &["-o", "json"]].concat()))).unwrap();
+    let change: Value = serde_json::from_str(&done(&mut rig.packet(&[up, &["-o", "json"]].concat()))).unwrap();
     assert_eq!(change["replaced"], serde_json::json!(["d0", "d1"]), "{change}");
     assert_eq!(rig.count("d0", "forwarded"), probes, "counters outlive the process");
     let down: Value = serde_json::from_str(&done(&mut rig.packet(&["router", "down", "-o", "json"]))).unwrap();
     assert_eq!(down["detached"], serde_json::json!(["d0", "d1"]));
     assert!(!rig.pins().exists() && program_at(&rig, "d0").is_none());
-    assert_eq!(rig.probe("192.0.2.7", &[]), "echo 32", "the kernel forwards");
+    assert_eq!(rig.probe("10.0.1.2", &[]), "echo 32", "the kernel forwards");
 }
 
 #[test]
