@@ -87,7 +87,7 @@ INLINE int fragment_read_v6(struct xdp_md *ctx, __u32 offset, struct fragment_ke
 }
 
 /* Says which fragment a packet is, and keeps the key of its packet. */
-static __attribute__((noinline)) int fragment_read(struct xdp_md *ctx, __u32 offset, __u32 is_v6)
+NOINLINE int fragment_read(struct xdp_md *ctx, __u32 offset, __u32 is_v6)
 {
 	__u32 zero = 0, place = 0;
 	struct fragment_key *key = bpf_map_lookup_elem(&fragment_space, &zero);
@@ -116,7 +116,7 @@ INLINE struct fragment_way *fragment_recall(void)
 }
 
 /* Keeps what became of a first fragment. */
-static __attribute__((noinline)) int fragment_remember(const struct translation *t)
+NOINLINE int fragment_remember(const struct translation *t)
 {
 	__u32 zero = 0;
 	struct fragment_key *key = bpf_map_lookup_elem(&fragment_space, &zero);

@@ -58,7 +58,7 @@ INLINE __u32 nat_finish(__u32 hash)
 }
 
 /* Writes a line of the log, if somebody reads it. */
-static __attribute__((noinline)) int nat_write_log(struct nat_key *key, struct nat_session *session, __u32 is_end)
+NOINLINE int nat_write_log(struct nat_key *key, struct nat_session *session, __u32 is_end)
 {
 	__u32 zero = 0;
 	struct nat_state *state = bpf_map_lookup_elem(&nat_state, &zero);
@@ -145,7 +145,7 @@ INLINE void nat_unmap(struct nat_end *inside)
 }
 
 /* Ends a session whose time is over for long enough. */
-static __attribute__((noinline)) int nat_end_session(struct nat_key *key, struct nat_session *found)
+NOINLINE int nat_end_session(struct nat_key *key, struct nat_session *found)
 {
 	__u64 expires = found->expires;
 	__u32 is_of_stranger = found->is_of_stranger;
@@ -163,7 +163,7 @@ static __attribute__((noinline)) int nat_end_session(struct nat_key *key, struct
 }
 
 /* Finds a free outside end: first the port of the inside, then ports from a hash on. */
-static __attribute__((noinline)) int nat_claim(struct nat_end *inside, struct nat_end *external)
+NOINLINE int nat_claim(struct nat_end *inside, struct nat_end *external)
 {
 	__u32 bits = be32(inside->address), port = be16(inside->port);
 	__u32 count = nat.last_port + 1 - nat.first_port, pool = nat.pool, hash, index;
@@ -227,7 +227,7 @@ INLINE __u32 nat_first_state(const struct nat_key *key, __u32 is_outbound)
 }
 
 /* Begins a session anew whose time is over, and which is not removed yet. It stays in the numbers. */
-static __attribute__((noinline)) int nat_begin_again(struct nat_key *key, struct nat_session *session,
+NOINLINE int nat_begin_again(struct nat_key *key, struct nat_session *session,
 						     __u32 is_outbound)
 {
 	__u64 now = bpf_ktime_get_ns(), expires = session->expires;
@@ -246,7 +246,7 @@ static __attribute__((noinline)) int nat_begin_again(struct nat_key *key, struct
 }
 
 /* Begins a session, within the bounds of the user and of the NAT. */
-static __attribute__((noinline)) int nat_begin(struct nat_key *key, __u32 flags, __u32 is_outbound)
+NOINLINE int nat_begin(struct nat_key *key, __u32 flags, __u32 is_outbound)
 {
 	__u32 zero = 0;
 	struct nat_user user_key = { .address = key->inside.address, .is_of_stranger = !is_outbound };
@@ -307,7 +307,7 @@ static __attribute__((noinline)) int nat_begin(struct nat_key *key, __u32 flags,
 }
 
 /* The state of a connection after a packet. */
-static __attribute__((noinline)) int nat_move(struct nat_session *session, struct segment *segment, int by_initiator)
+NOINLINE int nat_move(struct nat_session *session, struct segment *segment, int by_initiator)
 {
 	int is_syn = segment->flags & TCP_SYN;
 
@@ -342,7 +342,7 @@ INLINE __u64 nat_lifetime(const struct nat_session *session, __u8 protocol)
 }
 
 /* Counts a packet into its session, which begins if it is not there. `external` becomes the outside end. */
-static __attribute__((noinline)) int nat_count_in(struct nat_key *key, struct segment *segment, __u32 is_outbound,
+NOINLINE int nat_count_in(struct nat_key *key, struct segment *segment, __u32 is_outbound,
 						  struct nat_end *external)
 {
 	__u64 now = bpf_ktime_get_coarse_ns(), expires;
@@ -466,7 +466,7 @@ INLINE enum reason nat_read(struct xdp_md *ctx, struct ipv4 *ip, struct translat
 }
 
 /* Whether a packet from outside may go to the inside end, by a session or as the beginning of one. */
-static __attribute__((noinline)) int nat_admit(struct translation *t, struct nat_end *peer)
+NOINLINE int nat_admit(struct translation *t, struct nat_end *peer)
 {
 	struct nat_key key;
 	struct nat_mapping *mapping;
@@ -483,7 +483,7 @@ static __attribute__((noinline)) int nat_admit(struct translation *t, struct nat
 }
 
 /* Finds the inside end of an outside one, whose mapping lives. */
-static __attribute__((noinline)) int nat_find_inside(struct nat_end *external, struct nat_end *inside)
+NOINLINE int nat_find_inside(struct nat_end *external, struct nat_end *inside)
 {
 	struct nat_end *found = bpf_map_lookup_elem(&nat_externals, external);
 	struct nat_mapping *mapping;
@@ -498,7 +498,7 @@ static __attribute__((noinline)) int nat_find_inside(struct nat_end *external, s
 }
 
 /* An ICMP error of the inside: the session of the packet inside has the new source. */
-static __attribute__((noinline)) int nat_find_error(struct translation *t)
+NOINLINE int nat_find_error(struct translation *t)
 {
 	struct nat_key key;
 	struct nat_session *session;
@@ -659,7 +659,7 @@ INLINE __u32 nat_write_ports(struct xdp_md *ctx, void *start, __u32 bytes, __u8 
 }
 
 /* Writes the new ends into an ICMP error, and into the packet inside. */
-static __attribute__((noinline)) int nat_write_error(struct xdp_md *ctx, __u32 offset, struct translation *t)
+NOINLINE int nat_write_error(struct xdp_md *ctx, __u32 offset, struct translation *t)
 {
 	struct ipv4 *ip = at(ctx, offset & 31), *quote = (void *)(ip + 1) + 8;
 	__u32 addresses, change, header, unused;

@@ -230,7 +230,7 @@ INLINE void policy_reverse(struct policy_flow *to, const struct policy_flow *flo
 }
 
 /* Finds a known flow by a packet of either direction. */
-static __attribute__((noinline)) struct policy_known *policy_find(struct policy_flow *flow, __u32 *is_reply)
+NOINLINE struct policy_known *policy_find(struct policy_flow *flow, __u32 *is_reply)
 {
 	struct policy_flow reversed;
 	struct policy_known *known = bpf_map_lookup_elem(&policy_flows, flow);
@@ -280,7 +280,7 @@ INLINE __u32 policy_move(struct policy_known *known, struct policy_question *q, 
  * Makes the flow of an accepted packet known, or renews it. The memory of a flow may be that of another one as soon as
  * it is evicted, so what decides is written by the key. Only the numbers of TCP are written in place.
  */
-static __attribute__((noinline)) int policy_track(struct policy_question *q)
+NOINLINE int policy_track(struct policy_question *q)
 {
 	struct policy_known *known, *next;
 	__u32 is_reply = 0, was_assured;

@@ -88,7 +88,7 @@ INLINE int may_fragment(struct xdp_md *ctx, __u32 offset)
 }
 
 /* What becomes of a packet for the inside that is too big, and that nobody may fragment. */
-static __attribute__((noinline)) int refuse_too_big(struct xdp_md *ctx, const struct packet *packet,
+NOINLINE int refuse_too_big(struct xdp_md *ctx, const struct packet *packet,
 						    const struct translation *t, __u32 mtu)
 {
 	/* Nobody answers an error, nor a fragment without its beginning (RFC 1812, section 4.3.2.7). */

@@ -240,7 +240,7 @@ impl Code {
 
 /// The functions that a source in C defines: a definition starts its line, and helpers of the kernel are constants.
 fn c_functions(text: &str) -> impl Iterator<Item = &str> {
-    let starts = |line: &&str| ["INLINE ", "NOINLINE ", "int "].iter().any(|start| line.starts_with(start));
+    let starts = |line: &&str| ["INLINE ", "NOINLINE ", "GLOBAL ", "int "].iter().any(|start| line.starts_with(start));
     text.lines().filter(starts).filter_map(|line| line.split_once('(')?.0.rsplit([' ', '*']).next())
 }
 
@@ -290,8 +290,9 @@ mod tests {
 
     #[test]
     fn functions_in_c_are_found() {
-        let text = "INLINE void *at(struct xdp_md *ctx)\n{\n\treturn f(x);\nint sallyport_router(struct xdp_md *ctx)\n";
-        assert_eq!(c_functions(text).collect::<Vec<_>>(), ["at", "sallyport_router"]);
+        let text = "INLINE void *at(struct xdp_md *ctx)\n{\n\treturn f(x);\nGLOBAL int nat_after(struct xdp_md *ctx)\n\
+                    int sallyport_router(struct xdp_md *ctx)\n";
+        assert_eq!(c_functions(text).collect::<Vec<_>>(), ["at", "nat_after", "sallyport_router"]);
     }
 
     #[test]
