@@ -129,9 +129,9 @@ impl Bed {
              permanent\nroute add {SOURCE}/32 via 10.0.0.2\nroute add 198.19.0.0/16 via {NEXT_HOP}\n"
         ))?;
         // A device sends frames of XDP once its peer polls, and that is told when it changes.
-        for device in ["d0", "d1"] {
+        for (space, device) in [(&outside, "g0"), (&outside, "s0"), (&router, "d0"), (&router, "d1")] {
             for state in ["off", "on"] {
-                run(&router, Command::new(ETHTOOL.program).args(["-K", device, "gro", state]))?;
+                run(space, Command::new(ETHTOOL.program).args(["-K", device, "gro", state]))?;
             }
         }
         let allowed: CpuSet = sched_getaffinity(None).map_err(|error| RunError::io("list processors")(error.into()))?;
