@@ -13,10 +13,17 @@ if (!isThere && process.env.CI) throw new Error(`${PROGRAM} must be there in CI`
 /** Why tests with the program are left out, or false. */
 export const MISSING = isThere ? false : `${PROGRAM} is not built`;
 
-/** A folder of its own for the program, and its environment. */
+/** What ends the programs of each folder. */
+const stops = new Map();
+
+/** A folder of its own for the program, and its environment. The folder goes after the programs that write into it. */
 export async function place(t) {
   const home = await mkdtemp(join(tmpdir(), 'sallyport-desk-'));
-  t.after(() => rm(home, { recursive: true, force: true }));
+  stops.set(home, []);
+  t.after(async () => {
+    await Promise.all(stops.get(home).map((stop) => stop()));
+    await rm(home, { recursive: true, force: true });
+  });
   const kept = Object.entries(process.env).filter(([name]) => !name.startsWith('SALLYPORT_'));
   const env = { ...Object.fromEntries(kept), HOME: home, SALLYPORT_STATE_DIR: join(home, 'state'), XDG_CONFIG_HOME: join(home, 'config'), SALLYPORT_PASSWORD: 'correct horse battery staple' };
   return { home, env };
@@ -40,7 +47,9 @@ export function start(t, env, args) {
     await ended;
     clearTimeout(late);
   };
-  t.after(stop);
+  const ofFolder = stops.get(env.HOME);
+  if (ofFolder) ofFolder.push(stop);
+  else t.after(stop);
   const line = (words) =>
     new Promise((go, fail) => {
       const late = setTimeout(() => fail(new Error(`no "${words}" in: ${output}`)), LIMIT_MS);
