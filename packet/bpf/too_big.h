@@ -1,6 +1,6 @@
 /*
- * Tells the sender of a packet for the inside that the packet is too big. The kernel cannot: of the sessions of the NAT it
- * knows nothing, and its error would name the address of the inside.
+ * Tells the sender of a packet for the inside that the packet is too big. The kernel cannot: it does not know the
+ * sessions of the NAT, and its error would name the address of the inside.
  */
 #ifndef SALLYPORT_TOO_BIG_H
 #define SALLYPORT_TOO_BIG_H
@@ -88,8 +88,8 @@ INLINE int may_fragment(struct xdp_md *ctx, __u32 offset)
 }
 
 /* What becomes of a packet for the inside that is too big, and that nobody may fragment. */
-NOINLINE int refuse_too_big(struct xdp_md *ctx, const struct packet *packet,
-						    const struct translation *t, __u32 mtu)
+NOINLINE int refuse_too_big(struct xdp_md *ctx, const struct packet *packet, const struct translation *t,
+			    __u32 mtu)
 {
 	/* Nobody answers an error, nor a fragment without its beginning (RFC 1812, section 4.3.2.7). */
 	if (t->is_error || t->is_later)

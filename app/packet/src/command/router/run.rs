@@ -127,7 +127,7 @@ pub(super) async fn run(output: Output, router: &Router, args: RunArgs) -> anyho
                 if !has_stood {
                     return Err(error);
                 }
-                // A device that was made anew may need some words more until it can be a port.
+                // A device that was made anew may lack a setting that a port needs, such as GRO of its peer.
                 let now = format!("{error:#}");
                 if std::mem::replace(&mut said, now.clone()) != now {
                     note(&format!("{now}; it is tried again each second"));
@@ -304,8 +304,12 @@ async fn follow(
             todo.refreshes = false;
         }
         if rules_seen.elapsed() >= RULES_EVERY {
-            for what in rules.restore().await? {
-                note(&format!("nftables had lost the {what} of the router: it is set again"));
+            match rules.restore().await {
+                Ok(lost) => lost.iter().for_each(|what| {
+                    note(&format!("nftables had lost the {what} of the router: it is set again"));
+                }),
+                // Packets go on by XDP, and the next turn tries again.
+                Err(error) => note(&error.message),
             }
             rules_seen = Instant::now();
         }
