@@ -50,7 +50,7 @@ instructions-accept: ## write these counts into bench/instructions/counts.json
 	@scripts/need rust cc valgrind
 	@cargo xtask instructions --accept
 
-lint: ## formatting, clippy, rustdoc, licences, the rule of the folders, the API's description, the pages
+lint: ## formatting, clippy, rustdoc, licences, the rule of the folders, the pages
 	@scripts/need rust cc clang node npm
 	@scripts/lint
 

@@ -20,7 +20,7 @@ usage: cargo xtask <what>
   layers             check the rule of the folders: what core/, io/, api and app/ may depend on and call, and
                      that the rooms inside a crate do not use one another in a circle
   names              check that functions called is_ or has_ return a bool
-  openapi [--check]  write api/openapi.json from the code, or only compare it
+  openapi            write api/openapi.json and api/inspector.json from the code
   docs               check links, the book's table of contents, that every file and function that
                      docs/life-of-a-request.md and ARCHITECTURE.md name is there, and that comments
                      name types in backticks
@@ -36,7 +36,6 @@ fn main() -> ExitCode {
         ["layers"] => root().and_then(|root| layers::run(&root)),
         ["names"] => root().and_then(|root| names::run(&root)),
         ["openapi"] => root().and_then(|root| openapi::write(&root)),
-        ["openapi", "--check"] => root().and_then(|root| openapi::check(&root)),
         ["docs"] => root().and_then(|root| docs::run(&root)),
         ["instructions", options @ ..] if options.iter().all(|option| ["--accept", "--core"].contains(option)) => {
             let options =

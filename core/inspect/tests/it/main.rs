@@ -9,4 +9,5 @@ mod export;
 mod filters;
 mod frames;
 mod inspect_fuzz;
+mod openapi;
 mod replay;
