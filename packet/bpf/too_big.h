@@ -5,6 +5,7 @@
 #ifndef SALLYPORT_TOO_BIG_H
 #define SALLYPORT_TOO_BIG_H
 
+#include "error_limit.h"
 #include "nat.h"
 
 /* What an error has of the packet: the header, and the first 8 bytes behind it (RFC 792). */
@@ -94,6 +95,8 @@ NOINLINE int refuse_too_big(struct xdp_md *ctx, const struct packet *packet, con
 	/* Nobody answers an error, nor a fragment without its beginning (RFC 1812, section 4.3.2.7). */
 	if (t->is_error || t->is_later)
 		return REASON_TOO_BIG_DROPPED;
+	if (!error_take())
+		return REASON_ICMP_LIMITED;
 	return packet->offset == sizeof(struct ethernet)
 		       ? answer_too_big(ctx, sizeof(struct ethernet), mtu)
 		       : answer_too_big(ctx, sizeof(struct ethernet) + sizeof(struct vlan), mtu);

@@ -110,6 +110,7 @@ reasons! {
     NoAddress      Drop    "no-address"     "the packet inside is for an address that this machine does not have"
     Limit          Drop    "limit"          "the source has sent more than it may"
     Cookie         Drop    "cookie"         "too many SYNs come, and this one cannot be answered by a cookie"
+    IcmpLimited    Drop    "icmp-limited"   "XDP has sent as many ICMP errors as it may, so the sender of this packet gets none"
 }
 
 impl Reason {

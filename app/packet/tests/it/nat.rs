@@ -283,6 +283,27 @@ fn a_packet_too_long_for_the_inside_is_answered_with_the_address_outside() {
 }
 
 #[test]
+fn a_flood_of_packets_that_are_too_long_gets_no_flood_of_answers() {
+    let Some(rig) = standing("") else { return };
+    rig.ip("dut", "link set d0 mtu 1400");
+    up(&rig, "");
+    assert_eq!(rig.probe("10.0.1.2", &["from=5000"]), "echo 32");
+    let link: Value = serde_json::from_str(&rig.ip("dut", "-j link show d1")).unwrap();
+    let mac = link[0]["address"].as_str().unwrap().replace(':', "");
+    let long = Frame { fragment: 0x4000, ..Frame::udp(("10.0.1.2", 9), ("10.0.1.1", 5000), &[0; 1450]) };
+    let hex: String = long.bytes()[6..].iter().map(|byte| format!("{byte:02x}")).collect();
+    done(&mut rig.python("sink", &["raw", "s0", &format!("{mac}{hex}"), "4000"]));
+    let answers = || (rig.count("d1", "too-big-sent"), rig.count("d1", "icmp-limited"));
+    rig.wait_for(|| answers().0 + answers().1 == 4_000);
+    let (sent, limited) = answers();
+    println!("{sent} answers, and {limited} packets without one");
+    // A processor answers 50 at once, and then as many as its time allows.
+    assert!(sent >= 50 && limited >= 1, "{sent} {limited}");
+    let drops = done(&mut rig.packet(&["router", "show", "drops"]));
+    assert!(drops.contains("icmp-limited"), "{drops}");
+}
+
+#[test]
 fn an_address_that_is_taken_away_is_written_no_more() {
     let Some(rig) = standing("") else { return };
     let up = |address: &str| {
