@@ -178,10 +178,11 @@ INLINE enum reason read_frame(struct xdp_md *ctx, struct packet *packet, struct 
 	if (proto != be16(ETH_P_IP) && proto != be16(ETH_P_IPV6))
 		return REASON_NOT_IP;
 	packet->is_v6 = proto == be16(ETH_P_IPV6);
-	/* A switch floods frames of others, and a card in promiscuous mode shows them. */
-	if (!is_same_mac(ethernet->dest, port->mac))
-		return REASON_OTHER_HOST;
-	return REASON_FORWARDED;
+	if (LIKELY(is_same_mac(ethernet->dest, port->mac)))
+		return REASON_FORWARDED;
+	/* A switch floods frames of others, and a card in promiscuous mode shows them. The kernel drops these unread. */
+	packet->is_for_group = ethernet->dest[0] & 1;
+	return packet->is_for_group && port->urpf != URPF_OFF ? REASON_FORWARDED : REASON_OTHER_HOST;
 }
 
 /* Says what becomes of a packet. `from` and `to` are ports or VLANs of ports; `to` is set if it is forwarded. */
@@ -206,6 +207,9 @@ INLINE enum reason decide(struct xdp_md *ctx, struct packet *packet, struct bpf_
 	by_kernel = is_by_kernel(fib->ifindex);
 	if ((*from)->urpf != URPF_OFF && !is_source_right(ctx, fib, (*from)->urpf, by_kernel))
 		return REASON_URPF;
+	/* The kernel forwards no frame for a group, and delivers it: only its source had to be asked about. */
+	if (packet->is_for_group)
+		return REASON_OTHER_HOST;
 	if (packet->is_special)
 		return REASON_NOT_UNICAST;
 	if (packet->has_options)
