@@ -7,6 +7,7 @@
  */
 #include "balance.h"
 #include "dump.h"
+#include "error_limit.h"
 #include "limit.h"
 
 struct {
@@ -425,6 +426,8 @@ INLINE enum reason send(struct xdp_md *ctx, struct choice *choice, const struct 
 		/* Nobody answers an error, nor a fragment without its beginning (RFC 1812, section 4.3.2.7). */
 		if (choice->flow.is_error || choice->flow.is_later_fragment)
 			return REASON_TOO_BIG_DROPPED;
+		if (!error_take())
+			return REASON_ICMP_LIMITED;
 		return choice->flow.is_v6 ? answer_too_big_v6(ctx, &choice->flow, choice->mtu)
 					  : answer_too_big_v4(ctx, &choice->flow, choice->mtu);
 	}

@@ -30,6 +30,7 @@ struct fragment_key {
 	__be32 id;
 	__u32 protocol;
 };
+_Static_assert(sizeof(struct fragment_key) == 40, "io/xdp pins the map, and knows its sizes");
 
 /* The addresses that the NAT has written into the first fragment. */
 struct fragment_way {
@@ -40,6 +41,7 @@ struct fragment_way {
 	__u8 does_dest;
 	__u8 zero[6];
 };
+_Static_assert(sizeof(struct fragment_way) == 24, "io/xdp pins the map, and knows its sizes");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);

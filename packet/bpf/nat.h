@@ -701,6 +701,14 @@ INLINE int nat_is_for_inside(const struct translation *t)
 	return nat.engine == NAT_XDP && t->does_dest;
 }
 
+/* Whether the rules of the kernel send a packet for the inside there too: they have the forwarded ports. */
+INLINE int nat_is_forwarded(const struct translation *t)
+{
+	struct nat_mapping *mapping = bpf_map_lookup_elem(&nat_mappings, &t->new_dest);
+
+	return mapping && mapping->is_forward;
+}
+
 /* For `packet explain`: what `nat_after` would write. A session that is not there yet has no new source so far. */
 INLINE void nat_explain(const struct translation *t, struct verdict *verdict)
 {

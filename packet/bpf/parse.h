@@ -70,6 +70,8 @@ struct packet {
 	/* Whether it is a fragment, of IPv6 also an atomic one. `fragment` says which, where NAT or policy ask: FRAGMENT_*. */
 	__u8 is_fragment;
 	__u8 fragment;
+	/* Whether the frame is for a group of hosts. The kernel takes what is inside, if that is for this machine. */
+	__u8 is_for_group;
 };
 
 INLINE void *at(struct xdp_md *ctx, __u32 offset)

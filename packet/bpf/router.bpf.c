@@ -12,7 +12,7 @@
 #include "nat_clock.h"
 #include "policy.h"
 #include "parse.h"
-#include "too_big.h"
+#include "refuse.h"
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -178,10 +178,11 @@ INLINE enum reason read_frame(struct xdp_md *ctx, struct packet *packet, struct 
 	if (proto != be16(ETH_P_IP) && proto != be16(ETH_P_IPV6))
 		return REASON_NOT_IP;
 	packet->is_v6 = proto == be16(ETH_P_IPV6);
-	/* A switch floods frames of others, and a card in promiscuous mode shows them. */
-	if (!is_same_mac(ethernet->dest, port->mac))
-		return REASON_OTHER_HOST;
-	return REASON_FORWARDED;
+	if (LIKELY(is_same_mac(ethernet->dest, port->mac)))
+		return REASON_FORWARDED;
+	/* A switch floods frames of others, and a card in promiscuous mode shows them. The kernel drops these unread. */
+	packet->is_for_group = ethernet->dest[0] & 1;
+	return packet->is_for_group && port->urpf != URPF_OFF ? REASON_FORWARDED : REASON_OTHER_HOST;
 }
 
 /* Says what becomes of a packet. `from` and `to` are ports or VLANs of ports; `to` is set if it is forwarded. */
@@ -206,6 +207,9 @@ INLINE enum reason decide(struct xdp_md *ctx, struct packet *packet, struct bpf_
 	by_kernel = is_by_kernel(fib->ifindex);
 	if ((*from)->urpf != URPF_OFF && !is_source_right(ctx, fib, (*from)->urpf, by_kernel))
 		return REASON_URPF;
+	/* The kernel forwards no frame for a group, and delivers it: only its source had to be asked about. */
+	if (packet->is_for_group)
+		return REASON_OTHER_HOST;
 	if (packet->is_special)
 		return REASON_NOT_UNICAST;
 	if (packet->has_options)
@@ -307,10 +311,12 @@ INLINE enum reason translate(struct xdp_md *ctx, struct packet *packet, struct t
 {
 	enum reason done;
 
-	if (reason == REASON_TOO_BIG && nat_is_for_inside(t)) {
+	if (nat_is_for_inside(t) && error_of(reason)) {
 		/* The kernel fragments it, if it is whole and no policy has to judge it: the kernel's would not know its flow. */
-		if (policy.is_on || packet->is_fragment || !may_fragment(ctx, packet->offset))
-			return refuse_too_big(ctx, packet, t, mtu);
+		if (reason != REASON_TOO_BIG || policy.is_on || packet->is_fragment || !may_fragment(ctx, packet->offset))
+			return refuse(ctx, packet, t, reason, mtu);
+	} else if (reason == REASON_OTHER_PORT && nat_is_for_inside(t)) {
+		return nat_is_forwarded(t) ? reason : REASON_NAT_OTHER_PORT;
 	} else if (reason != REASON_FORWARDED && reason != REASON_NEIGHBOR) {
 		return reason;
 	}
@@ -337,6 +343,7 @@ int sallyport_router(struct xdp_md *ctx)
 	__u64 bytes = bytes_of(ctx);
 	struct dump *dump = dump_begin(ctx);
 	enum reason reason = decide(ctx, &packet, &fib, &translation, &from, &to);
+	int is_answer;
 
 	reason = policy_check(ctx, &packet, &translation, &fib, from ? from->ifindex : 0, reason, 0);
 	reason = translate(ctx, &packet, &translation, fib.mtu_result, reason);
@@ -344,10 +351,11 @@ int sallyport_router(struct xdp_md *ctx)
 		reason = forward(ctx, &packet, &fib, to);
 	count(from, reason, bytes);
 	/* Back by the same port. Not by XDP_TX: a veth device does not wake a peer for that, unless it has a program. */
-	if (reason == REASON_TOO_BIG_SENT)
+	is_answer = reason == REASON_TOO_BIG_SENT || reason == REASON_ERROR_SENT;
+	if (is_answer)
 		to = from;
 	dump_end(ctx, dump, reason, from, to);
-	if (reason == REASON_TOO_BIG_SENT && to)
+	if (is_answer && to)
 		return bpf_redirect_map(&devices, to->parent & PORT_MASK, XDP_DROP);
 	if (LIKELY(reason == REASON_FORWARDED && to))
 		return bpf_redirect_map(&devices, to->parent & PORT_MASK, XDP_DROP);

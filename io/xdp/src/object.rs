@@ -18,7 +18,7 @@ pub(crate) use crate::pins::map;
 /// The programs, compiled by build.rs; empty without clang.
 static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/router.bpf.o"));
 /// The maps that outlive the process.
-pub(crate) const PINNED: [Shape; 9] = [
+pub(crate) const PINNED: [Shape; 10] = [
     Shape { name: "ports", sizes: (4, 20), entries: SLOTS },
     Shape { name: "vlans", sizes: (8, 4), entries: MAX_VLANS as u32 },
     Shape { name: "devices", sizes: (4, 4), entries: SLOTS },
@@ -28,6 +28,8 @@ pub(crate) const PINNED: [Shape; 9] = [
     Shape { name: "dump_rings", sizes: (4, 4), entries: 1 },
     Shape { name: "policy_settings", sizes: (4, policy::SETTINGS_BYTES as u32), entries: 1 },
     Shape { name: "nat_settings", sizes: (4, nat::SETTINGS_BYTES as u32), entries: 1 },
+    // Later fragments follow their first one over an exchange of the program.
+    Shape { name: "fragments", sizes: (40, 24), entries: 16_384 },
 ];
 
 /// What a map of this version looks like.

@@ -95,6 +95,7 @@ reasons! {
     TooBigSent     Forward "too-big-sent"   "it is longer than the MTU, and the sender was told by ICMP"
     SecondChance   Forward "second-chance"  "its connection is not here, so it goes on to the second edge of its slot"
     CookieSent     Forward "cookie-sent"    "too many SYNs come, and this one was answered by a cookie"
+    ErrorSent      Forward "error-sent"     "it ends on its way to the inside of the NAT, and the sender was told by ICMP"
     Decapsulated   Kernel  "decapsulated"   "the kernel has the packet that was inside"
     NotVirtual     Kernel  "not-virtual"    "it is for no virtual address, or was in no tunnel: the kernel decides"
     NoService      Drop    "no-service"     "the virtual address has no service at this port"
@@ -110,6 +111,9 @@ reasons! {
     NoAddress      Drop    "no-address"     "the packet inside is for an address that this machine does not have"
     Limit          Drop    "limit"          "the source has sent more than it may"
     Cookie         Drop    "cookie"         "too many SYNs come, and this one cannot be answered by a cookie"
+    IcmpLimited    Drop    "icmp-limited"   "XDP has sent as many ICMP errors as it may, so the sender of this packet gets none"
+    ErrorDropped   Drop    "error-dropped"  "it ends on its way to the inside of the NAT, and nobody answers an error or a fragment"
+    NatOtherPort   Drop    "nat-other-port" "its session leads to a device that is no port, and the kernel does not know the session"
 }
 
 impl Reason {

@@ -324,7 +324,11 @@ fn frame(random: &mut Random, devices: &[(&str, Device)]) -> (u32, Vec<u8>) {
         }
         _ => {}
     }
-    let mut frame = if random.one_in(25) { vec![2, 9, 9, 9, 9, 9] } else { device(own).mac.to_vec() };
+    let mut frame = if random.one_in(25) {
+        random.of(&[[2, 9, 9, 9, 9, 9], [0xff; 6], [1, 0, 0x5e, 0, 0, 9]]).to_vec()
+    } else {
+        device(own).mac.to_vec()
+    };
     frame.extend([2, 0, 0, 0, 0, 7]);
     for (kind, tag) in &tags {
         frame.extend(kind.to_be_bytes());

@@ -73,6 +73,13 @@ fn no_tag_and_no_special_address_hides_a_source_from_its_check() {
     assert_eq!(seen, Vec::<String>::new(), "spoofed packets came through");
     rig.wait_count("d0", "urpf", 5);
     rig.wait_count("d0", "malformed", 4);
+    // The kernel delivers a frame for a group of hosts, if the packet is for this machine.
+    let group = |mac: &str, source: &str| sealed_behind(mac, "0800", &udp(source, "0a000001"));
+    let frames = [group("ffffffffffff", spoofed), group("01005e000009", spoofed), group("ffffffffffff", "0a000002")];
+    let file = rig.write("group", &frames.map(|frame| frame + "\n").concat());
+    done(&mut rig.python("gen", &["frames", "g0", file.to_str().unwrap()]));
+    rig.wait_count("d0", "other-host", 1);
+    assert_eq!(rig.count("d0", "urpf"), 7);
 }
 
 /// A frame to the router with these tags, and the right sum of its header.

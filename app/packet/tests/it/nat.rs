@@ -36,6 +36,14 @@ fn up(rig: &Rig, nat: &str) {
     rig.up(&["--config", path.to_str().unwrap()]);
 }
 
+/// Sends a frame from `sink` so many times.
+fn send_outside(rig: &Rig, frame: &Frame, times: u32) {
+    let link: Value = serde_json::from_str(&rig.ip("dut", "-j link show d1")).unwrap();
+    let mac = link[0]["address"].as_str().unwrap().replace(':', "");
+    let hex: String = frame.bytes()[6..].iter().map(|byte| format!("{byte:02x}")).collect();
+    done(&mut rig.python("sink", &["raw", "s0", &format!("{mac}{hex}"), &times.to_string()]));
+}
+
 fn shown(rig: &Rig, what: &str) -> Value {
     serde_json::from_str(&done(&mut rig.packet(&["nat", "show", what, "-o", "json"]))).unwrap()
 }
@@ -280,6 +288,61 @@ fn a_packet_too_long_for_the_inside_is_answered_with_the_address_outside() {
     up(&rig, "");
     assert_eq!(rig.probe("10.0.1.2", &["want=1450"]), "echo 1450");
     assert_eq!((rig.count("d1", "too-big"), rig.count("d1", "too-big-sent")), (1, 0));
+}
+
+#[test]
+fn a_flood_of_packets_that_are_too_long_gets_no_flood_of_answers() {
+    let Some(rig) = standing("") else { return };
+    rig.ip("dut", "link set d0 mtu 1400");
+    up(&rig, "");
+    assert_eq!(rig.probe("10.0.1.2", &["from=5000"]), "echo 32");
+    let long = Frame { fragment: 0x4000, ..Frame::udp(("10.0.1.2", 9), ("10.0.1.1", 5000), &[0; 1450]) };
+    send_outside(&rig, &long, 4_000);
+    let answers = || (rig.count("d1", "too-big-sent"), rig.count("d1", "icmp-limited"));
+    rig.wait_for(|| answers().0 + answers().1 == 4_000);
+    let (sent, limited) = answers();
+    println!("{sent} answers, and {limited} packets without one");
+    // A processor answers 50 at once, and then as many as its time allows.
+    assert!(sent >= 50 && limited >= 1, "{sent} {limited}");
+    let drops = done(&mut rig.packet(&["router", "show", "drops"]));
+    assert!(drops.contains("icmp-limited"), "{drops}");
+}
+
+#[test]
+fn a_packet_that_ends_on_its_way_inside_is_answered_with_the_address_outside() {
+    let Some(rig) =
+        standing("[[nat.forward]]\nprotocol = \"udp\"\nexternal = \"10.0.1.1:81\"\ninside = \"10.0.0.2:81\"\n")
+    else {
+        return;
+    };
+    rig.probe("10.0.1.2", &["from=5000", "to=77", "answer=0"]);
+    let back = |options: &[&str]| {
+        let packet = ["probe", "10.0.1.1", "from=77", "to=5000"];
+        done(&mut rig.python("sink", &[&packet, options].concat())).trim().to_owned()
+    };
+    // The socket of the peer gets the error, so the packet inside has the address and the port that the peer knows.
+    assert_eq!(back(&["ttl=1"]), "icmp 11 0 by 10.0.1.1 info 0");
+    for (route, error) in [("unreachable", "icmp 3 1"), ("prohibit", "icmp 3 13")] {
+        rig.ip("dut", &format!("route add {route} 10.0.0.2/32"));
+        assert_eq!(back(&[]), format!("{error} by 10.0.1.1 info 0"));
+        rig.ip("dut", &format!("route del {route} 10.0.0.2/32"));
+    }
+    assert_eq!(rig.count("d1", "error-sent"), 3);
+    // Of a device that is no port, the kernel knows the forwarded ports alone.
+    rig.wire("sink", "s9", "d9");
+    rig.ip("dut", "route add 10.0.0.2/32 dev d9");
+    rig.ip("dut", "neigh replace 10.0.0.2 lladdr 02:00:00:00:00:09 dev d9 nud permanent");
+    back(&["answer=0"]);
+    rig.wait_count("d1", "nat-other-port", 1);
+    done(&mut rig.python("sink", &["probe", "10.0.1.1", "from=78", "to=81", "answer=0"]));
+    rig.wait_count("d1", "other-port", 1);
+    // Nobody answers an error: the peer's own one, about a packet of the inside.
+    rig.ip("dut", "route replace unreachable 10.0.0.2/32");
+    let inner = Frame::udp(("10.0.1.1", 5000), ("10.0.1.2", 77), b"x");
+    let error = Frame { hop_limit: 1, ..Frame::error("10.0.1.2", "10.0.1.1", 3, &inner.packet()) };
+    send_outside(&rig, &error, 1);
+    rig.wait_count("d1", "error-dropped", 1);
+    assert_eq!(rig.count("d1", "error-sent"), 3);
 }
 
 #[test]

@@ -1,17 +1,22 @@
 //! The program and the model of core/packet translate the same frames alike, by BPF_PROG_TEST_RUN.
 
-use std::{path::Path, time::Duration};
+use std::{
+    collections::HashSet,
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use sallyport_packet_model::{
     forward::{DropReason, PassReason, Verdict},
-    nat::{Filtering, Nat, NatConfig, PortForward},
+    nat::{Endpoint, Filtering, Nat, NatConfig, PortForward, Timeouts},
     parse::{Flow, Tcp, parse},
 };
 use sallyport_xdp::Router;
 
 use crate::{
+    clock,
     model_frames::Frame,
-    rig::{Rig, done},
+    rig::{PATIENCE, Rig, done},
 };
 
 const PINS: &str = "PACKET_NAT_PINS";
@@ -19,18 +24,21 @@ const PORTS: &str = "PACKET_NAT_PORTS";
 const MACS: &str = "PACKET_NAT_MACS";
 const OPEN: &str = "PACKET_NAT_OPEN";
 const SEED: &str = "PACKET_NAT_SEED";
-/// Frames of a run.
-const FRAMES: usize = 10_000;
+const SEEDS: &str = "PACKET_NAT_SEEDS";
+/// Frames of a seed.
+const FRAMES: usize = 8_000;
+/// What passes between two seeds: some sessions end, and each of the others lives for minutes more.
+const PAUSE: Duration = Duration::from_secs(1_000);
 
 #[test]
 fn the_program_and_the_model_translate_alike() {
-    for filtering in ["port-restricted", "endpoint-independent"] {
+    for (filtering, seeds) in [("port-restricted", "17,18"), ("endpoint-independent", "19,20")] {
         let Some(rig) = Rig::new() else { return };
         rig.resolve();
         for last in 3..=9 {
             rig.ip("dut", &format!("neigh replace 10.0.0.{last} lladdr 02:00:00:00:00:{last:02} dev d0 nud permanent"));
         }
-        let file = rig.write("nat.toml", &format!("[[port]]\ndev = \"d0\"\n[[port]]\ndev = \"d1\"\n[nat]\ninside = [\"10.0.0.0/24\"]\npool = [\"203.0.113.10-203.0.113.12\"]\nports = \"20000-20029\"\nmax-sessions = 250\ntimeouts = {{ half-open = 600, tcp-closing = 600 }}\nmax-sessions-per-user = 40\nfiltering = \"{filtering}\"\n[[nat.forward]]\nexternal = \"203.0.113.10:80\"\ninside = \"10.0.0.9:8080\"\n[[nat.forward]]\nprotocol = \"udp\"\nexternal = \"203.0.113.20:53\"\ninside = \"10.0.0.9:5353\"\n"));
+        let file = rig.write("nat.toml", &format!("[[port]]\ndev = \"d0\"\n[[port]]\ndev = \"d1\"\n[nat]\ninside = [\"10.0.0.0/24\"]\npool = [\"203.0.113.10-203.0.113.12\"]\nports = \"20000-20029\"\nmax-sessions = 250\ntimeouts = {{ tcp-transitory = 500, tcp-established = 7500, tcp-closing = 500, udp = 1500, icmp = 500, half-open = 500 }}\nmax-sessions-per-user = 40\nfiltering = \"{filtering}\"\n[[nat.forward]]\nexternal = \"203.0.113.10:80\"\ninside = \"10.0.0.9:8080\"\n[[nat.forward]]\nprotocol = \"udp\"\nexternal = \"203.0.113.20:53\"\ninside = \"10.0.0.9:5353\"\n"));
         rig.up(&["--config", file.to_str().unwrap()]);
         let links = ["d0", "d1"].map(|device| -> serde_json::Value {
             serde_json::from_str(&rig.ip("dut", &format!("-j link show {device}"))).unwrap()
@@ -43,7 +51,7 @@ fn the_program_and_the_model_translate_alike() {
         inner.args(["--exact", "nat_model::inside_the_namespace", "--ignored", "--nocapture"]);
         inner.env(PINS, rig.pins()).env(PORTS, both("ifindex")).env(MACS, both("address"));
         inner.env(SEED, Router::new(rig.pins()).nat_seed().unwrap().to_string());
-        inner.env(OPEN, filtering);
+        inner.env(OPEN, filtering).env(SEEDS, seeds);
         let printed = done(&mut inner);
         assert!(printed.contains("1 passed"), "{printed}");
         println!("{filtering}: {}", printed.lines().find(|line| line.contains("forwarded")).unwrap());
@@ -130,44 +138,84 @@ fn later(numbers: &mut Numbers, first: &Frame) -> Frame {
     Frame { fragment, id, segment, ..first.clone() }
 }
 
-#[test]
-#[ignore = "the_program_and_the_model_translate_alike runs it in the namespace of its router"]
-fn inside_the_namespace() {
-    let variable = |name| std::env::var(name).unwrap();
-    let router = Router::new(Path::new(&variable(PINS)));
-    let ports: Vec<u32> = variable(PORTS).split(',').map(|port| port.parse().unwrap()).collect();
-    let macs: Vec<Vec<u8>> = variable(MACS)
-        .split(',')
-        .map(|mac| mac.split(':').map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect())
-        .collect();
+/// The NAT of the file, by hand.
+fn model(filtering: &str, seed: u32) -> Nat {
     let forward = |protocol, external: &str, inside: &str| PortForward {
         protocol,
         external: external.parse().unwrap(),
         inside: inside.parse().unwrap(),
     };
-    let mut nat = Nat::new(NatConfig {
+    let seconds = Duration::from_secs;
+    Nat::new(NatConfig {
         inside: vec!["10.0.0.0/24".parse().unwrap()],
         pool: (10..=12).map(|last| [203, 0, 113, last].into()).collect(),
         ports: 20_000..=20_029,
-        filtering: match variable(OPEN).as_str() {
+        filtering: match filtering {
             "port-restricted" => Filtering::PortRestricted,
             _ => Filtering::EndpointIndependent,
         },
         forwards: vec![forward(6, "203.0.113.10:80", "10.0.0.9:8080"), forward(17, "203.0.113.20:53", "10.0.0.9:5353")],
         max_sessions: 250,
         max_sessions_per_user: 40,
-        seed: variable(SEED).parse().unwrap(),
+        seed,
+        timeouts: Timeouts {
+            tcp_transitory: seconds(500),
+            tcp_established: seconds(7_500),
+            tcp_closing: seconds(500),
+            udp: seconds(1_500),
+            icmp: seconds(500),
+            half_open: seconds(500),
+        },
         ..NatConfig::default()
     })
-    .unwrap();
-    let now = Duration::from_secs(1);
-    let mut numbers = Numbers(17);
+    .unwrap()
+}
+
+/// Lets time pass, and waits until the clock of the NAT has removed what is over.
+fn pause(pins: &Path, nat: &mut Nat, now: Duration) {
+    clock::pass(pins, &clock::NAT, PAUSE);
+    let (before, over) = (nat.session_count(), nat.expire(now));
+    assert!(over > 0 && over < before, "{over} of {before} sessions are over");
+    let forwarded =
+        [(6, 8080), (17, 5353)].map(|(protocol, port)| Endpoint { protocol, address: [10, 0, 0, 9].into(), port });
+    let mappings: HashSet<_> = nat.sessions().map(|session| session.inside).chain(forwarded).collect();
+    let users: HashSet<_> = nat.sessions().map(|session| (session.inside.address, session.is_outbound)).collect();
+    let wanted = [("nat_sessions", before - over), ("nat_mappings", mappings.len()), ("nat_users", users.len())];
+    let end = Instant::now() + PATIENCE;
+    while wanted.iter().any(|(name, entries)| clock::entries(pins, name) != *entries) {
+        let found = wanted.map(|(name, _)| clock::entries(pins, name));
+        assert!(Instant::now() < end, "the tables have {found:?} entries, and not {wanted:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+#[ignore = "the_program_and_the_model_translate_alike runs it in the namespace of its router"]
+fn inside_the_namespace() {
+    let variable = |name| std::env::var(name).unwrap();
+    let ports: Vec<u32> = variable(PORTS).split(',').map(|port| port.parse().unwrap()).collect();
+    let macs: Vec<Vec<u8>> = variable(MACS)
+        .split(',')
+        .map(|mac| mac.split(':').map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect())
+        .collect();
+    let pins = variable(PINS);
+    let pins = Path::new(&pins);
+    let router = Router::new(pins);
+    let seeds: Vec<u64> = variable(SEEDS).split(',').map(|seed| seed.parse().unwrap()).collect();
+    let mut nat = model(&variable(OPEN), variable(SEED).parse().unwrap());
+    let mut now = Duration::from_secs(1);
+    let mut numbers = Numbers(seeds[0]);
     let mut seen: Vec<Vec<u8>> = Vec::new();
     let mut counts = [0; 3];
     let program = router.runner().unwrap();
     let mut first: Option<(Frame, bool)> = None;
     let mut followed = 0;
-    for number in 0..FRAMES {
+    for number in 0..FRAMES * seeds.len() {
+        if number > 0 && number % FRAMES == 0 {
+            now += PAUSE;
+            pause(pins, &mut nat, now);
+            numbers = Numbers(seeds[number / FRAMES]);
+        }
         let (frame, is_inside) = match first.take() {
             Some((first, is_inside)) => (later(&mut numbers, &first), is_inside),
             None => {

@@ -1,6 +1,6 @@
 //! The firewall: real connections, and the same policy as tables of XDP, as rules of nftables, and as the model.
 
-use std::collections::BTreeMap;
+use std::{cell::Cell, collections::BTreeMap};
 
 use sallyport_packet_model::{
     filter::{Action, AddressMatch, Facts, FlowState, Policy, Rule},
@@ -207,6 +207,33 @@ fn fragmented_questions_and_answers_pass_the_firewall() {
         rig.wait_count("d0", "fragment", 4);
         assert_eq!(rig.count("d1", "fragment"), 0, "{nat}");
     }
+}
+
+#[test]
+fn later_fragments_follow_their_first_one_over_a_new_program() {
+    let nat = "[nat]\ninside = [\"10.0.0.0/24\"]\npool = [\"10.0.1.1\"]\n";
+    let Some(rig) = standing("default = \"accept\"\n", nat) else { return };
+    let link: Value = serde_json::from_str(&rig.ip("dut", "-j link show d0")).unwrap();
+    let mac = link[0]["address"].as_str().unwrap().replace(':', "");
+    let send = |id: u16, fragment: u16| {
+        let frame = Frame { id, fragment, ..Frame::udp(("10.0.0.2", 5000), ("10.0.1.2", 9), &[0; 32]) };
+        let hex: String = frame.bytes()[6..].iter().map(|byte| format!("{byte:02x}")).collect();
+        done(&mut rig.python("gen", &["raw", "g0", &format!("{mac}{hex}"), "1"]));
+    };
+    let file = rig.path("router.toml");
+    let id = Cell::new(0);
+    // A first fragment is remembered for 5 seconds: a slow machine tries again.
+    rig.wait_for(|| {
+        id.set(id.get() + 1);
+        let before = rig.count("d0", "forwarded");
+        send(id.get(), 0x2000);
+        rig.wait_count("d0", "forwarded", before + 1);
+        rig.up(&["--config", file.to_str().unwrap()]);
+        let strays = rig.count("d0", "fragment");
+        send(id.get(), 5);
+        rig.wait_for(|| rig.count("d0", "forwarded") + rig.count("d0", "fragment") > before + 1 + strays);
+        rig.count("d0", "forwarded") == before + 2
+    });
 }
 
 #[test]

@@ -99,6 +99,10 @@ pub fn admit<C: Cells>(
     observer.observe(Step::Parsed(packet));
     let ip = routable(&packet)?;
     check_reverse_path(router, incoming, &ip, routing_hash(router, &packet), observer)?;
+    // The kernel forwards no frame for a group, and delivers it.
+    if is_for_group(&ethernet) {
+        return Err(Verdict::Pass(PassReason::NotForRouter));
+    }
     // What the kernel forwards comes after the source: the kernel does not check it again.
     if special::is_link_local(ip.source) || special::is_link_local(ip.destination) {
         return Err(Verdict::Pass(PassReason::LinkLocal));
@@ -145,7 +149,13 @@ fn routing_hash<C: Cells>(router: &Router<C>, packet: &Packet) -> u32 {
     Flow::for_routing(packet).map_or(0, |flow| flow_hash(&flow, router.seed))
 }
 
-/// The interface that the frame came by; its hardware address is the frame's destination.
+/// Whether the frame is for a group of hosts: broadcast or multicast.
+fn is_for_group(ethernet: &Ethernet) -> bool {
+    ethernet.destination[0] & 1 == 1
+}
+
+/// The interface that the frame came by; its hardware address is the frame's destination. A frame for a group of hosts
+/// is read further where sources are checked: the kernel takes what is inside, if that is for this machine.
 fn incoming_interface<C: Cells>(router: &Router<C>, port: u32, ethernet: &Ethernet) -> Result<u32, Verdict> {
     refuse_hidden(router, port, ethernet)?;
     // One tag is of 802.1Q, and of two the outer is of 802.1ad, as they are written.
@@ -159,7 +169,8 @@ fn incoming_interface<C: Cells>(router: &Router<C>, port: u32, ethernet: &Ethern
     if !matches!(ethernet.ether_type, ETHERTYPE_IPV4 | ETHERTYPE_IPV6) {
         return Err(Verdict::Pass(PassReason::NotIp));
     }
-    if ethernet.destination != interface.mac {
+    let is_read = is_for_group(ethernet) && interface.reverse_path != ReversePath::Off;
+    if ethernet.destination != interface.mac && !is_read {
         return Err(Verdict::Pass(PassReason::NotForRouter));
     }
     Ok(index)

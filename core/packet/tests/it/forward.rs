@@ -183,6 +183,16 @@ fn sources_have_to_lead_back_if_that_is_asked_for() {
     // Options are no way around the check.
     let frame = Frame { extra: vec![0x94, 4, 0, 0], source: "8.8.8.8".parse().unwrap(), ..to("198.51.100.9") };
     assert_eq!(forward(&router(ReversePath::Strict), 1, &frame.bytes(), &mut ()).verdict, spoofed);
+    // Nor is a frame for all hosts: the kernel delivers what is inside.
+    for (mode, source, verdict) in [
+        (ReversePath::Strict, "8.8.8.8", spoofed),
+        (ReversePath::Strict, "192.0.2.1", Verdict::Pass(PassReason::NotForRouter)),
+        (ReversePath::Off, "8.8.8.8", Verdict::Pass(PassReason::NotForRouter)),
+    ] {
+        let frame = Frame { source: source.parse().unwrap(), ..to("192.0.2.254") };
+        let bytes = [&[0xff; 6], &frame.bytes()[6..]].concat();
+        assert_eq!(forward(&router(mode), 1, &bytes, &mut ()).verdict, verdict, "{mode:?} {source}");
+    }
 }
 
 #[test]
