@@ -166,7 +166,6 @@ fn model(filtering: &str, seed: u32) -> Nat {
             icmp: seconds(500),
             half_open: seconds(500),
         },
-        ..NatConfig::default()
     })
     .unwrap()
 }

@@ -14,7 +14,7 @@ use std::{
 
 use crate::{
     fleet::{Bus, ControlHere, EdgeHere, connect, token},
-    harness::{Home, Origin, text, wait_until},
+    harness::{Home, Origin, Program, text, wait_until},
 };
 
 /// The delay of the bus: longer than a connector trusts a single edge.
@@ -108,6 +108,6 @@ fn a_new_tunnel_comes_up_at_edges_that_learn_of_it_late() {
         ["tunnel", "connect", "--socket-id", &socket, "--tunnel-id", nobody, "--host", "127.0.0.1", "--port", "9"];
     let mut command = home.command(&[&args[..], &["--api", &api, "--token", &key]].concat());
     command.args(["--ca", home.data().join("ca.pem").to_str().unwrap()]);
-    let output = command.env("SALLYPORT_TUNNEL_CREDENTIAL", "sptc_none").output().unwrap();
-    assert_eq!(output.status.code(), Some(4), "{}{}", text(&output.stdout), text(&output.stderr));
+    let stranger = Program::start(command.env("SALLYPORT_TUNNEL_CREDENTIAL", "sptc_none"));
+    assert_eq!(stranger.ended().code(), Some(4), "{}", stranger.output());
 }
