@@ -198,12 +198,11 @@ impl FrameType {
     /// there.
     #[must_use]
     pub fn payload_bounds(self, carrier: Carrier) -> Option<(u32, u32)> {
-        let json = (2, MAX_CONTROL_MESSAGE_BYTES);
         let (min, max) = match carrier {
-            Carrier::Control => self.bounds_of_streams(json).0?,
-            Carrier::Leg => self.bounds_of_streams(json).1?,
+            Carrier::Control => self.bounds_on_control()?,
+            Carrier::Leg => self.bounds_on_leg()?,
             Carrier::Datagrams => match self {
-                Self::Refused => json,
+                Self::Refused => JSON_BOUNDS,
                 Self::JoinDatagrams => (48, 48),
                 Self::FlowOpen => (FLOW_OPEN_BYTES, FLOW_OPEN_BYTES + MAX_TRAILING_BYTES),
                 Self::Datagram => (FLOW_ID_BYTES, FLOW_ID_BYTES + MAX_DATAGRAM_BYTES),
@@ -211,12 +210,12 @@ impl FrameType {
                 _ => return None,
             },
             Carrier::Association => match self {
-                Self::Refused | Self::Associate => json,
+                Self::Refused | Self::Associate => JSON_BOUNDS,
                 Self::Associated => (ASSOCIATED_BYTES, ASSOCIATED_BYTES + MAX_TRAILING_BYTES),
                 _ => return None,
             },
             Carrier::Packets => match self {
-                Self::Refused | Self::JoinNetwork | Self::NetworkJoined => json,
+                Self::Refused | Self::JoinNetwork | Self::NetworkJoined => JSON_BOUNDS,
                 Self::Ping | Self::Pong => (8, 8),
                 Self::Packets => (PACKET_PREFIX_BYTES + MIN_PACKET_BYTES, MAX_PACKETS_BYTES),
                 _ => return None,
@@ -226,11 +225,11 @@ impl FrameType {
         Some((min as u32, max as u32))
     }
 
-    /// The bounds on a control connection and on a leg.
-    fn bounds_of_streams(self, json: (usize, usize)) -> (Bounds, Bounds) {
+    /// The bounds on a control connection. A frame of a stream has the stream's id before what it has on a leg.
+    fn bounds_on_control(self) -> Option<(usize, usize)> {
         match self {
-            Self::Refused => (Some(json), Some(json)),
-            Self::Hello
+            Self::Refused
+            | Self::Hello
             | Self::Welcome
             | Self::Attach
             | Self::Attached
@@ -239,27 +238,30 @@ impl FrameType {
             | Self::GoAway
             | Self::RequestLog
             | Self::Edges
-            | Self::Links => (Some(json), None),
-            Self::Legs => (Some((2, 2)), None),
-            Self::Ping | Self::Pong => (Some((8, 8)), None),
-            Self::Window => (Some((STREAM_ID_BYTES + 4, STREAM_ID_BYTES + 4)), None),
-            Self::Join => (None, Some((48, 48))),
-            Self::Open => on_both(OPEN_FIXED_BYTES, OPEN_FIXED_BYTES + MAX_SERVER_NAME_BYTES + MAX_TRAILING_BYTES),
-            Self::Failed => on_both(1, 1 + MAX_FAILURE_MESSAGE_BYTES),
-            Self::Opened | Self::Fin => on_both(0, 0),
-            Self::Reset => on_both(5, 5),
-            Self::Data => {
-                (Some((STREAM_ID_BYTES + 1, STREAM_ID_BYTES + MAX_MUX_DATA_BYTES)), Some((1, MAX_LEG_DATA_BYTES)))
+            | Self::Links => Some(JSON_BOUNDS),
+            Self::Legs => Some((2, 2)),
+            Self::Ping | Self::Pong => Some((8, 8)),
+            Self::Window => Some((STREAM_ID_BYTES + 4, STREAM_ID_BYTES + 4)),
+            Self::Data => Some((STREAM_ID_BYTES + 1, STREAM_ID_BYTES + MAX_MUX_DATA_BYTES)),
+            Self::Open | Self::Opened | Self::Failed | Self::Fin | Self::Reset => {
+                let (min, max) = self.bounds_on_leg()?;
+                Some((STREAM_ID_BYTES + min, STREAM_ID_BYTES + max))
             }
-            Self::JoinDatagrams
-            | Self::Associate
-            | Self::Associated
-            | Self::JoinNetwork
-            | Self::NetworkJoined
-            | Self::FlowOpen
-            | Self::Datagram
-            | Self::FlowClose
-            | Self::Packets => (None, None),
+            _ => None,
+        }
+    }
+
+    /// The bounds on a leg.
+    fn bounds_on_leg(self) -> Option<(usize, usize)> {
+        match self {
+            Self::Refused => Some(JSON_BOUNDS),
+            Self::Join => Some((48, 48)),
+            Self::Open => Some((OPEN_FIXED_BYTES, OPEN_FIXED_BYTES + MAX_SERVER_NAME_BYTES + MAX_TRAILING_BYTES)),
+            Self::Failed => Some((1, 1 + MAX_FAILURE_MESSAGE_BYTES)),
+            Self::Opened | Self::Fin => Some((0, 0)),
+            Self::Reset => Some((5, 5)),
+            Self::Data => Some((1, MAX_LEG_DATA_BYTES)),
+            _ => None,
         }
     }
 
@@ -308,13 +310,8 @@ impl FrameType {
     }
 }
 
-/// The shortest and the longest payload, in bytes; `None` if the frame does not belong on the carrier.
-type Bounds = Option<(usize, usize)>;
-
-/// The bounds on a control connection and on a leg of a stream frame that differs only in the stream id.
-fn on_both(min: usize, max: usize) -> (Bounds, Bounds) {
-    (Some((STREAM_ID_BYTES + min, STREAM_ID_BYTES + max)), Some((min, max)))
-}
+/// The bounds of a message in JSON, in bytes.
+const JSON_BOUNDS: (usize, usize) = (2, MAX_CONTROL_MESSAGE_BYTES);
 
 /// The header of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -335,6 +332,7 @@ impl FrameHeader {
     }
 
     /// Decodes a header, and checks that its type belongs on the carrier and that the type allows its length.
+    #[inline] // A caller knows its carrier: the bounds of that one are left.
     pub fn decode(bytes: [u8; HEADER_BYTES], carrier: Carrier) -> Result<Self, Violation> {
         let [kind, a, b, c] = bytes;
         let kind = FrameType::from_byte(kind).ok_or(Violation::UnknownFrame { kind })?;

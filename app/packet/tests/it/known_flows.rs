@@ -2,7 +2,6 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    path::Path,
     time::{Duration, Instant},
 };
 
@@ -14,13 +13,11 @@ use sallyport_xdp::Router;
 
 use crate::{
     clock,
+    inner::{self, Inner, Numbers},
     model_frames::Frame,
     rig::{Rig, done},
 };
 
-const PINS: &str = "PACKET_FLOWS_PINS";
-const PORTS: &str = "PACKET_FLOWS_PORTS";
-const MACS: &str = "PACKET_FLOWS_MACS";
 /// Frames between two moves of the clock.
 const FRAMES: usize = 2_000;
 /// The seed of the frames, and the time that passes before them. Unanswered flows live for 30 seconds, answered ones for
@@ -54,33 +51,10 @@ fn the_program_and_the_tracker_know_the_same_flows() {
     rig.write("policy.toml", POLICY);
     let file = rig.write("router.toml", "policy = \"policy.toml\"\n[[port]]\ndev = \"d0\"\n[[port]]\ndev = \"d1\"\n");
     rig.up(&["--config", file.to_str().unwrap()]);
-    let links = ["d0", "d1"].map(|device| -> serde_json::Value {
-        serde_json::from_str(&rig.ip("dut", &format!("-j link show {device}"))).unwrap()
-    });
-    let both = |field: &str| {
-        links.iter().map(|link| link[0][field].to_string().replace('"', "")).collect::<Vec<_>>().join(",")
-    };
-    let test = std::env::current_exe().unwrap();
-    let mut inner = rig.inside("dut", test.to_str().unwrap());
-    inner.args(["--exact", "known_flows::inside_the_namespace", "--ignored", "--nocapture"]);
-    inner.env(PINS, rig.pins()).env(PORTS, both("ifindex")).env(MACS, both("address"));
+    let mut inner = inner::command(&rig, "known_flows::inside_the_namespace");
     let printed = done(&mut inner);
     assert!(printed.contains("1 passed"), "{printed}");
     println!("{printed}");
-}
-
-/// Numbers from a seed.
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % bound
-    }
-
-    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
-        from[self.below(from.len())]
-    }
 }
 
 /// A frame of one of a few hundred flows, and whether it comes from inside.
@@ -148,21 +122,15 @@ fn model(inside: u32) -> Filter {
 #[test]
 #[ignore = "the_program_and_the_tracker_know_the_same_flows runs it in the namespace of its router"]
 fn inside_the_namespace() {
-    let variable = |name| std::env::var(name).unwrap();
-    let pins = variable(PINS);
-    let ports: Vec<u32> = variable(PORTS).split(',').map(|port| port.parse().unwrap()).collect();
-    let macs: Vec<Vec<u8>> = variable(MACS)
-        .split(',')
-        .map(|mac| mac.split(':').map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect())
-        .collect();
-    let runner = Router::new(Path::new(&pins)).runner().unwrap();
-    let mut filter = model(ports[0]);
+    let inner = Inner::read();
+    let runner = Router::new(inner.pins()).runner().unwrap();
+    let mut filter = model(inner.ports[0]);
     let began = Instant::now();
     let mut passed = Duration::ZERO;
     let mut seen: HashMap<(FlowState, bool), u64> = HashMap::new();
     for (seed, seconds) in PHASES {
         let time = Duration::from_secs(seconds);
-        clock::pass(Path::new(&pins), &clock::POLICY, time);
+        clock::pass(inner.pins(), &clock::POLICY, time);
         passed += time;
         let forgotten = filter.tracker.expire(began.elapsed() + passed);
         println!("after {seconds} s, {forgotten} flows are over, and {} live", filter.tracker.count());
@@ -172,13 +140,13 @@ fn inside_the_namespace() {
             let (frame, from_inside) = next(&mut numbers);
             let side = usize::from(!from_inside);
             let mut bytes = frame.bytes();
-            bytes[..6].copy_from_slice(&macs[side]);
+            inner.set_destination(&mut bytes, side);
             let packet = parse(&bytes).unwrap();
             let now = began.elapsed() + passed;
-            let ways = (Some(ports[side]), Some(ports[1 - side]));
+            let ways = (Some(inner.ports[side]), Some(inner.ports[1 - side]));
             let state = filter.test(&packet, ways, now).unwrap().0.state;
             let decision = filter.check(&packet, ways, now).unwrap().unwrap();
-            let (action, _) = runner.run(&bytes, ports[side]).unwrap();
+            let (action, _) = runner.run(&bytes, inner.ports[side]).unwrap();
             let is_accepted = decision.action == Action::Accept;
             let wanted = if is_accepted { 4 } else { 1 };
             assert_eq!(action, wanted, "seed {seed}, frame {number}: {state:?} {decision:?}\n{packet:?}");

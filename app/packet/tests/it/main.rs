@@ -20,6 +20,7 @@ mod frames;
 mod generate;
 mod generate_engines;
 mod hostile;
+mod inner;
 mod kept;
 mod known_flows;
 mod nat;

@@ -36,14 +36,6 @@ fn up(rig: &Rig, nat: &str) {
     rig.up(&["--config", path.to_str().unwrap()]);
 }
 
-/// Sends a frame from `sink` so many times.
-fn send_outside(rig: &Rig, frame: &Frame, times: u32) {
-    let link: Value = serde_json::from_str(&rig.ip("dut", "-j link show d1")).unwrap();
-    let mac = link[0]["address"].as_str().unwrap().replace(':', "");
-    let hex: String = frame.bytes()[6..].iter().map(|byte| format!("{byte:02x}")).collect();
-    done(&mut rig.python("sink", &["raw", "s0", &format!("{mac}{hex}"), &times.to_string()]));
-}
-
 fn shown(rig: &Rig, what: &str) -> Value {
     serde_json::from_str(&done(&mut rig.packet(&["nat", "show", what, "-o", "json"]))).unwrap()
 }
@@ -297,7 +289,7 @@ fn a_flood_of_packets_that_are_too_long_gets_no_flood_of_answers() {
     up(&rig, "");
     assert_eq!(rig.probe("10.0.1.2", &["from=5000"]), "echo 32");
     let long = Frame { fragment: 0x4000, ..Frame::udp(("10.0.1.2", 9), ("10.0.1.1", 5000), &[0; 1450]) };
-    send_outside(&rig, &long, 4_000);
+    rig.send(("sink", "s0"), "d1", &long, 4_000);
     let answers = || (rig.count("d1", "too-big-sent"), rig.count("d1", "icmp-limited"));
     rig.wait_for(|| answers().0 + answers().1 == 4_000);
     let (sent, limited) = answers();
@@ -340,7 +332,7 @@ fn a_packet_that_ends_on_its_way_inside_is_answered_with_the_address_outside() {
     rig.ip("dut", "route replace unreachable 10.0.0.2/32");
     let inner = Frame::udp(("10.0.1.1", 5000), ("10.0.1.2", 77), b"x");
     let error = Frame { hop_limit: 1, ..Frame::error("10.0.1.2", "10.0.1.1", 3, &inner.packet()) };
-    send_outside(&rig, &error, 1);
+    rig.send(("sink", "s0"), "d1", &error, 1);
     rig.wait_count("d1", "error-dropped", 1);
     assert_eq!(rig.count("d1", "error-sent"), 3);
 }

@@ -15,13 +15,11 @@ use sallyport_xdp::Router;
 
 use crate::{
     clock,
+    inner::{self, Inner, Numbers, variable},
     model_frames::Frame,
     rig::{PATIENCE, Rig, done},
 };
 
-const PINS: &str = "PACKET_NAT_PINS";
-const PORTS: &str = "PACKET_NAT_PORTS";
-const MACS: &str = "PACKET_NAT_MACS";
 const OPEN: &str = "PACKET_NAT_OPEN";
 const SEED: &str = "PACKET_NAT_SEED";
 const SEEDS: &str = "PACKET_NAT_SEEDS";
@@ -40,16 +38,7 @@ fn the_program_and_the_model_translate_alike() {
         }
         let file = rig.write("nat.toml", &format!("[[port]]\ndev = \"d0\"\n[[port]]\ndev = \"d1\"\n[nat]\ninside = [\"10.0.0.0/24\"]\npool = [\"203.0.113.10-203.0.113.12\"]\nports = \"20000-20029\"\nmax-sessions = 250\ntimeouts = {{ tcp-transitory = 500, tcp-established = 7500, tcp-closing = 500, udp = 1500, icmp = 500, half-open = 500 }}\nmax-sessions-per-user = 40\nfiltering = \"{filtering}\"\n[[nat.forward]]\nexternal = \"203.0.113.10:80\"\ninside = \"10.0.0.9:8080\"\n[[nat.forward]]\nprotocol = \"udp\"\nexternal = \"203.0.113.20:53\"\ninside = \"10.0.0.9:5353\"\n"));
         rig.up(&["--config", file.to_str().unwrap()]);
-        let links = ["d0", "d1"].map(|device| -> serde_json::Value {
-            serde_json::from_str(&rig.ip("dut", &format!("-j link show {device}"))).unwrap()
-        });
-        let both = |field: &str| {
-            links.iter().map(|link| link[0][field].to_string().replace('"', "")).collect::<Vec<_>>().join(",")
-        };
-        let test = std::env::current_exe().unwrap();
-        let mut inner = rig.inside("dut", test.to_str().unwrap());
-        inner.args(["--exact", "nat_model::inside_the_namespace", "--ignored", "--nocapture"]);
-        inner.env(PINS, rig.pins()).env(PORTS, both("ifindex")).env(MACS, both("address"));
+        let mut inner = inner::command(&rig, "nat_model::inside_the_namespace");
         inner.env(SEED, Router::new(rig.pins()).nat_seed().unwrap().to_string());
         inner.env(OPEN, filtering).env(SEEDS, seeds);
         let printed = done(&mut inner);
@@ -60,20 +49,6 @@ fn the_program_and_the_model_translate_alike() {
             println!("{reason}: {count}");
             assert!(count > 0 || (reason == "nat-filtered" && filtering != "port-restricted"), "{reason}");
         }
-    }
-}
-
-/// Numbers from a seed.
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % bound
-    }
-
-    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
-        from[self.below(from.len())]
     }
 }
 
@@ -191,15 +166,8 @@ fn pause(pins: &Path, nat: &mut Nat, now: Duration) {
 #[test]
 #[ignore = "the_program_and_the_model_translate_alike runs it in the namespace of its router"]
 fn inside_the_namespace() {
-    let variable = |name| std::env::var(name).unwrap();
-    let ports: Vec<u32> = variable(PORTS).split(',').map(|port| port.parse().unwrap()).collect();
-    let macs: Vec<Vec<u8>> = variable(MACS)
-        .split(',')
-        .map(|mac| mac.split(':').map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect())
-        .collect();
-    let pins = variable(PINS);
-    let pins = Path::new(&pins);
-    let router = Router::new(pins);
+    let inner = Inner::read();
+    let router = Router::new(inner.pins());
     let seeds: Vec<u64> = variable(SEEDS).split(',').map(|seed| seed.parse().unwrap()).collect();
     let mut nat = model(&variable(OPEN), variable(SEED).parse().unwrap());
     let mut now = Duration::from_secs(1);
@@ -212,7 +180,7 @@ fn inside_the_namespace() {
     for number in 0..FRAMES * seeds.len() {
         if number > 0 && number % FRAMES == 0 {
             now += PAUSE;
-            pause(pins, &mut nat, now);
+            pause(inner.pins(), &mut nat, now);
             numbers = Numbers(seeds[number / FRAMES]);
         }
         let (frame, is_inside) = match first.take() {
@@ -225,10 +193,10 @@ fn inside_the_namespace() {
         first = (frame.fragment == 0x2000).then(|| (frame.clone(), is_inside));
         let side = usize::from(!is_inside);
         let mut bytes = frame.bytes();
-        bytes[..6].copy_from_slice(&macs[side]);
+        inner.set_destination(&mut bytes, side);
         let packet = parse(&bytes).unwrap();
         let expected = nat.translate(&bytes, &packet, now);
-        let (action, after) = program.run(&bytes, ports[side]).unwrap();
+        let (action, after) = program.run(&bytes, inner.ports[side]).unwrap();
         let context = || format!("frame {number} {packet:?}\nmodel {expected:?}\nprogram {action} {after:02x?}");
         match &expected {
             Ok(translation) => {

@@ -213,12 +213,9 @@ fn fragmented_questions_and_answers_pass_the_firewall() {
 fn later_fragments_follow_their_first_one_over_a_new_program() {
     let nat = "[nat]\ninside = [\"10.0.0.0/24\"]\npool = [\"10.0.1.1\"]\n";
     let Some(rig) = standing("default = \"accept\"\n", nat) else { return };
-    let link: Value = serde_json::from_str(&rig.ip("dut", "-j link show d0")).unwrap();
-    let mac = link[0]["address"].as_str().unwrap().replace(':', "");
     let send = |id: u16, fragment: u16| {
         let frame = Frame { id, fragment, ..Frame::udp(("10.0.0.2", 5000), ("10.0.1.2", 9), &[0; 32]) };
-        let hex: String = frame.bytes()[6..].iter().map(|byte| format!("{byte:02x}")).collect();
-        done(&mut rig.python("gen", &["raw", "g0", &format!("{mac}{hex}"), "1"]));
+        rig.send(("gen", "g0"), "d0", &frame, 1);
     };
     let file = rig.path("router.toml");
     let id = Cell::new(0);

@@ -14,6 +14,8 @@ use std::{
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::model_frames::Frame;
+
 /// How long a test waits for what must come.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// How long a probe waits for an answer that must come, in seconds.
@@ -220,6 +222,14 @@ impl Rig {
         let gateway = if to.contains(':') { "fd00::1" } else { "10.0.0.1" };
         done(self.inside("gen", "ping").args(["-c", "1", "-W", "30", "-I", &source, gateway]));
         self.probe(to, &[&["retry=1", &format!("source={source}")], options].concat())
+    }
+
+    /// Sends a frame to a port of the router so many times, from the machine with this device.
+    pub(crate) fn send(&self, (machine, device): (&str, &str), port: &str, frame: &Frame, times: u32) {
+        let link: Value = serde_json::from_str(&self.ip("dut", &format!("-j link show {port}"))).unwrap();
+        let mac = link[0]["address"].as_str().unwrap().replace(':', "");
+        let rest: String = frame.bytes()[6..].iter().map(|byte| format!("{byte:02x}")).collect();
+        done(&mut self.python(machine, &["raw", device, &format!("{mac}{rest}"), &times.to_string()]));
     }
 
     /// A Python program of probe.py in a namespace.
